@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_local.iam.report import Grant, IdentityReport
+    from spotkeep_local.iam.report import Denied, Grant, IdentityReport
     from spotkeep_local.iam.uses import JudgingTime
 
 FILE_NAME = "permissions.json"
@@ -40,17 +40,22 @@ def is_of_deployment(identity: str) -> bool:
 
 
 def denials(reports: Sequence[IdentityReport]) -> list[str]:
-    """Return what was denied to the deployment's roles and its user, a line each.
-
-    A caller that may read an object but not list its bucket is denied the listing when it asks for an object that is
-    not there: so S3 says that it is missing. That is an answer, which the caller asked for.
-    """
+    """Return what was denied to the deployment's roles and its user, a line each."""
     return [
         f"{report.name} was denied {denied.action} on {denied.example} ({denied.operation}): {denied.reason}"
         for report in of_deployment(reports)
         for denied in report.denied
-        if not (denied.action == "s3:ListBucket" and denied.operation in _READS_OF_ONE_OBJECT)
+        if not _says_what_is_missing(denied)
     ]
+
+
+def _says_what_is_missing(denied: Denied) -> bool:
+    """Return whether a denial is only how S3 says that an object is missing.
+
+    A caller that may read an object but not list its bucket is denied the listing when it asks for an object that is
+    not there. That is an answer, which the caller asked for.
+    """
+    return denied.action == "s3:ListBucket" and denied.operation in _READS_OF_ONE_OBJECT
 
 
 def write_permissions(reports: Sequence[IdentityReport], path: Path, *, judging: JudgingTime | None = None) -> None:
@@ -115,7 +120,7 @@ def permission_summary(
     for report in reports:
         kept = sum(why is not None for _grant, why in unused_grants(report))
         calls = sum(called.times for called in report.granted)
-        denied = sum(each.times for each in report.denied)
+        denied = sum(each.times for each in report.denied if not _says_what_is_missing(each))
         unused = len(report.unused) - kept
         table.add_row(names[report.name], f"{calls:,}", f"{denied:,}" if denied else "", f"{kept:,}", f"{unused:,}")
     yield table
@@ -146,7 +151,10 @@ def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableT
         for called in report.granted:
             table.add_row(called.operation, called.action, f"{called.times:,}", ", ".join(called.statements))
         for denied in report.denied:
-            table.add_row(denied.operation, denied.action, f"{denied.times:,}", Text(denied.reason, style="red"))
+            reason = Text(denied.reason, style="red")
+            if _says_what_is_missing(denied):
+                reason = Text("no object of that name: so S3 says it to who may not list the bucket", style="dim")
+            table.add_row(denied.operation, denied.action, f"{denied.times:,}", reason)
         yield table
         yield from _unused_lines(report)
 
