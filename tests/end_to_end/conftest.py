@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.config import Config
 
 from spotkeep_cli.account.local_people import let_developer_train
 from spotkeep_fleet.tags import RUN_TAG
@@ -41,6 +42,9 @@ CONTEXT = {"drills": "true", "shells": "true", "tpe_search": "true", "queues": j
 """What the deployment of all tests is made with: one deployment with everything in it is cheaper than one for each."""
 _PATIENCE_SECONDS = 600.0
 _SECONDS_BETWEEN_PASSES = 2.0
+_LONGEST_INVOCATION = Config(read_timeout=600, retries={"total_max_attempts": 1})
+"""A function may take its own time and, on a busy machine, minutes to start. botocore waits a minute for the answer, and
+then invokes the function again: a test would see what the second invocation answers."""
 _COUNT = """\
 import argparse, getpass, os, pathlib, sys, time
 from spotkeep import Checkpointer
@@ -92,7 +96,8 @@ class DeployedApp:
     def client(self, service: str) -> Any:
         # Making one takes longer than most calls, and what waits asks twice a second.
         if service not in self._clients:
-            self._clients[service] = self.local.session().client(service)
+            config = _LONGEST_INVOCATION if service == "lambda" else None
+            self._clients[service] = self.local.session().client(service, config=config)
         return self._clients[service]
 
     def invoke(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: Deploy
         answers = list(pool.map(lambda _: deployed_app.invoke("launcher", job), range(4)))
     assert all(answer["ok"] for answer in answers), answers
     assert {answer["job_name"] for answer in answers} == {f"{job['run']}-1"}
-    assert sum(not answer["replayed"] for answer in answers) == 1
+    assert sum(not answer["replayed"] for answer in answers) == 1, answers
     jobs = deployed_app.client("sagemaker").list_training_jobs(NameContains=job["run"])["TrainingJobSummaries"]
     assert len(jobs) == 1
     deployed_app.wait_until_ended(job["run"])
