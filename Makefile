@@ -7,7 +7,7 @@ STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
-WORKERS ?= 4
+WORKERS ?= 3
 # Beside the long tests run those of the frameworks, five processes: together they use both cores to the end.
 LONG_WORKERS ?= 6
 INPUTS ?= 100000

@@ -9,6 +9,7 @@ is.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import inspect
 import json
@@ -19,11 +20,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from botocore.exceptions import UnknownServiceError
 from ministack import app as _app  # type: ignore[import-untyped]
 from ministack.core import iam_evaluator as _iam_evaluator  # type: ignore[import-untyped]
 from ministack.core import lambda_runtime as _lambda_runtime
+from ministack.core import responses as _responses
 from ministack.core import router as _router
-from ministack.core.responses import get_account_id as _get_account_id  # type: ignore[import-untyped]
 from ministack.services import dynamodb as _dynamodb  # type: ignore[import-untyped]
 from ministack.services import ec2 as _ec2
 from ministack.services import eventbridge as _eventbridge
@@ -40,10 +42,13 @@ from ministack.services import tagging as _tagging
 from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.errors import IncompatibleMinistackError
 from spotkeep_local.iam.authorization import ServiceCall
+from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+
+    from botocore.model import ServiceModel
 
     from spotkeep_local.unpacked_archives import UnpackedArchives
 
@@ -326,6 +331,54 @@ def know_transactions_by_what_was_sent() -> None:
     _dynamodb._transact_write_items = write_once
 
 
+def share_service_models() -> None:
+    """Have ministack read botocore's descriptions of services where this package does, so that each is read once.
+
+    ministack looks up in them how a service's answers are encoded, in a session of its own.
+    """
+
+    @functools.cache
+    def shared_model(service: str) -> ServiceModel | None:
+        try:
+            return service_model(_responses._BOTOCORE_NAME.get(service, service))
+        except UnknownServiceError:
+            return None
+
+    _responses._service_model = shared_model
+
+
+def save_layers_as_files() -> None:
+    """Have the archives of layers saved as files, as ministack saves those of functions.
+
+    ministack writes them into its state as text, once for each layer that has the same archive: 87 MB for one
+    deployment, which take two seconds to write at the end and one to read at each start.
+    """
+    get_state, load_persisted_state = _lambda_svc.get_state, _lambda_svc.load_persisted_state
+
+    def get_state_without_archives() -> dict[str, Any]:
+        state: dict[str, Any] = get_state()
+        for version in _layer_versions(state):
+            code = {"code_zip": version["_zip_data"]}
+            _lambda_svc._externalize_code_zip(code, set())
+            version["_zip_data"] = code["code_zip"]
+        return state
+
+    def load_state_and_archives(state: dict[str, Any]) -> None:
+        archives: dict[str, bytes | None] = {}
+        for version in _layer_versions(state):
+            code = {"code_zip": version["_zip_data"]}
+            _lambda_svc._internalize_code_zip(code, archives)
+            version["_zip_data"] = code["code_zip"]
+        load_persisted_state(state)
+
+    _lambda_svc.get_state, _lambda_svc.load_persisted_state = get_state_without_archives, load_state_and_archives
+
+
+def _layer_versions(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for layer in state["layers"]._data.values():
+        yield from layer["versions"]
+
+
 def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[str, str]]) -> None:
     """Decide what functions find in their environment as credentials.
 
@@ -487,7 +540,7 @@ def _stored(
 
 def managed_policy(arn: str) -> StoredPolicy | None:
     """Return the default version of a managed policy, AWS's or the account's own; None where there is no such one."""
-    document: StoredPolicy | None = _iam_evaluator._resolve_managed_policy_document(arn, _get_account_id())
+    document: StoredPolicy | None = _iam_evaluator._resolve_managed_policy_document(arn, _responses.get_account_id())
     return document
 
 

@@ -24,7 +24,7 @@ import inspect, json, os, sys, traceback
 from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
-from ministack.core import iam_evaluator, lambda_runtime, router
+from ministack.core import iam_evaluator, lambda_runtime, responses, router
 from ministack.services import dynamodb, ec2, eventbridge, iam, kms, lambda_svc, s3, sns, sqs, ssm, sts, tagging
 from ministack.services.cloudformation import custom_resource, provisioners, stacks
 
@@ -81,11 +81,18 @@ NAMES = {
         "(url_id, account_id, region, method, path, headers, body, query_params, source_ip, anonymous, trace_root)"
     ),
     "lambda_svc._emit_lambda_logs": "(func, request_id, log_text, error, duration_ms, log_source)",
+    "lambda_svc._externalize_code_zip": "(func, referenced)",
+    "lambda_svc._internalize_code_zip": "(func, blobs)",
     "lambda_svc._run_sqs_batch": "(esm, func_rec, event, batch, queue_url, queue_name)",
     "lambda_svc.execution_credentials": "(config)",
+    "lambda_svc.get_state": "()",
+    "lambda_svc.load_persisted_state": "(data)",
     "lambda_svc.resolve_function_url": "(url_id)",
     "provisioners._RESOURCE_HANDLERS": "dict",
     "provisioners._lambda_url_attributes": "(config)",
+    "responses._BOTOCORE_NAME": "dict",
+    "responses._service_model": "(service)",
+    "responses.get_account_id": "()",
     "router.SERVICE_PATTERNS": "dict",
     "router.extract_access_key_id": "(headers, query_params)",
     "s3._bucket_default_sse_headers": "(bucket_name)",

@@ -77,6 +77,8 @@ class LocalServices:
         ministack_seams.check()
         ministack_seams.name_queues_alike_on_every_port()
         ministack_seams.know_transactions_by_what_was_sent()
+        ministack_seams.save_layers_as_files()
+        ministack_seams.share_service_models()
         ministack_seams.unpack_once(UnpackedArchives(directory.temporary / "unpacked"))
         self._options = options
         self._record = record

@@ -108,6 +108,7 @@ def test_what_was_there_is_there_after_a_restart(own_local_aws: lifecycle.LocalA
     session.client("dynamodb").put_item(TableName="runs", Item={"pk": {"S": "the-last-write"}})
 
     lifecycle.stop(own_local_aws.state_dir)
+    assert "__bytes__" not in (own_local_aws.state_dir / "services/lambda.json").read_text(), "an archive as text"
     again = lifecycle.start(own_local_aws.state_dir, options=ServerOptions.fast())
 
     assert again.endpoint_url == own_local_aws.endpoint_url
