@@ -22,6 +22,7 @@ from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
 from tests.answers import check_every_answer
 from tests.discarding import discard
+from tests.forked_scripts import make_runs  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

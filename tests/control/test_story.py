@@ -208,7 +208,7 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (only_the_last_attempt_is_billed, 7),
         (writes_have_no_conditions, 1),
         (idle_pools_cost_nothing, 4),
-        (passes_leave_pools_out, 3),
+        (passes_leave_pools_out, 2),
         (passes_do_not_read_the_record, 1),
         (passes_take_pools_that_wait, 3),
         (service_jobs_are_not_searched, 6),

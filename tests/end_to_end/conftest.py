@@ -43,7 +43,7 @@ CONTEXT = {"drills": "true", "shells": "true", "tpe_search": "true", "queues": j
 _PATIENCE_SECONDS = 600.0
 _SECONDS_BETWEEN_PASSES = 2.0
 _LONGEST_INVOCATION = Config(read_timeout=600, retries={"total_max_attempts": 1})
-"""A function may take its own time and, on a busy machine, minutes to start. botocore waits a minute for the answer, and
+"""A function may take its own time and, on a busy machine, minutes to start. botocore waits a minute for the answer and
 then invokes the function again: a test would see what the second invocation answers."""
 _COUNT = """\
 import argparse, getpass, os, pathlib, sys, time

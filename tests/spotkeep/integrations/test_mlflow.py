@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,11 +20,13 @@ import pytest
 
 from spotkeep_constructs.execution_role import MLFLOW_LOGGING
 from spotkeep_local.lifecycle import free_port
+from tests.forked_scripts import Runs
 
 # Importing MLflow takes seconds, and warns.
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
 
 RUN = "digits-1a2b3c4d"
+AT_HOME = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 SCRIPT = """\
 import os, signal, sys
 import mlflow
@@ -39,18 +41,21 @@ with start_run(tags={"team": "vision"}):
 """
 
 
+@pytest.fixture(scope="module")
+def scripts(make_runs: Callable[..., Runs]) -> Runs:
+    """Runs scripts, each a process of its own, as in a job; MLflow is imported once, for that takes seconds."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in AT_HOME.items():
+            environment.setenv(name, value)
+        return make_runs("mlflow", "spotkeep.integrations.mlflow")
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    for name, value in AT_HOME.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "digits")
     return (tmp_path / "mlruns").as_uri()
-
-
-def trains(store: str, begin: int, end: int, *, killed: bool = False) -> int:
-    given = {"MLFLOW_TRACKING_URI": store, "SPOTKEEP_RUN": RUN}
-    words = [sys.executable, "-c", SCRIPT, str(begin), str(end), "kill" if killed else "end"]
-    return subprocess.run(words, env={**os.environ, **given}, check=False).returncode
 
 
 def runs(store: str, experiment_name: str = "digits") -> list[Any]:
@@ -61,13 +66,21 @@ def runs(store: str, experiment_name: str = "digits") -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-def test_a_run_whose_job_was_killed_goes_on_in_its_mlflow_run(store: str) -> None:
+def test_a_run_whose_job_was_killed_goes_on_in_its_mlflow_run(scripts: Runs, store: str, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
-    assert trains(store, 0, 3, killed=True) == -signal.SIGKILL
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+
+    def trains(begin: int, end: int, *, killed: bool = False) -> int:
+        words = (str(begin), str(end), "kill" if killed else "end")
+        given = {"MLFLOW_TRACKING_URI": store, "MLFLOW_EXPERIMENT_NAME": "digits", "SPOTKEEP_RUN": RUN}
+        return scripts.run(script, tmp_path, *words, **given)[0]
+
+    assert trains(0, 3, killed=True) == -signal.SIGKILL
     [begun] = runs(store)
     assert begun.info.status == "RUNNING"
-    assert trains(store, 2, 5) == 0
+    assert trains(2, 5) == 0
     [ended] = runs(store)
     assert (ended.info.run_id, ended.info.status, ended.info.run_name) == (begun.info.run_id, "FINISHED", RUN)
     assert ended.data.tags["team"] == "vision"
@@ -176,7 +189,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A real tracking server behind an endpoint of SageMaker's."""
     port, folder = free_port(), tmp_path_factory.mktemp("tracking")
     words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    environment = os.environ | {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment = os.environ | AT_HOME
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(
             [*words, "--backend-store-uri", (folder / "mlruns").as_uri()], env=environment, stdout=log, stderr=log
@@ -197,8 +210,10 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 @pytest.mark.parametrize(("kind", "service"), [("tracking-server", "sagemaker-mlflow"), ("app", "sagemaker")])
 def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_all_of_them(
-    endpoint: Endpoint, store: str, kind: str, service: str
+    endpoint: Endpoint, scripts: Runs, store: str, tmp_path: Path, kind: str, service: str
 ) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOGS)
     arn = ARN.format(kind)
     for noted in (endpoint.calls, endpoint.signed_for, endpoint.named):
         noted.clear()
@@ -212,7 +227,8 @@ def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_a
         "AWS_DEFAULT_REGION": "us-east-1",
     }
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", LOGS], env={**os.environ, **given}, check=True)
+        code, said = scripts.run(script, tmp_path, **given)
+        assert code == 0, said
     assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(MLFLOW_LOGGING)
     assert (endpoint.signed_for, endpoint.named) == ({service}, {arn})
     [logged] = runs(endpoint.store, kind)

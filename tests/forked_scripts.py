@@ -1,4 +1,4 @@
-"""Runs of an example's script, as many as a test wants: one process imports what is slow to import, and forks them."""
+"""Runs of scripts, as many as a test wants: one process imports what is slow to import, and forks them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 # Each run dies or gets a signal by itself: right after a step is done and before it is saved, or when it prints a text.
 _RUNS = """
