@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+IMPORTED_FROM = os.pathsep.join([str(ROOT / "training"), str(ROOT)])
+"""Where scripts find `spotkeep`, as in a job, and what tests share."""
 
 # Each run dies or gets a signal by itself: right after a step is done and before it is saved, or when it prints a text.
 _RUNS = """
@@ -113,7 +115,7 @@ def make_runs() -> Iterator[Callable[..., Runs]]:
                 [sys.executable, "-c", _RUNS, before, *imported],
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(ROOT / "training"),
+                    "PYTHONPATH": IMPORTED_FROM,
                     "OMP_NUM_THREADS": "1",
                     "OPENBLAS_NUM_THREADS": "1",
                     "SPOTKEEP_EVENTS": "stdout",

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
 import time
@@ -26,6 +27,7 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
+from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
@@ -240,13 +242,20 @@ def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pa
             cdk.bootstrap(app.local, project_dir=PROJECT)
             cdk.deploy(app.local, project_dir=PROJECT, context=CONTEXT)
             let_developer_train(app.local, deployment=CONTEXT.get("deployment", "spotkeep"))
+            # Now the functions' archive and layer are unpacked and compiled, and not once more in each copy.
+            app.invoke("launcher", {"action": "pools"})
 
     return made_once("deployment", deploy)
 
 
 @contextmanager
 def _copied(deployment: Path, state_dir: Path) -> Iterator[DeployedApp]:
-    shutil.copytree(deployment, state_dir)
+    unpacked = StateDirectory(deployment).unpacked
+
+    def copy(source: str, target: str) -> None:
+        (os.link if Path(source).is_relative_to(unpacked) else shutil.copy2)(source, target)
+
+    shutil.copytree(deployment, state_dir, copy_function=copy)
     with _local_aws(state_dir) as app:
         yield app
 

@@ -47,3 +47,19 @@ def test_what_is_no_archive_is_refused_and_a_whole_one_is_unpacked_later(tmp_pat
         linked(archives, cut, tmp_path / "1")
     whole = linked(archives, tmp_path / "whole.zip", tmp_path / "2")
     assert (whole / "handler.py").read_text() == "one = 1"
+
+
+def test_the_next_server_finds_what_this_one_ran_and_no_longer_what_none_ran(tmp_path: Path) -> None:
+    kept, changed = archive(tmp_path / "kept.zip", handler="one = 1"), archive(tmp_path / "old.zip", handler="two = 2")
+    first = UnpackedArchives(tmp_path / "unpacked")
+    linked(first, kept, tmp_path / "1")
+    linked(first, changed, tmp_path / "2")
+    first.remove_unused()
+    assert len(list((tmp_path / "unpacked").iterdir())) == 2
+
+    second = UnpackedArchives(tmp_path / "unpacked")
+    compiled = linked(second, kept, tmp_path / "3") / "handler.pyc"
+    compiled.write_bytes(b"compiled")
+    second.remove_unused()
+    assert [place.name for place in (tmp_path / "unpacked").iterdir()] == [compiled.resolve().parents[1].name]
+    UnpackedArchives(tmp_path / "never").remove_unused()

@@ -79,7 +79,8 @@ class LocalServices:
         ministack_seams.know_transactions_by_what_was_sent()
         ministack_seams.save_layers_as_files()
         ministack_seams.share_service_models()
-        ministack_seams.unpack_once(UnpackedArchives(directory.temporary / "unpacked"))
+        self._archives = UnpackedArchives(directory.unpacked)
+        ministack_seams.unpack_once(self._archives)
         self._options = options
         self._record = record
         self._registry = CredentialRegistry(
@@ -164,6 +165,7 @@ class LocalServices:
         """
         for service in (self._fis, self._ec2, self._batch, self._training):
             service.stop()
+        self._archives.remove_unused()
 
     def guarded(self, application: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         """Return an application behind what decides who is answered, and what calls meet.

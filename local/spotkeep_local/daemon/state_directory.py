@@ -98,6 +98,11 @@ class StateDirectory:
         return self.root / "bare-python"
 
     @property
+    def unpacked(self) -> Path:
+        """What the archives of functions and layers hold."""
+        return self.root / "unpacked"
+
+    @property
     def temporary(self) -> Path:
         """Temporary files; removed at the end, and those of a server that was killed at the next start."""
         return self.root / "tmp"
