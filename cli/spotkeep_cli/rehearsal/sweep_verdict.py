@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from spotkeep_cli.rehearsal.evidence import ENDINGS, Check, ProcessEnding
+from spotkeep_cli.rehearsal.evidence import ENDINGS, Check, ProcessEnding, RehearsedProcess
 from spotkeep_cli.rehearsal.sweep_evidence import OthersJobs, RehearsedTrial, SweepEvidence
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_jobs.record.states import SweepState, TrialState
@@ -135,14 +135,25 @@ def _twice(each: RehearsedTrial) -> Iterator[str]:
     for before, after in pairwise(each.lives):
         if after.started_at < before.ended_at:
             yield f"two processes of {name} worked at the same time"
-        if before.ending is ProcessEnding.NO_NOTICE:
-            kept = before.durable_step
-        elif before.ending in (ProcessEnding.NOTICE, ProcessEnding.STOPPED):
-            kept = max(before.durable_step, (before.last_step or 0) - 1)
-        else:
-            kept = before.last_step or 0
-        if (after.resumed_from_step or 0) < kept:
-            yield f"{name} had step {kept}, and began again from step {after.resumed_from_step or 0}"
+    kept = 0
+    for life in each.lives:
+        if life.resumed_from_step is None and life.last_step is None:
+            continue  # Its capacity was taken before the script had read its checkpoint.
+        if (life.resumed_from_step or 0) < kept:
+            yield f"{name} had step {kept}, and began again from step {life.resumed_from_step or 0}"
+        kept = _kept_step(life)
+
+
+def _kept_step(life: RehearsedProcess) -> int:
+    """Return the step from which the next process goes on at least."""
+    last_step = life.last_step or 0
+    match life.ending:
+        case ProcessEnding.NO_NOTICE:
+            return life.durable_step
+        case ProcessEnding.NOTICE | ProcessEnding.STOPPED:
+            return max(life.durable_step, last_step - 1)
+        case ProcessEnding.EXITED:
+            return last_step
 
 
 def _best_is_best(evidence: SweepEvidence) -> Check:

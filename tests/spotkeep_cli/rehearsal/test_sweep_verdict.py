@@ -164,6 +164,21 @@ def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: int, found
     assert found in checks[failing].found
 
 
+# Its place was taken before the script had read its checkpoint: it began no training, from step 0 or elsewhere.
+SILENT = a_life(1, 1.5, ending=ProcessEnding.STOPPED, resumed_from_step=None, last_step=None, durable_step=1)
+
+
+def test_a_process_that_was_stopped_before_it_said_where_it_goes_on_began_nothing_again() -> None:
+    lives = (TAKEN, SILENT, a_life(2, 3, resumed_from_step=1))
+    checks = judge_sweep(replace(GOOD, trials=[with_lives(INTERRUPTED, *lives), ALONE]))
+    assert [check.found for check in checks if not check.passed] == []
+
+
+def test_what_was_had_before_such_a_process_is_still_to_be_gone_on_from() -> None:
+    trial = with_lives(INTERRUPTED, TAKEN, SILENT, a_life(2, 3, resumed_from_step=0))
+    assert duplicates_of(replace(GOOD, trials=[trial, ALONE])) == ["trial 1 had step 1, and began again from step 0"]
+
+
 def test_a_sweep_in_a_queue_that_kept_what_it_promises_passes() -> None:
     assert [check.found for check in judge_sweep(QUEUED) if not check.passed] == []
     assert preemptions_of(QUEUED.trials) == 1
