@@ -97,7 +97,7 @@ test-long: setup ## The tests that `make test` leaves out and that need no frame
 	$(LONG)
 
 test-frameworks: setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter
-	@# Those that need torch take as long as all the others, which run beside them one after the other.
+	@# Those that need torch take longest. All the others run beside them, one after the other.
 	@{ $(MAKE) test-jax && $(MAKE) test-tensorflow && $(MAKE) test-boosters && $(MAKE) test-notebook; } >$(STATE)/without-torch.log 2>&1 & others=$$!; \
 	$(MAKE) test-torch; torch=$$?; wait $$others; other=$$?; cat $(STATE)/without-torch.log; exit $$((torch || other))
 
@@ -108,16 +108,17 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
 	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }
 
-# The models are tiny: threads that wait for each other take longer than they do.
+# The models are tiny: threads that wait for each other take longer than they do. One process, for a second one would
+# import all of the frameworks as well: half a minute of processor time.
 test-torch: export OMP_NUM_THREADS := 1
-test-torch: WORKERS := 2
+test-torch: WORKERS := 0
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
 	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
 setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
 
-# One process here and in the next two: a second would import the framework as well, which takes longer than it saves.
+# One process here and in the next two, too.
 test-jax: export KERAS_BACKEND := jax
 test-jax: WORKERS := 0
 test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 PROJECT = Path(__file__).parents[2]
 DEPLOYED = "--no-deploy"
-"""The first rehearsals deploy the app, to an empty AWS and over another; the others take it as it is there."""
+"""Two rehearsals deploy the app, to an empty AWS and over another; the others take it as it is there."""
 
 # Counts to 100 and keeps its count in a file of its own, which it never reads.
 _FORGETFUL_SCRIPT = """\
@@ -101,7 +101,7 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
     own_app: DeployedApp, tmp_path: Path
 ) -> None:
     job = PROJECT / "examples" / "digits" / "fleet.yaml"
-    done, report = rehearse(own_app, job, tmp_path, command="rehearse-fleet")
+    done, report = rehearse(own_app, job, tmp_path, DEPLOYED, command="rehearse-fleet")
     assert done.returncode == 0, done.stdout + done.stderr
     assert report["verdict"] == "pass"
     assert report["identical_to_uninterrupted"] is True
