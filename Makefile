@@ -108,17 +108,16 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
 	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }
 
-# The models are tiny: threads that wait for each other take longer than they do. One process, for a second one would
-# import all of the frameworks as well: half a minute of processor time.
-test-torch: export OMP_NUM_THREADS := 1
-test-torch: WORKERS := 0
+# Two processes, though each imports all of the frameworks: one alone gets too little of the processors beside the long
+# tests, and all of them wait for it.
+test-torch: WORKERS := 2
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
 	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
 setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
 
-# One process here and in the next two, too.
+# One process here and in the next two: a second would import the framework as well, which takes longer than it saves.
 test-jax: export KERAS_BACKEND := jax
 test-jax: WORKERS := 0
 test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX

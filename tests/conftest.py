@@ -58,8 +58,15 @@ _LONGEST_FOR_SOCKETS = 64
 
 
 def _harmless_environment() -> dict[str, str]:
-    """Credentials of no account, so that a test that forgot its endpoint cannot reach an account."""
+    """Credentials of no account, so that a test that forgot its endpoint cannot reach an account; one thread each.
+
+    Arrays and models are tiny. Threads of NumPy, TensorFlow and XGBoost that wait for each other take a quarter to a
+    half of the processor time.
+    """
     return {
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",

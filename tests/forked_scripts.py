@@ -116,8 +116,6 @@ def make_runs() -> Iterator[Callable[..., Runs]]:
                 env={
                     **os.environ,
                     "PYTHONPATH": IMPORTED_FROM,
-                    "OMP_NUM_THREADS": "1",
-                    "OPENBLAS_NUM_THREADS": "1",
                     "SPOTKEEP_EVENTS": "stdout",
                     "SPOTKEEP_PROGRESS_SECONDS": "0",
                 },

@@ -48,7 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     places = {"SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints"), "SM_MODEL_DIR": str(base / "model")}
     output = subprocess.run(
         [sys.executable, str(EXAMPLE / "train.py"), *SMALL],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "training"), "OMP_NUM_THREADS": "1", **places},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "training"), **places},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-from collections.abc import Iterator
-
-import pytest
 
 # While this file is imported: the frameworks look at their environment when they are imported.
 _HOME = tempfile.TemporaryDirectory(prefix="frameworks-")
@@ -25,16 +21,3 @@ os.environ.update(
     XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 os.environ.setdefault("KERAS_BACKEND", "torch")  # each target of make with Keras names its own
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The models are tiny, and threads that wait for each other take longer than they do."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
