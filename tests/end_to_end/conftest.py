@@ -44,7 +44,7 @@ CONTEXT = {"drills": "true", "shells": "true", "tpe_search": "true", "queues": j
 """What the deployment of all tests is made with: one deployment with everything in it is cheaper than one for each."""
 _PATIENCE_SECONDS = 600.0
 _SECONDS_BETWEEN_PASSES = 2.0
-_LONGEST_INVOCATION = Config(read_timeout=600, retries={"total_max_attempts": 1})
+_LONGEST_INVOCATION = Config(read_timeout=600)
 """A function may take its own time and, on a busy machine, minutes to start. botocore waits a minute for the answer and
 then invokes the function again: a test would see what the second invocation answers."""
 _COUNT = """\
