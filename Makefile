@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
-# More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
-# whole, and in which order, is in tests/conftest.py.
+# One more than there are cores in a small machine, for tests that wait. Each worker collects all tests: 13 s of a core.
+# What goes to a worker as a whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 3
-# Beside the long tests run those of the frameworks, five processes: together they use both cores to the end.
+# Long tests wait for most of their time, and beside them run those of the frameworks: both cores are busy to the end.
 LONG_WORKERS ?= 6
 INPUTS ?= 100000
 PYTEST = $(BIN)/pytest -n $(WORKERS)
