@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-IMPORTED_FROM = os.pathsep.join([str(ROOT / "training"), str(ROOT)])
-"""Where scripts find `spotkeep`, as in a job, and what tests share."""
 
 # Each run dies or gets a signal by itself: right after a step is done and before it is saved, or when it prints a text.
 _RUNS = """
@@ -115,7 +113,7 @@ def make_runs() -> Iterator[Callable[..., Runs]]:
                 [sys.executable, "-c", _RUNS, before, *imported],
                 env={
                     **os.environ,
-                    "PYTHONPATH": IMPORTED_FROM,
+                    "PYTHONPATH": str(ROOT / "training"),
                     "SPOTKEEP_EVENTS": "stdout",
                     "SPOTKEEP_PROGRESS_SECONDS": "0",
                 },

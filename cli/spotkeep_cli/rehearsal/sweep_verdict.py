@@ -137,7 +137,8 @@ def _twice(each: RehearsedTrial) -> Iterator[str]:
             yield f"two processes of {name} worked at the same time"
     kept = 0
     for life in each.lives:
-        if life.resumed_from_step is None and life.last_step is None:
+        silent = life.resumed_from_step is None and life.last_step is None
+        if silent and life.ending is not ProcessEnding.EXITED:
             continue  # Its capacity was taken before the script had read its checkpoint.
         if (life.resumed_from_step or 0) < kept:
             yield f"{name} had step {kept}, and began again from step {life.resumed_from_step or 0}"

@@ -1,9 +1,9 @@
-"""What each of two processes runs, as torchrun or Lightning itself starts them: `fit`, interrupted and left alone.
+"""What each of two processes runs, started by torchrun or by Lightning itself: `fit`, interrupted and left alone.
 
-With a folder alone it forks two ranks, which go through `CASES`: each is interrupted at its steps in turn, by an error
-on both ranks and by a notice to one, compared with a run that was left alone, and what differs is printed. With a step
-too, rank 0 gets a notice after that step; with step 0 none does, and each rank says whether it ends with what a run
-ends with that was left alone.
+With a folder alone it goes through `CASES`: each is interrupted at its steps in turn, by an error on both ranks and by
+a notice to one, compared with a run that was left alone, and what differs is printed. With a step too, rank 0 gets
+a notice after that step; with step 0 none does, and each rank says whether it ends with what a run ends with that was
+left alone.
 The variable LIGHTNING names the package: `lightning.pytorch`, or `pytorch_lightning`. The other is missing, as where a
 requirements.txt asks for one of them.
 """
@@ -23,7 +23,6 @@ PACKAGE = os.environ.get("LIGHTNING", "lightning.pytorch")
 sys.modules["lightning" if PACKAGE == "pytorch_lightning" else "pytorch_lightning"] = None
 
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402 - it looks for the package that is there
-from tests.spotkeep.integrations.forked_ranks import run_forked_ranks  # noqa: E402
 
 pl = importlib.import_module(PACKAGE)
 
@@ -177,4 +176,4 @@ if __name__ == "__main__":
         same = ended_with == trained(Path(folder) / "alone")
         print(f"rank {torch.distributed.get_rank()} ends {'with the same bits' if same else 'differently'}", flush=True)
     else:
-        run_forked_ranks(lambda: main(Path(folder)))
+        main(Path(folder))

@@ -1,13 +1,16 @@
 """Trainer on two ranks, interrupted at steps in turn, and left alone.
 
-Prints what differs; nothing when the weights and the log are the same on both.
+The ranks are forked from this process, which has imported what takes seconds, and find in their environment what
+torchrun would put there. Prints what differs; nothing when the weights and the log are the same on both.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import traceback
 from pathlib import Path
 
 import torch
@@ -15,7 +18,6 @@ import torch.distributed as dist
 import transformers
 
 from spotkeep.integrations.transformers import train_resumably
-from tests.spotkeep.integrations.forked_ranks import run_forked_ranks
 
 ROWS, BATCH, EPOCHS = 48, 4, 2
 STEPS = EPOCHS * ROWS // (2 * BATCH)
@@ -84,7 +86,32 @@ def main(folder):
     dist.destroy_process_group()
 
 
+def fork(rank, port):
+    """Start one of the two ranks. Gives the number of its process."""
+    pid = os.fork()
+    if pid:
+        return pid
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
+    code = 1
+    try:
+        main(Path(sys.argv[1]))
+        code = 0
+    except BaseException:  # noqa: BLE001 - a process ends here
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 if __name__ == "__main__":
     assert transformers.Trainer  # transformers imports it when it is asked for
     assert transformers.BertForSequenceClassification
-    run_forked_ranks(lambda: main(Path(sys.argv[1])))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pids = [fork(rank, port) for rank in (0, 1)]
+    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+    sys.exit(1 if any(statuses) else 0)

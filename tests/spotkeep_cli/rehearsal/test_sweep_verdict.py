@@ -174,6 +174,12 @@ def test_a_process_that_was_stopped_before_it_said_where_it_goes_on_began_nothin
     assert [check.found for check in checks if not check.passed] == []
 
 
+def test_a_process_that_ended_by_itself_and_never_said_where_it_goes_on_began_again() -> None:
+    silent = replace(SILENT, ending=ProcessEnding.EXITED)
+    trial = with_lives(INTERRUPTED, TAKEN, silent, a_life(2, 3, resumed_from_step=1))
+    assert duplicates_of(replace(GOOD, trials=[trial, ALONE])) == ["trial 1 had step 1, and began again from step 0"]
+
+
 def test_what_was_had_before_such_a_process_is_still_to_be_gone_on_from() -> None:
     trial = with_lives(INTERRUPTED, TAKEN, SILENT, a_life(2, 3, resumed_from_step=0))
     assert duplicates_of(replace(GOOD, trials=[trial, ALONE])) == ["trial 1 had step 1, and began again from step 0"]
