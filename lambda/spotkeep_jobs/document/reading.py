@@ -17,6 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from spotkeep_jobs.document.document_model import described_fields
 from spotkeep_jobs.errors import Problem
 
 _SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
@@ -204,13 +205,13 @@ def _resolved(
     """
     written: list[Any] = []
     models, info = [model], None
-    known: Mapping[str, FieldInfo] = model.model_fields
+    known = described_fields(model)
     for part in location:
         if len(models) > 1 and part in {each.__name__ for each in models}:
             models = [each for each in models if each.__name__ == part]
             continue
         written.append(part)
-        known = {name: field for each in models for name, field in each.model_fields.items()}
+        known = {name: field for each in models for name, field in described_fields(each).items()}
         if isinstance(part, str) and part in known:
             info = known[part]
             models = list(_models_in(info.annotation))

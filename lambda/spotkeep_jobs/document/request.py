@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from spotkeep_jobs.document.document_model import DocumentModel
 from spotkeep_jobs.document.limits import (
     DAY_SECONDS,
     DEFAULT_RESTART_SECONDS,
@@ -76,11 +77,7 @@ MLFLOW_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
 PAUSE_AT_STEP: Final = "SPOTKEEP_PAUSE_AT_STEP"
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class GitSource(_Document):
+class GitSource(DocumentModel):
     """Source code in a git repository, pinned to one commit."""
 
     git: GitUrl = Field(examples=["https://github.com/example/training.git"])
@@ -89,7 +86,7 @@ class GitSource(_Document):
     """The full commit id: 40 hex digits (`git rev-parse HEAD`). A branch moves, a commit does not."""
 
 
-class ArchiveSource(_Document):
+class ArchiveSource(DocumentModel):
     """Source code in an archive in S3, pinned by the hash of its bytes."""
 
     uri: Annotated[str, BeforeValidator(read_archive_uri), S3_SCHEMA] = Field(examples=["s3://my-code/train.tar.gz"])
@@ -115,7 +112,7 @@ Source = Annotated[
 ]
 
 
-class ChannelData(_Document):
+class ChannelData(DocumentModel):
     """Where a channel's data is and how the job reads it."""
 
     uri: S3Uri = Field(examples=["s3://my-data/cifar10/"])
@@ -138,7 +135,7 @@ LongestWait = Annotated[int, DurationOf(lowest=300, highest=28 * DAY_SECONDS)]
 """The controller reconciles every five minutes: a shorter wait could not be kept."""
 
 
-class FallbackRequest(_Document):
+class FallbackRequest(DocumentModel):
     """One fallback of a capacity ladder: which capacity to ask for, and how long to wait for it."""
 
     capacity: Literal["spot", "on-demand"] = "spot"
@@ -158,7 +155,7 @@ class FallbackRequest(_Document):
         return (self.instance_type,) if self.instance_type else ()
 
 
-class VolumeRequest(_Document):
+class VolumeRequest(DocumentModel):
     """The volume that follows a run on EC2, for its data and checkpoints."""
 
     size_gb: WholeNumber = Field(default=100, ge=1, le=65_536)
@@ -181,7 +178,7 @@ class VolumeRequest(_Document):
     delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
 
 
-class MetricRequest(_Document):
+class MetricRequest(DocumentModel):
     """A number to follow: one that the script logs by this name, or one that a pattern finds in what it prints."""
 
     pattern: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(
@@ -195,7 +192,7 @@ class MetricRequest(_Document):
     """minimize or maximize: which value is the best. Default: as the script's keep_best says, or no best value."""
 
 
-class MlflowRequest(_Document):
+class MlflowRequest(DocumentModel):
     """The MLflow tracking server that the script logs to."""
 
     tracking_uri: TrackingUri = Field(examples=["https://mlflow.example.com"])
@@ -221,7 +218,7 @@ _COMMAND_SCHEMA: Final = WithJsonSchema(
 """A command as a text, or word by word."""
 
 
-class JobRequest(_Document):
+class JobRequest(DocumentModel):
     """A training job for Spotkeep. Only `name` is required, and `command` where no image runs by itself."""
 
     # Leaves room for the `-` and 8 hex digits that make a run id of a name.

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from spotkeep_jobs.document.document_model import DocumentModel
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.document.values import read_deadline, wrong
@@ -39,10 +40,8 @@ def _with_expression(value: object) -> object:
     return value
 
 
-class ScheduleRequest(BaseModel):
+class ScheduleRequest(DocumentModel):
     """When a document is launched, again and again."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     expression: Annotated[str, BeforeValidator(_checked_expression)] = Field(examples=["cron(0 2 * * ? *)"])
     """cron(minute hour day-of-month month day-of-week year) or rate(12 hours), as EventBridge Scheduler reads them."""
@@ -50,10 +49,10 @@ class ScheduleRequest(BaseModel):
     """The time zone of a cron expression. Default: UTC."""
 
 
-class _Document(BaseModel):
+class _Document(DocumentModel):
     """What of a document is judged here."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore")
     schedule: Annotated[ScheduleRequest, BeforeValidator(_with_expression)]
     """When the document is launched."""
 

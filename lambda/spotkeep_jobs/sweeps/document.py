@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
+from spotkeep_jobs.document.document_model import DocumentModel
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
@@ -27,11 +28,7 @@ MAX_LISTED_TRIALS: Final = 1_000
 """DynamoDB takes items of 400 KB, and a sweep's item holds its document."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Objective(_Part):
+class Objective(DocumentModel):
     """What the search is for: a metric of the trials, and which value of it is the best."""
 
     metric: Annotated[str, BeforeValidator(read_metric_name)] = Field(examples=["validation_loss"])
@@ -40,14 +37,14 @@ class Objective(_Part):
     """minimize or maximize."""
 
 
-class StopRule(_Part):
+class StopRule(DocumentModel):
     """When a trial that trains is stopped before its end."""
 
     patience: WholeNumber = Field(ge=1, le=100_000, examples=[5])
     """A trial is stopped when so many values of the objective in a row were no better than its best one."""
 
 
-class Asha(_Part):
+class Asha(DocumentModel):
     """Asynchronous successive halving: all trials train a little, the best ones more.
 
     Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, algorithm 2
@@ -110,7 +107,7 @@ Trials = Annotated[
 ]
 
 
-class SweepRequest(_Part):
+class SweepRequest(DocumentModel):
     """Many trials of one job: each a run with parameters of its own."""
 
     parameters: Space | None = Field(default=None, examples=[{"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34]}])
@@ -173,10 +170,10 @@ class SweepRequest(_Part):
         return len(self.listed) if plan is None else plan.trials
 
 
-class _Document(BaseModel):
+class _Document(DocumentModel):
     """What of a document is judged here."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore")
     sweep: SweepRequest
     max_cost: UsDollars | None = Field(default=None, examples=[40])
     """US dollars that all trials together may cost. When they are spent, the trials that run save and are stopped."""
