@@ -43,7 +43,9 @@ _QUEUES = {
 CONTEXT = {"drills": "true", "shells": "true", "tpe_search": "true", "queues": json.dumps(_QUEUES)}
 """What the deployment of all tests is made with: one deployment with everything in it is cheaper than one for each."""
 _PATIENCE_SECONDS = 600.0
-_SECONDS_BETWEEN_PASSES = 2.0
+_SECONDS_BETWEEN_PASSES = 5.0
+"""Five minutes, as time runs in these tests."""
+_SECONDS_BETWEEN_QUESTIONS = 0.5
 _LONGEST_INVOCATION = Config(read_timeout=600)
 """A function may take its own time and, on a busy machine, minutes to start. botocore waits a minute for the answer and
 then invokes the function again: a test would see what the second invocation answers."""
@@ -146,7 +148,14 @@ class DeployedApp:
         assert answer["ok"], answer
         return answer
 
-    def wait_until(self, run: str, happened: Callable[[Run], bool], *, passes: bool = False) -> Run:
+    def wait_until(
+        self,
+        run: str,
+        happened: Callable[[Run], bool],
+        *,
+        passes: bool = False,
+        pause_seconds: float = _SECONDS_BETWEEN_QUESTIONS,
+    ) -> Run:
         """Wait until a run's record says something; with `passes`, the controller passes meanwhile."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         next_pass = time.monotonic()
@@ -155,15 +164,16 @@ class DeployedApp:
             assert run_item is not None, f"{run} is not in the run table"
             if happened(run_item):
                 return run_item
-            # Several tests wait at a time, and what they wait for needs the processor, too.
             if passes and time.monotonic() >= next_pass:
                 self.invoke("controller", {})
                 next_pass = time.monotonic() + _SECONDS_BETWEEN_PASSES
-            time.sleep(0.5)
+            time.sleep(pause_seconds)
         raise AssertionError(f"{run} is still {run_item.state} after {_PATIENCE_SECONDS} s")
 
     def wait_until_ended(self, run: str, *, passes: bool = False) -> Run:
-        return self.wait_until(run, lambda run_item: run_item.state.ended, passes=passes)
+        # Nothing has to be done in time then. Several tests wait at once, and what they wait for needs the processor.
+        pause_seconds = 2 * _SECONDS_BETWEEN_QUESTIONS
+        return self.wait_until(run, lambda item: item.state.ended, passes=passes, pause_seconds=pause_seconds)
 
     def restart(self) -> None:
         """Stop the local AWS and start one on what it saved."""

@@ -30,7 +30,7 @@ def destroy_while_passes_come(app: DeployedApp) -> None:
             except ClientError as error:
                 assert error.response["Error"]["Code"] == "ResourceNotFoundException"  # noqa: PT017 - it is gone
                 return
-            time.sleep(0.5)
+            time.sleep(2)
 
     passing = threading.Thread(target=pass_on)
     passing.start()

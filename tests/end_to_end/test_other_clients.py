@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,7 @@ def becomes_a_run(app: DeployedApp, name: str, *, passes: bool = False) -> None:
         if passes:
             app.invoke("controller", {})
         app.client("sagemaker").describe_training_job(TrainingJobName=name)
+        time.sleep(0.5)
     raise AssertionError(f"{name} is no run")
 
 

@@ -40,7 +40,7 @@ def ended(on_ec2: OnEc2, name: str) -> tuple[Sweep, list[Trial]]:
         if sweep is not None and sweep.state.ended:
             return sweep, trials
         on_ec2.app.invoke("controller", {})
-        time.sleep(0.5)
+        time.sleep(2)
     raise AssertionError(f"{name} has not ended: {sweep}, {trials}")
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ZONES: Final = ("us-east-1a", "us-east-1b")
 _EVENT: Final = "spotkeep-event: "
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.25
 _PATIENCE_SECONDS = 120.0
 
 
