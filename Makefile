@@ -16,7 +16,10 @@ PYTEST = $(BIN)/pytest -n $(WORKERS)
 # seconds where the framework is, and of the long tests those files alone that hold some.
 FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorflow|xgboost|nbformat)"\)'
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
-LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | xargs grep -LE $(FRAMEWORK_FILES))
+LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
+# Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
+CDK := tests/infrastructure
+LONG_WITH_NODE = $(BIN)/pytest -m long $(CDK)
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
@@ -89,11 +92,13 @@ test: setup ## The tests of every change: under four minutes; no AWS account, no
 
 test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
 	@# Long tests wait for most of their time; what trains computes meanwhile. All is installed before.
-	@echo "test-all: the long tests, and beside them those that need a framework, whose output comes last"
-	@$(FRAMEWORKS) >$(STATE)/frameworks.log 2>&1 & frameworks=$$!; $(LONG); long=$$?; \
-	wait $$frameworks; framed=$$?; cat $(STATE)/frameworks.log; exit $$((long || framed))
+	@echo "test-all: the long tests, and beside them those that need Node or a framework, whose output comes last"
+	@$(FRAMEWORKS) >$(STATE)/frameworks.log 2>&1 & frameworks=$$!; $(LONG_WITH_NODE) >$(STATE)/node.log 2>&1 & node=$$!; \
+	$(LONG); long=$$?; wait $$node; synthesized=$$?; wait $$frameworks; framed=$$?; \
+	cat $(STATE)/node.log $(STATE)/frameworks.log; exit $$((long || synthesized || framed))
 
 test-long: setup ## The tests that `make test` leaves out and that need no framework
+	$(LONG_WITH_NODE)
 	$(LONG)
 
 test-frameworks: setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter

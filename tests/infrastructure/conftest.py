@@ -1,4 +1,8 @@
-"""Templates to assert on: whole deployments, synthesized once a run without building the dependency layer."""
+"""Templates to assert on: whole deployments, synthesized once a run without building the dependency layer.
+
+The CDK is imported where it is used, for that starts Node, which takes seconds: other tests read templates from here,
+and most of them read what another process has synthesized.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import App, IPolicyValidationPlugin, Stack
 
-from spotkeep_constructs.project import Project
-from spotkeep_constructs.settings import Settings
-from stacks.deployment import place_stacks
-from stacks.rules import load_rules
+if TYPE_CHECKING:
+    from aws_cdk import IPolicyValidationPlugin, Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -130,11 +131,19 @@ def context_of_checkout() -> dict[str, Any]:
 @functools.cache
 def rules() -> list[IPolicyValidationPlugin]:
     """The rules of a deployment, loaded once a worker."""
+    from stacks.rules import load_rules
+
     return load_rules()
 
 
 def synthesize(directory: Path, settings: dict[str, Any]) -> Path:
     """Synthesize a whole deployment under all its rules, without bundling dependencies, and return its assembly."""
+    from aws_cdk import App
+
+    from spotkeep_constructs.project import Project
+    from spotkeep_constructs.settings import Settings
+    from stacks.deployment import place_stacks
+
     # As app.py does: the deployment names the rules itself.
     app = App(
         builtin_cloud_formation_validation=False,
@@ -181,4 +190,6 @@ def templates_without_fleets(made_once: MakeOnce) -> Templates:
 @pytest.fixture
 def stack(tmp_path: Path) -> Stack:
     """An empty stack to place one construct in."""
+    from aws_cdk import App, Stack
+
     return Stack(App(outdir=str(tmp_path / "cdk.out")), "Test")

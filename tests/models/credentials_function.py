@@ -6,8 +6,6 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_constructs.archives import zip_bytes
-from spotkeep_constructs.function_code import code_files
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:
@@ -25,6 +23,10 @@ def place_credentials_function(local: LocalAws, *, name: str, instance_role: str
         instance_role: The name of the role of the instances that it answers; made before.
         deployment: The tag of the instances that it answers.
     """
+    # Here, because it starts Node, which takes seconds: most tests of a file that needs this run elsewhere.
+    from spotkeep_constructs.archives import zip_bytes
+    from spotkeep_constructs.function_code import code_files
+
     session = local.session()
     iam = session.client("iam")
     own, run = make_role(local, name, service="lambda.amazonaws.com"), make_role(local, f"{name}-run")

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.record import FleetRecord, new_record
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
@@ -61,6 +60,9 @@ class Site:
         self._records = FleetTable(dynamodb, table_name=table, retention_days=1)
         s3, logs, iam = (self.session.client(name) for name in ("s3", "logs", "iam"))
         s3.create_bucket(Bucket=self.bucket)
+        # Here, because it starts Node, which takes seconds: most tests of a file that needs this run elsewhere.
+        from spotkeep_constructs.training_bundle import bundle_bytes
+
         bundle = bundle_bytes(Path(__file__).parents[2] / "training")
         s3.put_object(Bucket=self.bucket, Key="spotkeep.pyz", Body=bundle)
         make_run_table(dynamodb, table)

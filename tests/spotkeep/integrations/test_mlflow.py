@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from spotkeep_constructs.execution_role import MLFLOW_LOGGING
 from spotkeep_local.lifecycle import free_port
 from tests.forked_scripts import Runs
 
@@ -229,6 +228,9 @@ def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_a
     for _ in range(2):
         code, said = scripts.run(script, tmp_path, **given)
         assert code == 0, said
+    # Here, because it starts Node, which takes seconds in each process that collects this file.
+    from spotkeep_constructs.execution_role import MLFLOW_LOGGING
+
     assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(MLFLOW_LOGGING)
     assert (endpoint.signed_for, endpoint.named) == ({service}, {arn})
     [logged] = runs(endpoint.store, kind)
