@@ -53,6 +53,7 @@ _MADE_ONCE = ("tests/infrastructure/",)
 _EACH_ALONE = ("tests/end_to_end/test_rehearsal.py", "tests/end_to_end/test_destroy.py")
 """Files of tests that take a minute or more each, and share nothing but the deployment."""
 _LONG_SECONDS = 3
+_OBJECTS_UNTIL_GARBAGE = 50_000
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes; what makes one in here adds up to 40."""
 
@@ -117,6 +118,8 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    # Python would look after 700 objects. Tests make and drop thousands, and hardly any has to be looked for.
+    gc.set_threshold(_OBJECTS_UNTIL_GARBAGE)
     gc.enable()
 
 
