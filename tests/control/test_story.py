@@ -40,6 +40,10 @@ from spotkeep_jobs.sweeps.resumed_trials import next_to_go_on
 from tests.models.dynamodb import InMemoryDynamoDb
 
 _UNSURE_IN = ("throttled: ", "answers lost: ")
+_MET_BESIDE = {
+    "orphans: jobs removed", "pools available", "pools reused", "pools terminated", "preemptions", "turns in a queue",
+    "waits for capacity", "waits for quota",
+}  # fmt: skip
 
 
 def happenings_of(
@@ -68,13 +72,15 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
 @pytest.mark.long
 def test_they_hold_while_aws_is_unsure_in_every_way() -> None:
     met: Counter[str] = Counter()
-    # Few calls are of SNS: a hundred stories may hit none of them, ten times as many do.
-    for first_seed in range(1, 11):
-        met += happenings_of(stories=100, first_seed=first_seed, database=None)
+    # Few calls are of SNS or to a log: forty stories may hit none of them, twenty-five times as many do. From this seed
+    # on eighty hit all.
+    for first_seed in range(16, 41):
+        met += happenings_of(stories=40, first_seed=first_seed, database=None)
         throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
-        if {"dynamodb", "sagemaker"} <= throttled & lost and {"logs", "sns"} <= throttled | lost:
+        everywhere = {"batch", "dynamodb", "s3", "sagemaker"} <= throttled & lost
+        if everywhere and {"logs", "scheduler", "sns"} <= throttled | lost and met.keys() >= _MET_BESIDE:
             return
-    pytest.fail(f"throttled: {sorted(throttled)}, answers lost: {sorted(lost)}")
+    pytest.fail(f"throttled: {sorted(throttled)}, answers lost: {sorted(lost)}, of the rest: {sorted(met)}")
 
 
 @pytest.mark.long
@@ -203,9 +209,9 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     ("fault", "soon_found_from"),
     [
         (sent_notifications_are_offered_again, 1),
-        (endings_keep_their_checkpoint_prefix, 1),
-        (stops_are_only_recorded, 8),
-        (only_the_last_attempt_is_billed, 7),
+        (endings_keep_their_checkpoint_prefix, 4),
+        (stops_are_only_recorded, 35),
+        (only_the_last_attempt_is_billed, 16),
         (writes_have_no_conditions, 1),
         (idle_pools_cost_nothing, 4),
         (passes_leave_pools_out, 2),
@@ -229,10 +235,10 @@ def test_a_fault_is_noticed(
     ("fault", "soon_found_from"),
     [
         (trials_begin_whatever_runs, 1),
-        (stopped_sweeps_let_their_trials_run, 1),
-        (stops_do_not_reach_the_queue, 2),
-        (failed_trials_stay_failed, 4),
-        (what_a_resume_changes_is_for_new_trials, 1),
+        (stopped_sweeps_let_their_trials_run, 23),
+        (stops_do_not_reach_the_queue, 19),
+        (failed_trials_stay_failed, 38),
+        (what_a_resume_changes_is_for_new_trials, 25),
     ],
 )
 def test_a_fault_of_sweeps_is_noticed(
