@@ -16,12 +16,16 @@ ROOT = Path(__file__).parents[1]
 
 # Each run dies or gets a signal by itself: right after a step is done and before it is saved, or when it prints a text.
 _RUNS = """
-import importlib, json, os, runpy, signal, sys, traceback
+import gc, importlib, json, os, runpy, signal, sys, traceback
 
 before, *imported = sys.argv[1:]
+# What is imported stays: to look for garbage in it takes time, and a child would copy the memory that it looks through.
+gc.disable()
 for module in imported:
     importlib.import_module(module)
 from spotkeep import events
+gc.freeze()
+gc.enable()
 
 class Printed:
     def __init__(self, stream, text, interrupt):

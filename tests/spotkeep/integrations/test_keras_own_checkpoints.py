@@ -32,7 +32,7 @@ def train(folder, kind, *, dies_in=None):
     """Train as a script does that takes the newest of its files. Give the epochs that began, and the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(1)
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)  # to look for garbage in all that is imported takes time
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     model.compile("adam" if kind != ".h5" else "sgd", keras.losses.MeanSquaredError())
     x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
