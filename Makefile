@@ -16,10 +16,10 @@ PYTEST = $(BIN)/pytest -n $(WORKERS)
 # seconds where the framework is, and of the long tests those files alone that hold some.
 FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorflow|xgboost|nbformat)"\)'
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
-LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
 # Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
 CDK := tests/infrastructure
 LONG_WITH_NODE = $(BIN)/pytest -m long $(CDK)
+LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
