@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import hashlib
 import itertools
 import os
 import shutil
@@ -173,15 +174,34 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
             terminalreporter.line(f"{seconds:6.1f} s  {test}")
 
 
+def _sources_hash() -> str:
+    """What templates and deployments are made of, and what makes them."""
+    project = Path(__file__).parent.parent
+    files = [project / name for name in ("app.py", "cdk.json", "pyproject.toml", "package-lock.json")]
+    for folder in ("cli", "constructs", "lambda", "local", "locks", "planner", "stacks", "training"):
+        files += [path for path in (project / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    files += (project / "tests").rglob("conftest.py")
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(project)} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
-    """Have a directory filled once for all workers of a run; another worker that wants it waits until it is."""
-    of_worker = tmp_path_factory.getbasetemp()
-    of_all = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
+def made_once() -> Callable[[str, Callable[[Path], object]], Path]:
+    """Have a directory filled once for all workers; another worker that wants it waits until it is.
+
+    It lasts until `make test` begins anew, or the sources change: `make test-all` deploys once, and not once more for
+    the long tests.
+    """
+    made = _SCRATCH / "made" / _sources_hash()
+    made.mkdir(parents=True, exist_ok=True)
 
     def make(name: str, fill: Callable[[Path], object]) -> Path:
-        directory, done = of_all / name, of_all / f"{name}.done"
-        with (of_all / f"{name}.lock").open("w") as lock:
+        directory, done = made / name, made / f"{name}.done"
+        with (made / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
                 shutil.rmtree(directory, ignore_errors=True)

@@ -204,6 +204,7 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
 
 
+@pytest.mark.torture
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "soon_found_from"),
@@ -230,6 +231,7 @@ def test_a_fault_is_noticed(
         happenings_of(stories=2000, first_seed=soon_found_from, database=None, phases=[Phase.generate])
 
 
+@pytest.mark.torture
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "soon_found_from"),

@@ -10,6 +10,7 @@ from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.solver import choose_step_s, solve
 
 HOUR_S = 3600.0
+STEP_S = 480.0
 
 
 def hazards(*, run_h: float, drought_h: float) -> np.ndarray:
@@ -25,7 +26,7 @@ def cost(planned: PlannedJob, capacity: np.ndarray, *, changes_per_s: float = 0.
         planned,
         capacity,
         tick_s=240.0,
-        step_s=240.0,
+        step_s=STEP_S,
         spot_price=1.0,
         on_demand_price=3.0,
         changes_per_s=changes_per_s,
@@ -39,7 +40,7 @@ def test_capacity_that_never_goes_costs_the_work_and_one_restart() -> None:
 
 def test_capacity_that_never_comes_costs_on_demand() -> None:
     solved = solve(
-        job(30), hazards(run_h=1, drought_h=1e6), tick_s=240.0, step_s=240.0, spot_price=1.0, on_demand_price=3.0
+        job(30), hazards(run_h=1, drought_h=1e6), tick_s=240.0, step_s=STEP_S, spot_price=1.0, on_demand_price=3.0
     )
     assert solved.expected_cost[BANDS - 1] == pytest.approx(24.2 * 3, rel=1e-2)
 
@@ -62,7 +63,7 @@ def test_changes_of_zone_and_lost_work_cost() -> None:
 
 def test_the_less_slack_the_more_a_restart_costs() -> None:
     solved = solve(
-        job(40), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=240.0, spot_price=1.0, on_demand_price=3.0
+        job(40), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=STEP_S, spot_price=1.0, on_demand_price=3.0
     )
     row = solved.restart_usd[-1]
     assert row[20] > row[-20] >= 0
@@ -71,7 +72,7 @@ def test_the_less_slack_the_more_a_restart_costs() -> None:
 @pytest.mark.long
 def test_the_more_work_is_left_the_more_slack_is_wanted_before_waiting() -> None:
     solved = solve(
-        job(60), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=240.0, spot_price=1.0, on_demand_price=3.0
+        job(60), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=STEP_S, spot_price=1.0, on_demand_price=3.0
     )
     row = solved.from_nothing_s[3]
     assert row[len(row) // 4] < row[-1]

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from spotkeep.notices.notice import Notice, read_notice
-from spotkeep.runner import supervision
-from spotkeep.runner.job import import_root
+from spotkeep.runner import failure, supervision
+from spotkeep.runner.layout import import_root
 from spotkeep.runner.supervision import Supervisor
 
 
@@ -125,7 +125,7 @@ def test_a_containers_process_1_that_is_alone_after_a_notice_gives_the_commands_
 def test_kills_for_memory_are_those_while_the_command_ran(tmp_path, monkeypatch, counted_before):
     counts = tmp_path / "vmstat"
     counts.write_text(f"nr_free_pages 1\noom_kill {counted_before}\n")
-    monkeypatch.setattr(supervision, "_KERNEL_COUNTS", counts)
+    monkeypatch.setattr(failure, "_KERNEL_COUNTS", counts)
     command = ["sh", "-c", f"echo oom_kill {counted_before + 1} > {counts}; kill -9 $$"]
     outcome = Supervisor(notice_file=tmp_path / "notice.json").run(
         command, environment=dict(os.environ), directory=None
@@ -138,7 +138,7 @@ def test_where_the_kernel_does_not_count_kills_there_are_none(tmp_path, monkeypa
     path = tmp_path / "vmstat"
     if counts is not None:
         path.write_text(counts)
-    monkeypatch.setattr(supervision, "_KERNEL_COUNTS", path)
+    monkeypatch.setattr(failure, "_KERNEL_COUNTS", path)
     outcome = Supervisor(notice_file=tmp_path / "notice.json").run(
         ["true"], environment=dict(os.environ), directory=None
     )

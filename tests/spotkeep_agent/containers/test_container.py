@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep.runner.job import import_root
+from spotkeep.runner.layout import import_root
 from spotkeep_agent.containers import enter
 from spotkeep_agent.containers.container import Container, container_environment, has_nvidia_gpus
 from spotkeep_agent.containers.docker import Docker

@@ -390,8 +390,10 @@ time.sleep(600)
 
 
 class TestLimits:
+    """A limit counts from the download of the data, and leaves a busy machine time for what comes before the training."""
+
     def test_max_runtime(self, training):
-        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 3, "MaxWaitTimeInSeconds": 600})
+        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 600})
         ended = training.wait_ended("long")
         assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
         assert training.path("long")[-3:] == ["Stopping", "Uploading", "MaxRuntimeExceeded"]
@@ -399,7 +401,7 @@ class TestLimits:
     def test_max_wait_while_waiting(self, training):
         never = interrupt(at_seconds=0.0, notice=False, capacity_returns_after_seconds=None)
         training.script_capacity("patient", never)
-        training.create("patient-1", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 2, "MaxWaitTimeInSeconds": 2})
+        training.create("patient-1", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 10})
         ended = training.wait_ended("patient-1")
         assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
 

@@ -149,14 +149,14 @@ class TestTheEnd:
         training.wait_until(lambda: not (training.folder / "hosts" / "first").exists())
 
     def test_while_it_waits_it_is_extended_up_to_an_hour_and_ended_by_zero(self, training: Any) -> None:
-        run(training, "first", seconds=5)
+        run(training, "first", seconds=10)
         code, message = training.refusal(
             "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 3601}
         )
         assert (code, "at most 3600" in message) == ("ValidationException", True)
         keep_alive(training, "first", 600)
         assert training.describe("first")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
-        time.sleep(5.2)
+        time.sleep(10.2)
         assert pool(training, "first")["Status"] == "Available"
         keep_alive(training, "first", 0)
         assert pool(training, "first")["Status"] == "Terminated"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 MAX_CHARACTERS = 1024
 """SageMaker takes the first 1,024 characters of the failure file as the job's FailureReason."""
 
 _MAX_COMMAND_CHARACTERS = 200
+_KERNEL_COUNTS = Path("/proc/vmstat")
 
 
 def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
@@ -40,6 +42,18 @@ def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, 
         kept.append(line)
         room -= len(line) + 1
     return "\n".join([f"{head}:" if kept else head, *reversed(kept)])
+
+
+def memory_kills() -> int:
+    """Give how many processes the kernel has killed since boot because memory ran out; 0 where it does not say.
+
+    Of the whole machine, in every group of processes: what dies first may be a worker, in a container of its own.
+    """
+    try:
+        lines = _KERNEL_COUNTS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def _decoded(raw: bytes) -> str:

@@ -18,7 +18,7 @@ from spotkeep.version import __version__
 from .environment import command_arguments, find_hardware, job_environment
 from .failure import MAX_CHARACTERS, failure_text
 from .installation import Preparation, prepare_machine
-from .layout import JobLayout, read_configuration
+from .layout import JobLayout, import_root, read_configuration
 from .metric_search import searched_metrics
 from .parameters_file import take_over_parameters
 from .script_checkpoints import put_aside_cut_off
@@ -132,11 +132,6 @@ def _supervised(
             ),
         )
     return outcome.exit_code
-
-
-def import_root() -> str:
-    """Give what must be on the path so that `import spotkeep` finds this very library: a zipapp or a directory."""
-    return str(Path(__file__).absolute().parent.parent.parent)
 
 
 def _not_begun(layout: JobLayout, error: JobError) -> int:

@@ -1,4 +1,4 @@
-"""Where things are in a training job, and what the platform wrote there about the job.
+"""Where things are in a training job, this library among them, and what the platform wrote there about the job.
 
 Source: AWS, "How Amazon SageMaker AI Provides Training Information".
 """
@@ -189,3 +189,8 @@ def _decoded(value: Any) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def import_root() -> str:
+    """Give what must be on the path so that `import spotkeep` finds this very library: a zipapp or a directory."""
+    return str(Path(__file__).absolute().parent.parent.parent)

@@ -23,6 +23,7 @@ from typing import IO, Any, Callable
 from spotkeep.errors import CommandError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 
+from .failure import memory_kills
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
 
 _STDOUT_FD = 1
@@ -30,7 +31,6 @@ _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.1
-_KERNEL_COUNTS = Path("/proc/vmstat")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -235,18 +235,6 @@ def _start(
     except OSError as error:
         hint = "start it with an interpreter, or give it a #! line" if error.errno == errno.ENOEXEC else "chmod +x it"
         raise CommandError(f"the command {command[0]!r} cannot be executed: {error}; {hint}", exit_code=126) from error
-
-
-def memory_kills() -> int:
-    """Give how many processes the kernel has killed since boot because memory ran out; 0 where it does not say.
-
-    Of the whole machine, in every group of processes: what dies first may be a worker, in a container of its own.
-    """
-    try:
-        lines = _KERNEL_COUNTS.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def _reap_orphans() -> None:

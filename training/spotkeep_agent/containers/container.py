@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spotkeep.notices.notice import notice_seconds
-from spotkeep.runner.job import import_root
+from spotkeep.runner.layout import import_root
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
 from spotkeep_agent.training.user import TrainingUser
