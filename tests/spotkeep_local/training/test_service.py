@@ -390,7 +390,7 @@ time.sleep(600)
 
 
 class TestLimits:
-    """A limit counts from the download of the data, and leaves a busy machine time for what comes before the training."""
+    """A limit counts from the download of the data: a busy machine has time for what comes before the training."""
 
     def test_max_runtime(self, training):
         training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 600})
