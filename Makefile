@@ -113,7 +113,7 @@ test-frameworks: setup-torch setup-jax setup-boosters setup-notebook setup-tenso
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
-	@$(BIN)/python -c 'import torch' 2>/dev/null || \
+	@$(BIN)/python -c 'import importlib.util as find, sys; sys.exit(find.find_spec("torch") is None)' || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/torch-cpu.txt 2>/dev/null || { \
 	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
 	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }

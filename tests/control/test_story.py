@@ -72,10 +72,10 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
 @pytest.mark.long
 def test_they_hold_while_aws_is_unsure_in_every_way() -> None:
     met: Counter[str] = Counter()
-    # Few calls are of SNS or to a log: forty stories may hit none of them, twenty-five times as many do. From this seed
-    # on eighty hit all.
-    for first_seed in range(16, 41):
-        met += happenings_of(stories=40, first_seed=first_seed, database=None)
+    # What a seed leads to depends on the modules that are imported, from which Hypothesis takes constants: some ten
+    # rounds meet all, a hundred always do.
+    for first_seed in range(16, 116):
+        met += happenings_of(stories=10, first_seed=first_seed, database=None)
         throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
         everywhere = {"batch", "dynamodb", "s3", "sagemaker"} <= throttled & lost
         if everywhere and {"logs", "scheduler", "sns"} <= throttled | lost and met.keys() >= _MET_BESIDE:

@@ -75,7 +75,7 @@ class Instance:
         server = _serve(lambda request: self._answer(request))
         self._metadata_server = server
         self.agent = subprocess.Popen(
-            [sys.executable, "-m", "spotkeep_agent", "agent"],
+            [sys.executable, "-S", "-m", "spotkeep_agent", "agent"],
             env={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
                 "PYTHONPATH": str(SOURCES),

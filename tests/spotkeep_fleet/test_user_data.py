@@ -57,7 +57,7 @@ def test_it_boots_and_boots_again_after_a_crash_of_the_agents_own(tmp_path: Path
     python = tools / "python3"
     python.write_text(
         f"""#!/bin/sh
-[ "$3" = -c ] && exit 0  # the question for its version
+[ "$2" = -c ] && exit 0  # the question for its version
 echo "$@" >> {tmp_path}/calls
 code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
 """
@@ -76,8 +76,8 @@ code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
     assert ended.returncode == 3
     home = tmp_path / "root/opt/spotkeep"
     assert (tmp_path / "calls").read_text().splitlines() == [
-        f"-I -S {home}/boot.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/{'ab' * 32}",
-        f"-I -S {home}/boot.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/{'ab' * 32}",
+        f"-IS {home}/boot.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/{'ab' * 32}",
+        f"-IS {home}/boot.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/{'ab' * 32}",
         "shutdown -h now",
     ]
     assert (home / "agent.env").read_text().splitlines() == [
@@ -121,7 +121,7 @@ def test_as_root_python_imports_its_standard_library_alone() -> None:
     """A package of the image, or a file that Python reads at each start, would run with the rights of the agent."""
     starts = [line for line in user_data(INPUTS).splitlines() if '"$python"' in line or line.startswith("ExecStart=")]
     assert len(starts) == 3
-    assert all("-I -S" in line for line in starts)
+    assert all("-IS" in line for line in starts)
 
 
 def test_ten_starts_of_the_agent_are_all_however_long_each_takes() -> None:

@@ -273,8 +273,7 @@ def _main(arguments: list[str]) -> None:
             sys.exit(_EXIT_FAILED)  # Not again here: the next instance tries, and the functions count them.
         unpack(content, folder)
         # Beside the wait for the volume: the training may not write there, and would compile at each of its starts.
-        compiled = os.path.join(folder, "spotkeep")  # noqa: PTH118
-        subprocess.Popen([sys.executable, "-I", "-S", "-m", "compileall", "-q", compiled])
+        subprocess.Popen([sys.executable, "-ISm", "compileall", "-q", os.path.join(folder, "spotkeep")])  # noqa: PTH118
     sys.argv = [folder, "agent"]
     runpy.run_path(folder, run_name="__main__")
 

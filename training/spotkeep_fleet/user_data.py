@@ -14,6 +14,7 @@ MAX_BYTES = 16_384
 """The most bytes of user data before encoding: "Run commands when you launch an EC2 instance", EC2 user guide."""
 AGENT_HOME = "/opt/spotkeep"
 
+# -IS: as root, Python imports its standard library alone, and no package or setting that the image has for it.
 _TEMPLATE = """\
 #!/bin/sh
 # Spotkeep: fetches the agent, checks that it is the one that was deployed, and starts it.
@@ -40,11 +41,10 @@ cat > "$home/boot.py" <<'END_OF_BOOT'
 END_OF_BOOT
 refuse() { echo "spotkeep: this image has $1"; exit 3; }
 python=$(command -v python3) || refuse "no python3"
-# -I -S: as root, Python imports its standard library alone, and no package or setting that the image has for it.
-"$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 9))' || refuse "$("$python" --version); 3.9 is needed"
+"$python" -IS -c 'import sys; sys.exit(sys.version_info < (3, 9))' || refuse "$("$python" --version); 3.9 is needed"
 if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
   version=$(systemctl --version | { read -r _ number _; echo "$number"; })
-  # Before 236 (Amazon Linux 2) there is no SuccessAction: nothing would power off.
+  # Before 236 (Amazon Linux 2), no SuccessAction powers off.
   [ "$version" -ge 236 ] || refuse "systemd $version; 236 is needed"
   cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
 [Unit]
@@ -57,7 +57,7 @@ SuccessAction=poweroff
 FailureAction=poweroff
 [Service]
 EnvironmentFile=$home/agent.env
-ExecStart=$python -I -S $home/boot.py @uri@ @sha256@ @region@ $home/@sha256@
+ExecStart=$python -IS $home/boot.py @uri@ @sha256@ @region@ $home/@sha256@
 Restart=on-failure
 RestartPreventExitStatus=3
 RestartSec=2
@@ -78,7 +78,7 @@ set +a
 tries=0
 while [ $tries -lt 10 ]; do
   code=0
-  "$python" -I -S "$home/boot.py" @uri@ @sha256@ @region@ "$home"/@sha256@ || code=$?
+  "$python" -IS "$home/boot.py" @uri@ @sha256@ @region@ "$home"/@sha256@ || code=$?
   # 0: it has left. 3: it has left, and something is wrong. Anything else is a crash of the agent itself.
   case $code in 0|3) break ;; esac
   tries=$((tries + 1))
