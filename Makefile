@@ -100,7 +100,7 @@ test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorf
 	wait $$node; synthesized=$$?; wait $$frameworks; framed=$$?; cat $(STATE)/node.log $(STATE)/frameworks.log; \
 	failed=$$((long || synthesized || framed)); \
 	if [ $$failed = 1 ]; then echo "test-all: failed; in the output above:"; \
-	  cd $(STATE) && grep -hE '^(E   [A-Za-z]|FAILED|ERROR|make.*Error)' long.log node.log frameworks.log; fi; exit $$failed
+	  cd $(STATE) && grep -hE '^(E +[A-Za-z]|FAILED|ERROR|make.*Error)' long.log node.log frameworks.log; fi; exit $$failed
 
 test-long: setup ## The tests that `make test` leaves out and that need no framework
 	$(LONG_WITH_NODE)
