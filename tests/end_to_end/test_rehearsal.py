@@ -140,7 +140,7 @@ def test_each_trial_of_a_sweep_trains_as_if_it_had_been_left_alone(deployed_app:
 
 
 # The other share's jobs come while trials have their instances, on a busy machine as well.
-_SLOWER = ("--set", "hyperparameters.seconds-per-step=0.2")
+_SLOWER = ("--set", "hyperparameters.seconds-per-step=0.6")
 
 
 def test_trials_in_a_queue_that_give_way_to_another_share_train_as_if_left_alone(
