@@ -18,8 +18,8 @@ FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorfl
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
 # Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
 CDK := tests/infrastructure
-LONG_WITH_NODE = $(BIN)/pytest -m 'long and not torture' $(CDK)
-LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torture and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
+LONG_WITH_NODE = $(BIN)/pytest -m long $(CDK)
+LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume torture-tests mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,7 +90,7 @@ test: setup ## The tests of every change: under four minutes; no AWS account, no
 	@rm -rf $(STATE)/tests
 	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
 
-test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## The tests of every merge: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
+test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
 	@# Long tests wait for most of their time; what trains computes meanwhile. All is installed before.
 	@# What failed is named last: a page of CI often shows the end alone.
 	@echo "test-all: the long tests, and beside them those that need Node or a framework, whose output comes after theirs"
@@ -113,7 +113,7 @@ test-frameworks: setup-torch setup-jax setup-boosters setup-notebook setup-tenso
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
-	@$(BIN)/python -c 'import importlib.util as find, sys; sys.exit(find.find_spec("torch") is None)' || \
+	@$(BIN)/python -c 'import importlib.metadata; importlib.metadata.version("torch")' 2>/dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/torch-cpu.txt 2>/dev/null || { \
 	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
 	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }
@@ -122,7 +122,7 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 # tests, and all of them wait for it.
 test-torch: WORKERS := 2
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
-	$(PYTEST) -m 'torch and not torture' $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
+	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
 setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
@@ -131,7 +131,7 @@ setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 test-jax: export KERAS_BACKEND := jax
 test-jax: WORKERS := 0
 test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX
-	$(PYTEST) -m 'jax and not torture' $$(grep -rl --include='test_*.py' 'mark\.jax' tests)
+	$(PYTEST) -m jax $$(grep -rl --include='test_*.py' 'mark\.jax' tests)
 
 setup-boosters: setup ## XGBoost and LightGBM, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/boosters.txt
@@ -146,7 +146,7 @@ setup-tensorflow: setup ## TensorFlow and Keras, for their example and tests
 test-tensorflow: export KERAS_BACKEND := tensorflow
 test-tensorflow: WORKERS := 0
 test-tensorflow: setup-tensorflow ## The tests that need TensorFlow: Keras on it, and Keras' own checkpoints
-	$(PYTEST) -m 'tensorflow and not torture' $$(grep -rl --include='test_*.py' 'mark\.tensorflow' tests)
+	$(PYTEST) -m tensorflow $$(grep -rl --include='test_*.py' 'mark\.tensorflow' tests)
 
 setup-notebook: setup ## Jupyter's kernel, for the notebook in examples/
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/notebook.txt
@@ -179,12 +179,6 @@ torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand ti
 
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
 	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
-
-torture-tests: TORTURE_FILES = $$(grep -rl --include='test_*.py' 'mark\.torture' tests)
-torture-tests: setup-torch setup-jax setup-tensorflow ## What tests show once, at more points and on more backends; stories with planted faults; minutes
-	$(PYTEST) -m 'torture and not jax and not tensorflow' $(TORTURE_FILES)
-	KERAS_BACKEND=jax $(BIN)/pytest -m 'torture and jax' $$(grep -l 'mark\.jax' $(TORTURE_FILES))
-	KERAS_BACKEND=tensorflow $(BIN)/pytest -m 'torture and tensorflow' $$(grep -l 'mark\.tensorflow' $(TORTURE_FILES))
 
 torture-input: setup ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
 	@# A process for each parser: what breaks one is printed when that one has been fed, not after all of them.

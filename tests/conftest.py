@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import hashlib
 import itertools
 import os
 import shutil
@@ -19,6 +18,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from spotkeep_constructs.archives import python_sources, sha256
 from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
 from tests.answers import check_every_answer
@@ -175,18 +175,13 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 def _sources_hash() -> str:
-    """What templates and deployments are made of, and what makes them."""
+    """Hash what templates and deployments are made of, and what makes them."""
     project = Path(__file__).parent.parent
-    files = [project / name for name in ("app.py", "cdk.json", "pyproject.toml", "package-lock.json")]
+    alone = ("app.py", "cdk.json", "pyproject.toml", "package-lock.json")
+    files = {path: path.read_bytes() for path in (*map(project.joinpath, alone), *project.glob("tests/**/conftest.py"))}
     for folder in ("cli", "constructs", "lambda", "local", "locks", "planner", "stacks", "training"):
-        files += [path for path in (project / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    files += (project / "tests").rglob("conftest.py")
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(project)} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()[:16]
+        files |= {Path(name): content for name, content in python_sources(project / folder).items()}
+    return sha256(*(part for path in sorted(files) for part in (str(path), files[path])))[:16]
 
 
 @pytest.fixture(scope="session")

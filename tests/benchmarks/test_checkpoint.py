@@ -16,7 +16,6 @@ from benchmarks.checkpoint.targets import TARGETS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.torture
 @pytest.mark.torch
 @pytest.mark.long
 def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from benchmarks import launcher
 PROJECT = Path(__file__).parents[2]
 
 
-@pytest.mark.torture
 @pytest.mark.long
 def test_a_round_measures_the_launcher_and_a_bare_client() -> None:
     measured = launcher.measure_initialisation(project_dir=PROJECT, rounds=1)

@@ -66,15 +66,8 @@ def test_the_lines_change_nothing_of_what_is_learned(run, undisturbed, tmp_path)
         assert weights(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize(
-    ("kill", "workers"),
-    [
-        ("SIGKILL", 0),
-        ("SIGTERM", 2),
-        pytest.param("SIGKILL", 2, marks=pytest.mark.torture),
-        pytest.param("SIGTERM", 0, marks=pytest.mark.torture),
-    ],
-)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kill", ["SIGKILL", "SIGTERM"])
 def test_interrupted_it_ends_with_the_same_bits(run, undisturbed, tmp_path, kill, workers):
     # Before anything is saved, at the end of an epoch, and within one. The library's tests interrupt after any batch.
     for at_step in (1, STEPS_AN_EPOCH, STEPS_AN_EPOCH + 3):
@@ -90,7 +83,6 @@ def test_interrupted_it_ends_with_the_same_bits(run, undisturbed, tmp_path, kill
         assert weights(base) == undisturbed, f"interrupted after step {at_step}"
 
 
-@pytest.mark.torture
 def test_killed_after_each_step_again_and_again_it_ends_with_the_same_bits(run, undisturbed, tmp_path):
     for at_step in range(2, STEPS + 1):
         code, _ = run(tmp_path, at_step=at_step, kill="SIGTERM" if at_step % 3 == 0 else "SIGKILL")

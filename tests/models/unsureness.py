@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 THROTTLED_SHARE: Final = 0.03
 LOST_SHARE: Final = 0.02
 """Of all calls, after a client's own retries: far more than AWS's, so that each call of a story may be hit."""
-_CALLED_SELDOM: Final = frozenset({"logs", "scheduler", "sns"})
-_TIMES_AS_UNSURE: Final = 4
-"""A story calls these a few times. As unsure as the others, most stories would not meet them unsure at all."""
 
 _SILENT_SHARE: Final = 0.5
 """Of the answers that are lost."""
@@ -85,8 +82,8 @@ class Unsureness:
 
     def fault_of(self, operation: str) -> Fault | None:
         """Choose what a call meets, and count it."""
+        drawn = self._chance.random()
         service = SERVICES[operation]
-        drawn = self._chance.random() / (_TIMES_AS_UNSURE if service in _CALLED_SELDOM else 1)
         if drawn < THROTTLED_SHARE:
             self.met[f"throttled: {service}"] += 1
             return Fault.REFUSED

@@ -94,7 +94,6 @@ def test_metadata_that_are_broken_at_the_boot_are_asked_again(cloud: Cloud, laun
     ends_well(cloud, instance)
 
 
-@pytest.mark.torture
 def test_metadata_that_hang_at_the_boot_are_asked_again(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(steps=STEPS)
     instance = cloud.boot("us-east-1a", held_metadata=True)

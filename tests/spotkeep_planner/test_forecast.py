@@ -47,7 +47,7 @@ def test_on_demand_has_no_spread(trace: CapacityTrace) -> None:
 
 @pytest.mark.long
 def test_the_interval_of_capacity_with_a_law_holds_eight_in_ten_times(trace: CapacityTrace) -> None:
-    starts = range(2500, 5700, 64)
+    starts = range(2500, 5700, 40)
     windows = Windows([trace], starts=starts, on_demand_price=3.0)
     happened = replay(JOB, windows, survival())
     within = 0

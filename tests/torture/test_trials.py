@@ -24,7 +24,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return Recording(tmp_path_factory.mktemp("recording"), size=SIZE)
 
 
-@pytest.mark.torture
 @pytest.mark.long
 def test_the_short_form_breaks_nothing(tmp_path: Path) -> None:
     report = tmp_path / "report.json"

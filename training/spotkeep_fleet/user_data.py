@@ -44,7 +44,7 @@ python=$(command -v python3) || refuse "no python3"
 "$python" -IS -c 'import sys; sys.exit(sys.version_info < (3, 9))' || refuse "$("$python" --version); 3.9 is needed"
 if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
   version=$(systemctl --version | { read -r _ number _; echo "$number"; })
-  # Before 236 (Amazon Linux 2), no SuccessAction powers off.
+  # Before 236 (Amazon Linux 2) there is no SuccessAction.
   [ "$version" -ge 236 ] || refuse "systemd $version; 236 is needed"
   cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
 [Unit]

@@ -42,7 +42,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "traces"
 
 
-@pytest.mark.torture
 @pytest.mark.long
 def test_it_writes_every_figure_that_has_a_target(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "policy.json"

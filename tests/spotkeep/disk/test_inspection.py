@@ -340,7 +340,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(json_values)
 def test_whatever_the_document_is_it_is_outlined_or_refused(document):
     try:

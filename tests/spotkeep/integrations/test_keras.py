@@ -39,11 +39,6 @@ decided_alike = pytest.mark.skipif(BACKEND != "torch", reason="decided alike on 
 They differ in what is saved: few batches show that as well, and few kinds of data."""
 
 
-def often_on_torch_alone(test):
-    """On the others, one interruption and two pauses are shown for every change, and the rest before a release."""
-    return test if BACKEND == "torch" else pytest.mark.torture(test)
-
-
 def digits():
     pixels, labels = load_digits(return_X_y=True)
     return (pixels[:IMAGES] / 16.0).astype("float32"), labels[:IMAGES]
@@ -207,7 +202,6 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, undist
             assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
 
 
-@often_on_torch_alone
 def test_interrupted_after_each_batch_again_and_again_it_ends_with_the_same_bits(tmp_path, undisturbed):
     for batches in range(1, STEPS) if BACKEND == "torch" else (1, 5, 6, 14):
         signum = signal.SIGTERM if batches % 2 else None
@@ -238,7 +232,6 @@ def test_paused_after_any_batch_it_ends_with_the_same_bits(tmp_path, monkeypatch
     assert run(tmp_path, kind=kind) == expected, "one that is done is done"
 
 
-@often_on_torch_alone
 def test_a_notice_before_the_first_batch_changes_nothing(tmp_path, undisturbed):
     early = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit):
@@ -254,7 +247,6 @@ def test_the_runner_learns_that_the_script_left_because_of_the_notice(tmp_path, 
     assert left_file(tmp_path / "notice.json").exists()
 
 
-@often_on_torch_alone
 def test_a_run_that_was_stopped_early_stays_stopped(tmp_path, job_events):
     expected = run(tmp_path / "undisturbed", patience=1, min_delta=9.0)
     assert len(expected[1]["loss"]) == 2
@@ -272,7 +264,6 @@ def test_more_epochs_than_before_go_on(tmp_path):
     assert run(tmp_path / "run", epochs=4) == expected
 
 
-@often_on_torch_alone
 def test_fewer_batches_than_before_are_reported(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, batches=5)

@@ -61,7 +61,7 @@ def check(tmp_path):
     put_aside_cut_off(tmp_path / "checkpoints", tmp_path / "put-aside")
 
 
-@pytest.mark.parametrize("kind", [pytest.param(".h5", marks=pytest.mark.torture), ".keras", "backup"])
+@pytest.mark.parametrize("kind", [".h5", ".keras", "backup"])
 def test_an_unchanged_script_goes_on_with_its_newest_whole_file(tmp_path, kind):
     begun, expected = train(tmp_path / "alone", kind)
     assert begun == list(range(EPOCHS))
@@ -80,9 +80,7 @@ def test_an_unchanged_script_goes_on_with_its_newest_whole_file(tmp_path, kind):
     assert all(np.array_equal(*pair) for pair in zip(weights, expected, strict=True))
 
 
-@pytest.mark.parametrize(
-    "cut", [pytest.param("latest.weights.h5", marks=pytest.mark.torture), "training_metadata.json"]
-)
+@pytest.mark.parametrize("cut", ["latest.weights.h5", "training_metadata.json"])
 def test_a_backup_without_a_second_pair_begins_anew_and_not_in_a_later_epoch_with_new_weights(tmp_path, cut):
     folder = tmp_path / "checkpoints"
     with pytest.raises(KeyboardInterrupt):

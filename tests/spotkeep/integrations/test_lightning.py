@@ -261,7 +261,6 @@ def test_on_two_ranks_of_torchrun_it_ends_with_the_same_bits_on_both(tmp_path):
     assert run_on_two_ranks(tmp_path, torchrun=True) == (0, ["rank 0 is through", "rank 1 is through"])
 
 
-@pytest.mark.torture
 def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path):
     """A notice to the process that was started first, which is rank 0.
 

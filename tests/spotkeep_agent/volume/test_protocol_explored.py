@@ -100,7 +100,6 @@ def test_one_instance_after_the_other(start: Callable[..., World], zone: str, bu
     assert explore(boot(start(ZONES, budget), zone)) > 5
 
 
-@pytest.mark.torture
 @pytest.mark.long
 @pytest.mark.parametrize(("start", "zone"), [SAME_ZONE, OTHER_ZONE])
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def walk(start: World, choices: list[int]) -> World:
 
 
 @pytest.mark.long
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(volume=st.booleans(), zone=st.sampled_from(ZONES), choices=st.lists(st.integers(0, 5039), max_size=150))
 def test_everything_at_once(volume: bool, zone: str, choices: list[int]) -> None:
     start = (world_with_volume if volume else new_world)(ZONES, EVERYTHING)

@@ -176,7 +176,7 @@ class Adversary:
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(
     work=st.integers(600, 40 * HOUR),
     restart=st.integers(1, 2 * HOUR),

@@ -46,7 +46,7 @@ _SHORT_SPELLS = [tick in (31, 43, 55, 56) for tick in range(120)]
     spare_s=15247,
     checkpoint=(1800.0, 120.0, True),
 )
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(
     capacity=st.lists(st.booleans(), min_size=120, max_size=120),
     wishes=st.lists(st.sampled_from([WAIT, ON_DEMAND, 0]), min_size=1, max_size=12),

@@ -69,7 +69,7 @@ def fates(draw: st.DrawFn) -> tuple[str, float, float]:
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=400)
 @given(
     work_s=st.floats(60, 20 * HOUR_S),
     restart_s=st.floats(0, 2 * HOUR_S),
