@@ -55,10 +55,10 @@ class Forwarding:
                     server.close()
                     return
                 self._open |= {client, server}
-            for carrying in (client, server):
-                # A client sends its headers and its body one after the other: the body would wait for the other side's
-                # acknowledgement, which comes after 40 ms (RFC 896; Linux's delayed acknowledgements).
-                carrying.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for connection in (client, server):
+                # A client sends its headers and its body one after the other: over a connection that is kept open, the
+                # body would wait for the acknowledgement of the headers, 40 ms (RFC 896; tcp(7), TCP_QUICKACK).
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._carry_both_ways, args=(client, server), daemon=True).start()
 
     def _carry_both_ways(self, client: socket.socket, server: socket.socket) -> None:
