@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.connections import Connections
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.errors import AwsUnavailableError
+from tests.forking import environment_of_script
 
 SECONDS = 10.0
 
@@ -233,3 +236,26 @@ def test_connections_that_end_in_a_circle_of_garbage_are_closed(server: Server) 
     del owner, kept
     gc.collect()
     assert opened.fileno() == -1
+
+
+_ASK_AND_END = """\
+import http.client, sys
+from spotkeep_agent.aws.connections import Connections
+
+connections = Connections()
+connections("GET", sys.argv[1], headers={}, body=b"", timeout_s=10, most_bytes=10, repeatable=True)
+http.client.HTTPConnection.close = lambda self: print("closed")
+"""
+
+
+def test_a_process_ends_without_closing_what_its_threads_may_still_use(server: Server) -> None:
+    """An agent's thread that asks for notices until the process ends once failed there, with a traceback in the log."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _ASK_AND_END, server.url],
+        env=environment_of_script(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert server.asked == ["GET"]

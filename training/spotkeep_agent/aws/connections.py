@@ -49,7 +49,8 @@ class Connections:
         self._in_use: set[http.client.HTTPConnection] = set()
         self._tls: ssl.SSLContext | None = None
         self._broken = False
-        weakref.finalize(self, _close, self._idle)
+        # At the end of the process the kernel closes them. Threads that go on until then still use what is idle.
+        weakref.finalize(self, _close, self._idle).atexit = False
 
     def close(self) -> None:
         """Close what is idle. Requests may follow; they open new connections."""
