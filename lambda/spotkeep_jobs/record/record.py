@@ -480,6 +480,22 @@ class Attempt(Record):
         """The names of the jobs whose logs are the attempt's, in their order."""
         return (self.job_name,) if self.queue is None else tuple(job.name for job in self.training_jobs)
 
+    def job_created_entry(self, *, job_arn: str, at: datetime) -> TimelineEntry:
+        """Return what the timeline says of the creation of the job: once, by the function that first records its ARN.
+
+        Args:
+            job_arn: As it is recorded.
+            at: When the job was created, as far as that function knows.
+        """
+        if self.backend == "ec2":
+            text = f"EC2 accepted fleet {job_arn}"
+        elif self.queue is not None:
+            place = self.queue
+            text = f"AWS Batch took the job into queue {place.queue}, share {place.share}, priority {place.priority}"
+        else:
+            text = f"SageMaker accepted training job {self.job_name}"
+        return TimelineEntry(run=self.run, attempt=self.attempt, at=at, kind=TimelineKind.JOB_CREATED, text=text)
+
 
 class TimelineEntry(Record):
     """Something that happened to a run, in a person's words.

@@ -262,15 +262,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             change = RunChange(
                 run=run_item.model_copy(update={"job_arn": job_arn, "quota_wait": None, "updated_at": now}),
                 attempt=recorded.model_copy(update={"job_arn": job_arn, "launched_at": now}),
-                timeline=(
-                    TimelineEntry(
-                        run=run,
-                        attempt=attempt,
-                        at=now,
-                        kind=TimelineKind.JOB_CREATED,
-                        text=_accepted(recorded, job_arn=job_arn),
-                    ),
-                ),
+                timeline=(recorded.job_created_entry(job_arn=job_arn, at=now),),
             )
             return self.commit(change)
 
@@ -582,12 +574,3 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         if recorded is None:
             raise RunNotRecordedError(run, attempt=attempt)
         return recorded
-
-
-def _accepted(attempt: Attempt, *, job_arn: str) -> str:
-    if attempt.backend == "ec2":
-        return f"EC2 accepted fleet {job_arn}"
-    if attempt.queue is not None:
-        place = attempt.queue
-        return f"AWS Batch took the job into queue {place.queue}, share {place.share}, priority {place.priority}"
-    return f"SageMaker accepted training job {attempt.job_name}"

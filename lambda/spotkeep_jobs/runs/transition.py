@@ -81,21 +81,21 @@ def decide(facts: RunFacts) -> list[RunChange]:
 def _changes(facts: JobFacts) -> Iterator[RunChange]:
     """Yield the changes in order: first the timeline in portions, with the last of them the state."""
     job, recorded = facts.job, facts
-    facts = replace(facts, attempt=_launched(facts))
+    facts, created = _launched(facts)
     while len(job.transitions) - facts.attempt.recorded_transitions > _ENTRIES_AT_ONCE:
         facts, entries, notifications = _shown(facts, upto=facts.attempt.recorded_transitions + _ENTRIES_AT_ONCE)
-        yield _portion(facts, entries, notifications)
-        facts = _written(facts)
+        yield _portion(facts, [*created, *entries], notifications)
+        facts, created = _written(facts), []
     resumes = resume_entries(facts.attempt, log=facts.log) if job.ended else []
     while len(resumes) > _ENTRIES_AT_ONCE:
         portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
-        yield _portion(facts, portion)
-        facts = _written(facts)
+        yield _portion(facts, [*created, *portion])
+        facts, created = _written(facts), []
     facts, entries, notifications = _shown(facts, upto=len(job.transitions))
     whole = hold_to_whole_log(facts)
     facts = replace(facts, run=whole.run.model_copy(update={"progress": facts.log.progress or facts.run.progress}))
     change = (_ended if job.ended else _alive)(
-        facts, [*entries, *whole.timeline, *resumes], [*notifications, *whole.notifications]
+        facts, [*created, *entries, *whole.timeline, *resumes], [*notifications, *whole.notifications]
     )
     if not _says_nothing_new(change, recorded):
         yield change
@@ -181,11 +181,14 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
     )
 
 
-def _launched(facts: JobFacts) -> Attempt:
-    if facts.attempt.job_arn is not None:
-        return facts.attempt
-    # The launch was cut short after SageMaker accepted the job: its ARN is recorded here.
-    return facts.attempt.model_copy(update={"job_arn": facts.job.arn, "launched_at": facts.job.created_at})
+def _launched(facts: JobFacts) -> tuple[JobFacts, list[TimelineEntry]]:
+    """Return the facts with the job's ARN in the attempt, and what the timeline says of it where it was not there."""
+    job, attempt = facts.job, facts.attempt
+    if attempt.job_arn is not None:
+        return facts, []
+    # The function that created the job has not recorded it yet, or was cut short: its ARN is recorded here.
+    launched = attempt.model_copy(update={"job_arn": job.arn, "launched_at": job.created_at})
+    return replace(facts, attempt=launched), [attempt.job_created_entry(job_arn=job.arn, at=job.created_at)]
 
 
 def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:

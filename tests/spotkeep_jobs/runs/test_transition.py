@@ -123,6 +123,20 @@ class TestWhereARunIs:
         [change] = decided(make.run(), make.attempt(), make.job(*LIFE[:2]), make)
         assert change.run.job_arn == change.attempt.job_arn == make.arn("digits-1a2b3c4d-1")
 
+    @pytest.mark.parametrize("story", [LIFE[:2], LIFE * 8], ids=["short", "more phases than one change holds"])
+    def test_the_timeline_says_once_that_the_job_was_created_whichever_function_records_it_first(
+        self, make: Any, story: Any
+    ) -> None:
+        job = make.job(*story)
+        for run, attempt, times in ((make.run(), make.attempt(), 1), (*launched(make), 0)):
+            entries = [entry for change in decided(run, attempt, job, make) for entry in change.timeline]
+            created = [entry for entry in entries if entry.kind is TimelineKind.JOB_CREATED]
+            assert len(created) == times
+            assert entries[:times] == created
+        [change, *_] = decided(make.run(), make.attempt(), job, make)
+        entry = change.timeline[0]
+        assert (entry.text, entry.at) == ("SageMaker accepted training job digits-1a2b3c4d-1", job.created_at)
+
 
 class TestEndings:
     @pytest.mark.parametrize(
