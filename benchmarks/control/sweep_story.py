@@ -206,16 +206,14 @@ class SweepStory(ControlPlaneStory):
                 assert not submitted, f"{sweep.sweep} is {sweep.state}, and {submitted} are in a queue"
 
     def _record_equals_what_happened(self) -> None:
-        for _ in range(_ROUNDS_UNTIL_QUIET):
-            self._invoke("controller", self._pass_over_runs)
-            if not self._deliver():
-                break
+        self._advance_until_quiet()
+        if any(self._may_still_begin(trial, sweep) for sweep, trials in self._sweeps() for trial in trials):
+            self.service.seconds += LAUNCH_SETTLES.total_seconds()
+            self._advance_until_quiet()
         super()._record_equals_what_happened()
         for sweep, trials in self._sweeps():
             runs = {trial.number: self.record.get(trial.run) for trial in trials}
             for trial in trials:
-                if runs[trial.number] is None and self._may_still_be_opened(trial, sweep):
-                    continue
                 self._trial_is_true(trial, runs[trial.number])
                 self._trial_has_what_changed(trial, runs[trial.number], sweep)
             states = [trial.state.value.lower() for trial in trials]
@@ -237,6 +235,12 @@ class SweepStory(ControlPlaneStory):
             self.happenings["trials tried again"] += sum(trial.part > 1 and trial.attempt > 1 for trial in trials)
             self.happenings[f"sweeps {sweep.state.value.lower()}"] += 1
 
+    def _advance_until_quiet(self) -> None:
+        for _ in range(_ROUNDS_UNTIL_QUIET):
+            self._invoke("controller", self._pass_over_runs)
+            if not self._deliver():
+                break
+
     def _deliver(self) -> bool:
         """Deliver what waits; return whether there was something that changed a sweep."""
         before = [sweep.version for sweep, _ in self._sweeps()]
@@ -244,11 +248,11 @@ class SweepStory(ControlPlaneStory):
             self._invoke("launcher", functools.partial(self._advance, waiting.pop(0)))
         return before != [sweep.version for sweep, _ in self._sweeps()]
 
-    def _may_still_be_opened(self, trial: Trial, sweep: Sweep) -> bool:
-        """Whether a launcher that began before its sweep was asked to stop may be about to open a trial's run."""
-        asked_at = sweep.stop_requested_at
-        since = None if asked_at is None else self.service.clock() - asked_at
-        return trial.state is TrialState.RUNNING and since is not None and since < LAUNCH_SETTLES
+    def _may_still_begin(self, trial: Trial, sweep: Sweep) -> bool:
+        """Whether a launcher that began before its sweep was asked to stop may be about to open or resume its run."""
+        run = self.record.get(trial.run)
+        begins = trial.state is TrialState.RUNNING and (run is None or run.attempt < trial.attempt)
+        return begins and sweep.stop_requested_at is not None
 
     def _trial_is_true(self, trial: Trial, run: Run | None) -> None:
         if run is None:

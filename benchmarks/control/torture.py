@@ -164,7 +164,9 @@ def _table(results: dict[str, Tortured]) -> Table:
 
 
 def _words_of(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-_WORDS_OF_A_PROBLEM:]
+    """Return what broke, and the end of the way to it: a story of many steps has more than anyone reads."""
+    way = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}\n{way[-_WORDS_OF_A_PROBLEM:]}"
 
 
 def _options() -> argparse.Namespace:

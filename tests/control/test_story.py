@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import get_state_machine_test
+from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, rule
 
 from benchmarks.control import torture
 from benchmarks.control.story import ControlPlaneStory
@@ -72,8 +72,8 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
 @pytest.mark.long
 def test_they_hold_while_aws_is_unsure_in_every_way() -> None:
     met: Counter[str] = Counter()
-    # Few calls are of SNS or to a log: forty stories may hit none of them, twenty-five times as many do. How many it
-    # takes depends on which modules are imported, since Hypothesis takes constants from them: hence small rounds.
+    # How many stories this takes depends on which modules are imported, since Hypothesis takes constants from them:
+    # hence small rounds.
     for first_seed in range(16, 116):
         met += happenings_of(stories=10, first_seed=first_seed, database=None)
         throttled, lost = ({what.removeprefix(how) for what in met if what.startswith(how)} for how in _UNSURE_IN)
@@ -95,6 +95,19 @@ def test_the_long_form_gives_a_verdict_and_its_figures(
     assert results["kinds"]["stories"]["trials"] >= 100
     assert results["kinds"]["bad input: launcher"]["figures"]["refused"] >= 20
     assert "nothing broke" in capsys.readouterr().out
+
+
+def test_a_problem_says_first_what_broke_however_long_the_way_to_it() -> None:
+    class Broken(RuleBasedStateMachine):
+        @rule()
+        def break_at_once(self) -> None:
+            error = AssertionError("the bill is wrong")
+            error.add_note("state.time_passes(seconds=5)\n" * 1000)
+            raise error
+
+    [problem] = torture.run_stories(Broken, lambda _steps: None, steps=1, first_seed=1).problems  # type: ignore[arg-type]
+    assert problem.startswith("AssertionError: the bill is wrong\n")
+    assert len(problem) < 7_000
 
 
 def sent_notifications_are_offered_again(patch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,10 @@ THROTTLED_SHARE: Final = 0.03
 LOST_SHARE: Final = 0.02
 """Of all calls, after a client's own retries: far more than AWS's, so that each call of a story may be hit."""
 
+_SELDOM_CALLED: Final = frozenset({"logs", "scheduler", "sns"})
+_TIMES_FOR_SELDOM_CALLED: Final = 4
+"""A story makes few calls of these services, most none: the same share of them would be none in hundreds of stories."""
+
 _SILENT_SHARE: Final = 0.5
 """Of the answers that are lost."""
 
@@ -82,8 +86,8 @@ class Unsureness:
 
     def fault_of(self, operation: str) -> Fault | None:
         """Choose what a call meets, and count it."""
-        drawn = self._chance.random()
         service = SERVICES[operation]
+        drawn = self._chance.random() / (_TIMES_FOR_SELDOM_CALLED if service in _SELDOM_CALLED else 1)
         if drawn < THROTTLED_SHARE:
             self.met[f"throttled: {service}"] += 1
             return Fault.REFUSED

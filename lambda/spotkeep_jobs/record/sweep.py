@@ -37,7 +37,7 @@ class Trial(Record):
     max_cost_usd: float | None = None
     """What the sweep had left when the trial was chosen, or more where a resume of the sweep gave it more."""
     values: dict[int, float] = Field(default_factory=dict)
-    """The objective where the trial paused, by completed steps."""
+    """The objective by completed steps: where the trial was to pause, and at later pauses that it passed."""
     best: float | None = None
     """The best value of the objective so far."""
     best_step: int | None = None

@@ -299,7 +299,10 @@ def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: Swee
     state = _state_after(run)
     values = dict(trial.values)
     if metric is not None and trial.pause_at_step is not None and state in {TrialState.PAUSED, TrialState.COMPLETED}:
-        values[trial.pause_at_step] = metric.last
+        # A script that cannot save at its pause trains on until it can. It is compared at each later pause that it
+        # passed so, and goes on to the next after them: a run that is to pause at a step behind it is refused.
+        passed = _pauses_passed(trial.pause_at_step, run.paused_at_step, request=request)
+        values |= dict.fromkeys((trial.pause_at_step, *passed), metric.last)
     return trial.model_copy(
         update={
             "state": state,
@@ -312,6 +315,13 @@ def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: Swee
             "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
         }
     )
+
+
+def _pauses_passed(pause_at_step: int, paused_at_step: int | None, *, request: SweepRequest) -> list[int]:
+    """Return at which later steps of its search a trial would have paused, up to the step at which it did."""
+    if request.plan is None or paused_at_step is None:
+        return []
+    return [step for step in request.plan.rungs if pause_at_step < step <= paused_at_step]
 
 
 def _stops_with_its_sweep(trial: Trial, sweep: Sweep) -> bool:

@@ -22,6 +22,8 @@ from spotkeep_jobs.sweeps.decision import (
     task_of,
 )
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
+from spotkeep_jobs.sweeps.search.moves import Promote
+from spotkeep_jobs.sweeps.search.search import next_moves
 from tests.models.clock import NOON
 
 SPACE = {"lr": {"log_uniform": [1e-4, 1e-1]}}
@@ -145,6 +147,36 @@ class TestTrials:
         trains = SeenRun(run=make.run("s-1", state=RunState.TRAINING, attempt=1))
         assert task_of(trial(attempt=2), trains, sweep=sweep()) is None
         assert task_of(trial(stop_because="in vain"), trains, sweep=sweep()) is Task.STOP
+
+
+class TestPauses:
+    """Asha, which pauses trials after 10 and 30 steps."""
+
+    def paused(self, make: Any, *, at: int | None, request: SweepRequest = ASHA) -> Trial:
+        end = {"state": RunState.STOPPED, "end_reason": EndReason.PAUSED, "ended_at": NOON, "paused_at_step": at}
+        metrics = ScriptMetrics(metrics={"loss": Metric(last=0.3, last_step=at or 10)})
+        seen = {"s-1": SeenRun(run=make.run("s-1", **end), metrics=metrics)}
+        _, [found] = settled(sweep(), request=request, trials=[trial(pause_at_step=10)], seen=seen, now=NOON)
+        return found
+
+    @pytest.mark.parametrize("at", [None, 10, 29])
+    def test_a_trial_has_a_value_where_it_was_to_pause(self, at: int | None, make: Any) -> None:
+        found = self.paused(make, at=at)
+        assert (found.state, found.values) == (TrialState.PAUSED, {10: 0.3})
+
+    @pytest.mark.parametrize("at", [30, 75])
+    def test_one_that_could_not_save_until_it_had_passed_its_next_pause_is_compared_there_too(
+        self, at: int, make: Any
+    ) -> None:
+        found = self.paused(make, at=at)
+        assert found.values == {10: 0.3, 30: 0.3}
+        others = [trial(number, state=TrialState.PAUSED, values={10: 0.5, 30: 0.5}) for number in (2, 3)]
+        assert ASHA.plan is not None
+        moves = next_moves(ASHA.plan, trials=results_of([found, *others], ASHA), free=1)
+        assert moves == (Promote(number=1, pause_at_step=None),), "its run refuses to pause at 30 steps once more"
+
+    def test_a_search_that_pauses_no_trial_compares_none_on_its_way(self, make: Any) -> None:
+        assert self.paused(make, at=75, request=RANDOM).values == {10: 0.3}
 
 
 class TestFailures:
