@@ -459,7 +459,7 @@ class JobRunner:
             local=opt_ml.at(configuration.get("LocalPath", DEFAULT_CHECKPOINT_PATH)),
             interval_seconds=self._context.options.sync_interval_seconds,
             upload_delay_seconds=self._context.options.upload_delay_seconds,
-            on_upload=self._wake,
+            on_upload=self._on_upload,
         )
 
     # What ends a process, and when.
@@ -551,8 +551,10 @@ class JobRunner:
             if self._striking:
                 self._changed.notify_all()
 
-    def _wake(self) -> None:
+    def _on_upload(self) -> None:
+        # Here, in the thread that uploads: before the one that watches the host is awake, the next file could be sent.
         with self._changed:
+            self._strike_if_due(time.time())
             self._changed.notify_all()
 
     def _on_exit(self, code: int) -> None:

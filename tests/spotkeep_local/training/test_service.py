@@ -228,11 +228,14 @@ time.sleep(600)
             "silent-1",
             """
 import os, pathlib, time
-folder = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "checkpoints"
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+folder = base / "checkpoints"
 found = sorted(folder.glob("model-*.txt"))
 done = int(found[-1].read_text()) if found else 0
 for number in range(done + 1, 5):
-    (folder / f"model-{number}.txt").write_text(str(number))
+    # Whole when it comes: a file that is uploaded while it is written is uploaded again.
+    (base / "whole.txt").write_text(str(number))
+    (base / "whole.txt").rename(folder / f"model-{number}.txt")
     while not (folder / f"model-{number}.txt.sagemaker-uploaded").exists():
         time.sleep(0.01)
 """,
@@ -241,6 +244,26 @@ for number in range(done + 1, 5):
         first, second = training.facts("silent-1").lifetimes
         assert (first.uploads, first.stored_files) == (2, ("model-1.txt", "model-2.txt"))
         assert (second.uploads, second.read_files) == (2, ("model-2.txt",))
+
+    def test_of_files_that_come_together_none_is_uploaded_beyond_so_many(self, training):
+        training.script_capacity("several", interrupt(at_uploads=3, notice=False))
+        training.create(
+            "several-1",
+            """
+import os, pathlib, time
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+if not (base / "checkpoints" / "saved").exists():
+    (base / "saved").mkdir()
+    for number in range(30):
+        (base / "saved" / f"part-{number:02}.txt").write_text("whole")
+    (base / "saved").rename(base / "checkpoints" / "saved")
+    time.sleep(600)
+""",
+        )
+        assert training.wait_ended("several-1")["TrainingJobStatus"] == "Completed"
+        first, second = training.facts("several-1").lifetimes
+        assert first.stored_files == tuple(f"saved/part-{number:02}.txt" for number in range(3))
+        assert (first.uploads, second.restored_files) == (3, 3)
 
     def test_nothing_is_uploaded_after_a_hard_kill(self, make_training):
         training = make_training(upload_delay_seconds=600.0)
