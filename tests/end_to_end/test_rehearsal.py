@@ -140,14 +140,14 @@ def test_each_trial_of_a_sweep_trains_as_if_it_had_been_left_alone(deployed_app:
 
 
 # The other share's jobs come while trials have their instances, on a busy machine as well.
-_SLOWER = ("--set", "hyperparameters.seconds-per-step=0.6")
+_SLOWER = ("--set", "hyperparameters.seconds-per-step=0.8")
 
 
 def test_trials_in_a_queue_that_give_way_to_another_share_train_as_if_left_alone(
     own_app: DeployedApp, tmp_path: Path
 ) -> None:
     job = PROJECT / "examples" / "digits" / "sweep.yaml"
-    in_a_queue = ("--set", "queue=cpu", "--set", "share=research", "--set", "sweep.parallel=4", *_SLOWER)
+    in_a_queue = ("--set", "queue=cpu", "--set", "share=research", "--set", "sweep.parallel=2", *_SLOWER)
     done, report = rehearse(
         own_app, job, tmp_path, "--set", "sweep.trials=6", "--seed", "1", *in_a_queue, command="rehearse-sweep"
     )

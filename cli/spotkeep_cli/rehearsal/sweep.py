@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -24,7 +24,6 @@ from spotkeep_cli.rehearsal.gathering import events_of, process_life
 from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
 from spotkeep_cli.rehearsal.report import SweepReport
 from spotkeep_cli.rehearsal.sweep_evidence import (
-    OthersJobs,
     RehearsedTrial,
     SweepEvidence,
     TrialServiceJob,
@@ -134,7 +133,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         with rehearsal.view.stage(Stage.TRAINING) as outcome:
             following = _Following(rehearsal, most_trials=request.most_trials, others=others)
             outcome.append(following.until_ended().state.value.lower())
-        ended_others = Counter() if others is None else others.states()
+        others_states = None if others is None else others.states()
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
     # Before what happened is gathered: that takes calls of its own.
     counts = control.call_counts()
@@ -152,7 +151,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         ended_invocations=following.ended_invocations,
         calls=counts,
         notifications=rehearsal.notifications,
-        others=None if queue is None else OthersJobs(asked=queue.others, states=ended_others),
+        others=others_states,
     )
     return SweepReport(checks=judge_sweep(evidence), evidence=evidence, seed=seed)
 
@@ -202,8 +201,8 @@ class _Following:
                     # The launcher writes the notification of a sweep's end, and a pass of the controller sends it.
                     self._passes.begin()
                     return sweep
-                if self._others is not None and sweep.counts.chosen > sweep.counts.running:
-                    self._others.launch_when_full()
+                if self._others is not None:
+                    self._others.launch_when_lent()
                 if not self.ended_invocations and self._has_come_far(sweep):
                     self._kill_the_controller()
             if time.monotonic() > deadline:

@@ -89,19 +89,6 @@ class RehearsedTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OthersJobs:
-    """The jobs of the other share in a sweep's queue.
-
-    Attributes:
-        asked: How many were to be launched.
-        states: The states of their runs, counted.
-    """
-
-    asked: int
-    states: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
 class SweepEvidence:
     """What a rehearsal of a sweep gathered.
 
@@ -115,7 +102,7 @@ class SweepEvidence:
         ended_invocations: How many invocations of the controller were killed.
         calls: How fast calls came, from the launch to the end.
         notifications: What the subscriber received, in the order of arrival.
-        others: The jobs of the other share; None without a queue.
+        others: The states of the other share's runs, counted; None without a queue.
     """
 
     sweep: Sweep
@@ -127,7 +114,7 @@ class SweepEvidence:
     ended_invocations: int
     calls: CallCounts
     notifications: Sequence[ReceivedNotification] = ()
-    others: OthersJobs | None = None
+    others: Mapping[str, int] | None = None
 
 
 def curve_of(events: Iterable[JobEvent], *, metric: str) -> tuple[dict[int, float], tuple[int, ...]]:

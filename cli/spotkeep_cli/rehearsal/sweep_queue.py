@@ -1,7 +1,7 @@
 """The queue in which a sweep is rehearsed: its trials borrow, and another share takes its instances back meanwhile.
 
 The queue has as many instances as the sweep trains trials at a time. Some of them belong to a second share, which lends
-them. Its jobs come while all are in use, so AWS Batch preempts trials.
+them. Its jobs come while trials have some of these, so AWS Batch preempts trials.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def settings_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 class OtherShare:
-    """Launches the other share's jobs when the sweep has all instances, and knows what AWS Batch says of all jobs.
+    """Launches the other share's jobs when its instances are lent, and knows what AWS Batch says of all jobs.
 
     Args:
         rehearsal: The rehearsal.
@@ -136,38 +136,49 @@ class OtherShare:
         self._rehearsal, self._queue = rehearsal, queue
         self._batch = rehearsal.session.client("batch")
         self._job_queue = job_queue_name(deployment=rehearsal.deployment.name, queue=queue.name)
-        self.runs: list[str] = []
-        """Its jobs, by the ids of their runs."""
+        self._runs: list[str] = []
+        self._took_instances_back = False
 
-    def launch_when_full(self) -> None:
-        """Launch its jobs, once, if trials have all instances."""
-        if not self.runs and self._with_instances() >= self._queue.trials:
-            for number in range(1, self._queue.others + 1):
-                run = self._rehearsal.add_run(f"-others-{number}")
-                self._rehearsal.deployment.launch(run=run, **self._queue.others_job())
-                self.runs.append(run)
-            self._rehearsal.view.note(f"another share takes {self._queue.others} of its places back")
+    def launch_when_lent(self) -> None:
+        """Launch its jobs if trials have instances of its own, and once more when they have ended and preempted none.
+
+        A trial may end after it was seen to have an instance, and before AWS Batch has the jobs: they take that one.
+        """
+        if self._took_instances_back or not all(self._rehearsal.run(run).state.ended for run in self._runs):
+            return
+        if self._with_instances() > self._queue.trials - self._queue.others:
+            self._took_instances_back = bool(self._runs) and any(job.preemptions for job in self.service_jobs())
+            if not self._took_instances_back:
+                self._launch()
 
     def states(self) -> Counter[str]:
         """Wait until its jobs have ended, and count the states of their runs."""
-        if not self.runs:
+        if not self._runs:
             return Counter()
-        return Counter(run.state.value for run in self._rehearsal.follow(*self.runs).values())
+        return Counter(run.state.value for run in self._rehearsal.follow(*self._runs).values())
 
     def service_jobs(self) -> Iterator[TrialServiceJob]:
         """Yield what AWS Batch says of each service job of the sweep."""
+        for summary in self._summaries():
+            described = self._batch.describe_service_job(jobId=summary["jobId"])
+            preemptions = described.get("preemptionSummary", {}).get("preemptedAttemptCount", 0)
+            yield TrialServiceJob(name=summary["jobName"], preemptions=preemptions)
+
+    def _launch(self) -> None:
+        for _ in range(self._queue.others):
+            run = self._rehearsal.add_run(f"-others-{len(self._runs) + 1}")
+            self._rehearsal.deployment.launch(run=run, **self._queue.others_job())
+            self._runs.append(run)
+        self._rehearsal.view.note(f"another share wants {self._queue.others} of its places back")
+
+    def _with_instances(self) -> int:
+        """Return how many trials have instances: their service jobs were dispatched and are not over."""
+        return sum(summary["status"] in _DISPATCHED for summary in self._summaries())
+
+    def _summaries(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the service jobs of the sweep as ListServiceJobs gives them: with a filter, those in every status."""
         pages = self._batch.get_paginator("list_service_jobs").paginate(
             jobQueue=self._job_queue, filters=[{"name": "JOB_NAME", "values": [f"{self._rehearsal.first}-*"]}]
         )
         for page in pages:
-            for summary in page["jobSummaryList"]:
-                described = self._batch.describe_service_job(jobId=summary["jobId"])
-                preemptions = described.get("preemptionSummary", {}).get("preemptedAttemptCount", 0)
-                yield TrialServiceJob(name=summary["jobName"], preemptions=preemptions)
-
-    def _with_instances(self) -> int:
-        """Return how many jobs were dispatched and are not over."""
-        return sum(
-            len(self._batch.list_service_jobs(jobQueue=self._job_queue, jobStatus=status)["jobSummaryList"])
-            for status in _DISPATCHED
-        )
+            yield from page["jobSummaryList"]

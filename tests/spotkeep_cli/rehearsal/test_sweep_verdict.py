@@ -14,7 +14,6 @@ from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification,
 from spotkeep_cli.rehearsal.report import SweepReport
 from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.sweep_evidence import (
-    OthersJobs,
     RehearsedTrial,
     SweepEvidence,
     TrialServiceJob,
@@ -112,7 +111,7 @@ QUEUED = replace(
         ),
         replace(ALONE, service_jobs=(TrialServiceJob(name="s-2-1", preemptions=0),)),
     ],
-    others=OthersJobs(asked=2, states={"COMPLETED": 2}),
+    others={"COMPLETED": 2},
 )
 """In a queue."""
 
@@ -193,9 +192,14 @@ def test_a_sweep_in_a_queue_that_kept_what_it_promises_passes() -> None:
 @pytest.mark.parametrize(
     ("changes", "failing", "found"),
     [
-        ({"others": OthersJobs(asked=2, states={})}, 8, "none launched"),
-        ({"others": OthersJobs(asked=2, states={"COMPLETED": 1, "FAILED": 1})}, 8, "1 completed, 1 failed"),
-        ({"trials": [INTERRUPTED, ALONE]}, 8, "0 preemptions"),
+        ({"others": {}}, 8, "none launched"),
+        ({"others": {"COMPLETED": 1, "FAILED": 1}}, 8, "1 completed, 1 failed"),
+        (
+            {"trials": [INTERRUPTED, ALONE]},
+            8,
+            "0 preemptions; the other share's jobs: 2 completed; the trials did not have its instances for long "
+            "enough: rehearse more of them, or longer ones",
+        ),
         (
             {"trials": [QUEUED.trials[0], replace(ALONE, service_jobs=(*QUEUED.trials[1].service_jobs,) * 2)]},  # type: ignore[misc]
             3,
