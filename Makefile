@@ -107,9 +107,11 @@ test-long: setup ## The tests that `make test` leaves out and that need no frame
 	$(LONG)
 
 test-frameworks: setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## The tests that need torch, JAX, TensorFlow, XGBoost or Jupyter
-	@# Those that need torch take longest. All the others run beside them, one after the other.
-	@{ $(MAKE) test-jax && $(MAKE) test-tensorflow && $(MAKE) test-boosters && $(MAKE) test-notebook; } >$(STATE)/without-torch.log 2>&1 & others=$$!; \
-	$(MAKE) test-torch; torch=$$?; wait $$others; other=$$?; cat $(STATE)/without-torch.log; exit $$((torch || other))
+	@# Each framework has processes of its own, at the same time; their output comes one after the other.
+	@$(MAKE) test-tensorflow >$(STATE)/tensorflow.log 2>&1 & tensorflow=$$!; \
+	{ $(MAKE) test-jax && $(MAKE) test-boosters && $(MAKE) test-notebook; } >$(STATE)/others.log 2>&1 & others=$$!; \
+	$(MAKE) test-torch; torch=$$?; wait $$tensorflow; tensor=$$?; wait $$others; other=$$?; \
+	cat $(STATE)/tensorflow.log $(STATE)/others.log; exit $$((torch || tensor || other))
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.forking import environment_of_script
 
 # Each run dies or gets a signal by itself: right after a step is done and before it is saved, or when it prints a text.
 _RUNS = """
-import gc, importlib, json, os, runpy, signal, sys, traceback
+import gc, importlib, json, os, runpy, signal, sys
 
-before, *imported = sys.argv[1:]
 # What is imported stays: to look for garbage in it takes time, and a child would copy the memory that it looks through.
 gc.disable()
-for module in imported:
+for module in sys.argv[1:]:
     importlib.import_module(module)
 from spotkeep import events
+from tests.forking import exit_code_of, fork
 gc.freeze()
 gc.enable()
 
@@ -41,7 +41,7 @@ class Printed:
     def __getattr__(self, name):
         return getattr(self.stream, name)
 
-def run(script, options, environment, signal_name, at_step, at_text):
+def run(before, script, options, environment, signal_name, at_step, at_text):
     os.environ.update(environment)
     sys.argv = [script, *options]
     sys.path.insert(0, os.path.dirname(script))
@@ -60,28 +60,16 @@ def run(script, options, environment, signal_name, at_step, at_text):
 
 for line in sys.stdin:
     sys.stdout.flush()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            run(*json.loads(line))
-            code = 0
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    print("\\nended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    child = fork(lambda: run(*json.loads(line)))
+    print("\\nended", exit_code_of(child), flush=True)
 """
 
 
 class Runs:
-    """Runs scripts, one after another."""
+    """Runs scripts, one after another, each after what `before` does."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], before: str) -> None:
+        self._process, self._before = process, before
 
     def run(
         self,
@@ -95,7 +83,7 @@ class Runs:
     ) -> tuple[int, str]:
         """One run, with its checkpoints and its model in `base`; its exit code and what it printed."""
         places = {"SM_MODEL_DIR": str(base / "model"), "SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints")}
-        request = [str(script), options, {**places, **environment}, kill, at_step, at_text]
+        request = [self._before, str(script), options, {**places, **environment}, kill, at_step, at_text]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -107,27 +95,24 @@ class Runs:
         pytest.fail("the runs have ended")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def make_runs() -> Iterator[Callable[..., Runs]]:
-    """Makes `Runs` of what its scripts import, and of what is to be done before each."""
+    """Makes `Runs` of what its scripts import, and of what is to be done before each; what was imported is shared."""
     with ExitStack() as ended:
 
-        def make(*imported: str, before: str = "") -> Runs:
+        @functools.cache
+        def process_with(*imported: str) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, "-c", _RUNS, before, *imported],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT / "training"),
-                    "SPOTKEEP_EVENTS": "stdout",
-                    "SPOTKEEP_PROGRESS_SECONDS": "0",
-                },
+                [sys.executable, "-c", _RUNS, *imported],
+                env=environment_of_script(SPOTKEEP_EVENTS="stdout", SPOTKEEP_PROGRESS_SECONDS="0"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            assert process.stdin is not None
             ended.enter_context(process)
-            ended.callback(process.stdin.close)
-            return Runs(process)
+            # To close its input does not end it: a process that a test forks meanwhile holds that open, as the workers
+            # of a DataLoader do.
+            ended.callback(process.terminate)
+            return process
 
-        yield make
+        yield lambda *imported, before="": Runs(process_with(*imported), before)

@@ -128,7 +128,13 @@ class DeployedApp:
         return f"s3://{bucket}/{key}"
 
     def counting(
-        self, command: str, /, *, files: Mapping[str, str | bytes] | None = None, **fields: Any
+        self,
+        command: str,
+        /,
+        *,
+        files: Mapping[str, str | bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+        **fields: Any,
     ) -> dict[str, Any]:
         """Give the document of a job that counts, with its script and further files where the launcher finds them."""
         run = f"counting-{uuid.uuid4().hex[:8]}"
@@ -137,7 +143,7 @@ class DeployedApp:
             "run": run,
             "command": f"python3 count.py {command}",
             "source": self.upload_source(run, {"count.py": _COUNT, **(files or {})}),
-            "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
+            "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0", **(environment or {})},
             "max_run": "10m",
             **fields,
         }
@@ -190,10 +196,12 @@ class OnEc2:
         self.ec2 = app.client("ec2")
         self.control = FleetControl(app.local)
 
-    def launch(self, command: str, **fields: Any) -> str:
-        # Slow until it is interrupted, so that there is time to do it.
+    def launch(self, command: str, *, environment: Mapping[str, str] | None = None, **fields: Any) -> str:
+        # Slow until it is interrupted, so that there is time to do it. EC2 keeps the last 64 KB of a console: with a
+        # line for each step, what an instance says first would be lost.
         document = self.app.counting(
             f"{command} --hurry",
+            environment={"SPOTKEEP_PROGRESS_SECONDS": "10", **(environment or {})},
             backend="ec2",
             instance_types=["m5.large", "m6i.large"],
             notify=["completed", "failed", "stopped", "interrupted", "resumed"],

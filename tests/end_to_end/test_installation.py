@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
+QUICK_PIP = {"PIP_NO_WARN_CONFLICTS": "1"}
+"""With all that the tests of the frameworks need beside it, pip reads for seconds whether it fits together."""
+
 
 def wheel() -> bytes:
     content = io.BytesIO()
@@ -52,6 +55,7 @@ def test_a_job_that_comes_back_has_what_it_needs_without_pip(deployed_app: Deplo
             "requirements.txt": "--no-index\n--find-links wheels\nneeded==1.0\n",
             "wheels/needed-1.0-py3-none-any.whl": wheel(),
         },
+        environment=QUICK_PIP,
     )
     job["command"] = ["python", "-c", "import sys; sys.argv[1:] = ['40']; import needed"]
     deployed_app.control.script_capacity(
@@ -77,7 +81,9 @@ def test_the_next_run_on_a_warm_pool_has_what_it_needs_without_pip(deployed_app:
     reasons = {}
     # The first leaves its host to the second, which leaves none.
     for keep_alive in (600, 0):
-        job = deployed_app.counting("5", files=files, capacity="on-demand", keep_alive=keep_alive)
+        job = deployed_app.counting(
+            "5", files=files, capacity="on-demand", keep_alive=keep_alive, environment=QUICK_PIP
+        )
         job["command"] = ["python", "-c", "import sys; sys.argv[1:] = ['5']; import needed"]
         deployed_app.launch(**job)
         ended = deployed_app.wait_until_ended(job["run"])
@@ -98,6 +104,7 @@ def test_an_instance_that_takes_a_run_over_has_what_it_needs_on_the_volume_and_i
             "wheels/needed-1.0-py3-none-any.whl": wheel(),
         },
         setup=["python3", "-c", "import importlib.util as u; print('finds', u.find_spec('needed') is not None)"],
+        environment=QUICK_PIP,
     )
     on_ec2.wait_for(run, '"event":"saved"')
     [first] = [each["InstanceId"] for each in on_ec2.instances(run) if each["State"]["Name"] == "running"]

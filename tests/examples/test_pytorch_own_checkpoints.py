@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "pytorch-own-checkpoints" / "t
 
 @pytest.fixture(scope="module")
 def run(make_runs):
-    runs = make_runs("sklearn.datasets", "torch", "torch._dynamo")
+    runs = make_runs("numpy", "sklearn.datasets", "torch", "torch._dynamo")
 
     def run(base, **interruption):
         options = ["--epochs", "6", "--checkpoint-dir", str(base / "checkpoints")]

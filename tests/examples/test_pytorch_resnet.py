@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -42,17 +41,10 @@ def weights(base: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A process of its own, as a person starts it."""
+def undisturbed(run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     base = tmp_path_factory.mktemp("undisturbed")
-    places = {"SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints"), "SM_MODEL_DIR": str(base / "model")}
-    output = subprocess.run(
-        [sys.executable, str(EXAMPLE / "train.py"), *SMALL],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "training"), **places},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
+    code, output = run(base)
+    assert code == 0
     return base, output
 
 

@@ -1,9 +1,10 @@
-"""What each of two processes runs, started by torchrun or by Lightning itself: `fit`, interrupted and left alone.
+"""Lightning on two ranks, as torchrun starts them or as Lightning does itself: `fit`, interrupted and left alone.
 
-With a folder alone it goes through `CASES`: each is interrupted at its steps in turn, by an error on both ranks and by
-a notice to one, compared with a run that was left alone, and what differs is printed. With a step too, rank 0 gets
-a notice after that step; with step 0 none does, and each rank says whether it ends with what a run ends with that was
-left alone.
+With a folder alone, two ranks go through `CASES`: each is interrupted at its steps in turn, by an error on both ranks
+and by a notice to one, compared with a run that was left alone, and what differs is printed. They are forked from this
+process, which has imported what takes seconds, and find in their environment what torchrun would put there.
+With steps too, a process for each begins as rank 0, and Lightning starts rank 1. Rank 0 gets a notice after that step;
+with step 0 none does, and each rank says whether it ends with what a run ends with that was left alone.
 The variable LIGHTNING names the package: `lightning.pytorch`, or `pytorch_lightning`. The other is missing, as where a
 requirements.txt asks for one of them.
 """
@@ -15,6 +16,7 @@ import importlib
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +25,7 @@ PACKAGE = os.environ.get("LIGHTNING", "lightning.pytorch")
 sys.modules["lightning" if PACKAGE == "pytorch_lightning" else "pytorch_lightning"] = None
 
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402 - it looks for the package that is there
+from tests.forking import end_with_two_ranks, exit_code_of, fork, say  # noqa: E402
 
 pl = importlib.import_module(PACKAGE)
 
@@ -158,22 +161,31 @@ def main(folder):
                     trained(of_step, Ends(step, how), **options)
                 except (KilledError, SystemExit) as ended:
                     if how != "error" and getattr(ended, "code", None) != 75:
-                        print(f"{name}: {how} at step {step} ended it with {ended!r}")
+                        say(f"{name}: {how} at step {step} ended it with {ended!r}")
                 else:
-                    print(f"{name}: {how} at step {step} did not end it")
+                    say(f"{name}: {how} at step {step} did not end it")
                 again = trained(of_step, **options)
                 for what in alone:
                     if again[what] != alone[what]:
-                        print(f"{name}: {how} at step {step} changed the {what} of rank {rank}")
-    print(f"rank {rank} is through", flush=True)
+                        say(f"{name}: {how} at step {step} changed the {what} of rank {rank}")
+    say(f"rank {rank} is through")
     torch.distributed.destroy_process_group()
 
 
+def trained_until_a_notice(folder, step):
+    # Lightning starts rank 1 with these words.
+    sys.argv[1:] = [str(folder), str(step)]
+    ended_with = trained(folder, Ends(step, "notice to rank 0"))
+    same = ended_with == trained(folder / "alone")
+    say(f"rank {torch.distributed.get_rank()} ends {'with the same bits' if same else 'differently'}")
+
+
 if __name__ == "__main__":
-    folder, *noticed_after = sys.argv[1:]
-    if noticed_after:
-        ended_with = trained(Path(folder), Ends(int(noticed_after[0]), "notice to rank 0"))
-        same = ended_with == trained(Path(folder) / "alone")
-        print(f"rank {torch.distributed.get_rank()} ends {'with the same bits' if same else 'differently'}", flush=True)
+    folder, steps = Path(sys.argv[1]), [int(step) for step in sys.argv[2:]]
+    if not steps:
+        end_with_two_ranks(partial(main, folder))
+    if "LOCAL_RANK" in os.environ:
+        trained_until_a_notice(folder, *steps)
     else:
-        main(Path(folder))
+        for step in steps:
+            say(f"rank 0 ended with {exit_code_of(fork(partial(trained_until_a_notice, folder, step)))}")

@@ -21,6 +21,7 @@ import lightning.pytorch as pl  # noqa: E402
 from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
+from tests.forking import environment_of_script  # noqa: E402
 from tests.spotkeep.integrations import lightning_on_two_ranks  # noqa: E402
 
 pytestmark = [
@@ -241,24 +242,20 @@ def test_data_without_indices_is_refused(tmp_path):
         run(tmp_path, loaders=torch.utils.data.DataLoader(Stream()))
 
 
-def run_on_two_ranks(*arguments, torchrun=False, package="lightning.pytorch"):
-    """Run the script as real processes. Gives their exit code and what they printed beside events."""
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-                "--rdzv-endpoint", "localhost:0"] if torchrun else []  # fmt: skip
+def run_on_two_ranks(*arguments, package):
+    """Run the script, whose ranks are real processes. Gives what they printed beside events."""
     done = subprocess.run(
-        [sys.executable, *launcher, str(Path(__file__).with_name("lightning_on_two_ranks.py")), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "training"),
-             "LIGHTNING": package},
+        [sys.executable, str(Path(__file__).with_name("lightning_on_two_ranks.py")), *map(str, arguments)],
+        env=environment_of_script(LIGHTNING=package),
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
-    said = sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", *lightning_on_two_ranks.CASES)))
-    assert done.returncode in (0, 75), done.stderr[-3000:]
-    return done.returncode, said
+    assert done.returncode == 0, done.stderr[-3000:]
+    return sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", *lightning_on_two_ranks.CASES)))
 
 
 def test_on_two_ranks_of_torchrun_it_ends_with_the_same_bits_on_both(tmp_path):
     """Interrupted in each epoch and between two: by an error on both, and by a notice to one."""
-    assert run_on_two_ranks(tmp_path, torchrun=True) == (0, ["rank 0 is through", "rank 1 is through"])
+    assert run_on_two_ranks(tmp_path, package="lightning.pytorch") == ["rank 0 is through", "rank 1 is through"]
 
 
 def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path):
@@ -266,13 +263,11 @@ def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(t
 
     They have `pytorch_lightning` alone, the ranks of torchrun above `lightning` alone: either is enough.
     """
-
-    def run(noticed_after):
-        return run_on_two_ranks(tmp_path, noticed_after, package="pytorch_lightning")
-
-    assert run(4) == (75, [])
+    assert run_on_two_ranks(tmp_path, 4, 0, package="pytorch_lightning") == [
+        "rank 0 ended with 0", "rank 0 ended with 75",
+        "rank 0 ends with the same bits", "rank 1 ends with the same bits",
+    ]  # fmt: skip
     assert (tmp_path / "checkpoints" / "step-4").is_dir(), "no step is lost"
-    assert run(0) == (0, ["rank 0 ends with the same bits", "rank 1 ends with the same bits"])
 
 
 @pytest.mark.parametrize(

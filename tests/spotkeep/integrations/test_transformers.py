@@ -21,6 +21,7 @@ from spotkeep.disk import checkpoint_directory  # noqa: E402
 from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
+from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
@@ -286,7 +287,7 @@ def test_on_two_ranks_it_ends_with_the_same_bits_on_both(tmp_path):
     script = Path(__file__).with_name("trainer_on_two_ranks.py")
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "training")},
+        env=environment_of_script(),
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     said = [line for line in done.stdout.splitlines() if not line.startswith(("spotkeep-event", "{"))]

@@ -1,17 +1,15 @@
 """Trainer on two ranks, interrupted at steps in turn, and left alone.
 
-The ranks are forked from this process, which has imported what takes seconds, and find in their environment what
-torchrun would put there. Prints what differs; nothing when the weights and the log are the same on both.
+The ranks are forked from this process, which has imported what takes seconds. Prints what differs; nothing when the
+weights and the log are the same on both.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import socket
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +17,7 @@ import torch.distributed as dist
 import transformers
 
 from spotkeep.integrations.transformers import train_resumably
+from tests.forking import end_with_two_ranks, say
 
 ROWS, BATCH, EPOCHS = 48, 4, 2
 STEPS = EPOCHS * ROWS // (2 * BATCH)
@@ -78,43 +77,16 @@ def main(folder):
                 trained(of_step, Ends(step, how))
             except (KeyboardInterrupt, SystemExit) as ended:
                 if how == "notice" and getattr(ended, "code", None) != 75:
-                    print(f"a notice at step {step} ended it with {ended!r}")
+                    say(f"a notice at step {step} ended it with {ended!r}")
             else:
-                print(f"{how} at step {step} did not end it")
+                say(f"{how} at step {step} did not end it")
             if trained(of_step) != alone:
-                print(f"{how} at step {step} changed how it ends, on rank {dist.get_rank()}")
-    print(f"rank {dist.get_rank()} is through")
+                say(f"{how} at step {step} changed how it ends, on rank {dist.get_rank()}")
+    say(f"rank {dist.get_rank()} is through")
     dist.destroy_process_group()
-
-
-def fork(rank, port):
-    """Start one of the two ranks. Gives the number of its process."""
-    pid = os.fork()
-    if pid:
-        return pid
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
-    code = 1
-    try:
-        main(Path(sys.argv[1]))
-        code = 0
-    except BaseException:  # noqa: BLE001 - a process ends here
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 if __name__ == "__main__":
     assert transformers.Trainer  # transformers imports it when it is asked for
     assert transformers.BertForSequenceClassification
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # A rank that looks for garbage in what is imported would copy the memory that it shares with the other.
-    gc.freeze()
-    pids = [fork(rank, port) for rank in (0, 1)]
-    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
-    sys.exit(1 if any(statuses) else 0)
+    end_with_two_ranks(partial(main, Path(sys.argv[1])))

@@ -15,10 +15,10 @@ import signal
 import socket
 import sys
 import time
-import traceback
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.forking import fork
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        pids = [fork(rank, job, port) for rank in range(job["world_size"])]
+        pids = [fork(partial(run_rank, rank, job, port)) for rank in range(job["world_size"])]
         print(json.dumps(pids), flush=True)
         print(json.dumps(ends_of(pids, limit_seconds=job["limit_seconds"])), flush=True)
 
@@ -70,26 +70,11 @@ def ends_of(pids: list[int], *, limit_seconds: float) -> list[int | str]:
     return [ends[pid] for pid in pids]
 
 
-def fork(rank: int, job: dict, port: int) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 70
-    try:
-        out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        {"steps": train, "epochs": train_epochs, "shards": train_sharded}[job.get("kind", "steps")](rank, job, port)
-        code = 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
-    except BaseException:  # noqa: BLE001 - a process ends here
-        traceback.print_exc()
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def run_rank(rank: int, job: dict, port: int) -> None:
+    out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    {"steps": train, "epochs": train_epochs, "shards": train_sharded}[job.get("kind", "steps")](rank, job, port)
 
 
 def train(rank: int, job: dict, port: int) -> None:
@@ -296,5 +281,4 @@ def lay_traps(rank: int, job: dict) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "training"))
     main()

@@ -20,6 +20,7 @@ import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
+from tests.forking import environment_of_script
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -34,7 +35,11 @@ class Server:
     def __init__(self):
         script = Path(__file__).parent / "distributed_ranks.py"
         self._process = subprocess.Popen(
-            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, script],
+            env=environment_of_script(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def start(self, job):
