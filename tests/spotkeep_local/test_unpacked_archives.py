@@ -63,3 +63,10 @@ def test_the_next_server_finds_what_this_one_ran_and_no_longer_what_none_ran(tmp
     second.remove_unused()
     assert [place.name for place in (tmp_path / "unpacked").iterdir()] == [compiled.resolve().parents[1].name]
     UnpackedArchives(tmp_path / "never").remove_unused()
+
+
+def test_no_entry_leaves_the_directory(tmp_path: Path) -> None:
+    packed = archive(tmp_path / "climbing.zip", **{"../../../outside": "left = True"})
+    linked(UnpackedArchives(tmp_path / "unpacked" / "here"), packed, tmp_path / "1")
+    (found,) = tmp_path.rglob("outside.py")
+    assert found.is_relative_to(tmp_path / "unpacked" / "here")
