@@ -63,6 +63,8 @@ def main(*, judge: bool = True) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     app.synth()
+    # Python looks through all of it once more when it ends, but not through what is frozen.
+    gc.freeze()
     return 0
 
 

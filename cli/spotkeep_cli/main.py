@@ -176,6 +176,9 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - Python would print the error as it is, with what it quotes of a job's
         Terminal().remark(traceback.format_exc().rstrip())
         sys.exit(ExitCode.UNEXPECTED)
+    finally:
+        # Python looks through all that is imported once more when it ends, but not through what is frozen.
+        gc.freeze()
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
