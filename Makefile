@@ -11,15 +11,18 @@ WORKERS ?= 3
 # Long tests wait for most of their time, and beside them run those of the frameworks: both cores are busy to the end.
 LONG_WORKERS ?= 6
 INPUTS ?= 100000
-PYTEST = $(BIN)/pytest -n $(WORKERS)
+# At its end pytest removes what earlier runs left where it keeps temporary files. Runs at the same time would remove each
+# other's, and fail on what is gone: each has a folder of its own.
+PYTEST_IN = mkdir -p $(STATE)/tests/$(1) && PYTEST_DEBUG_TEMPROOT="$(CURDIR)/$(STATE)/tests/$(1)" $(BIN)/pytest
+PYTEST = $(call PYTEST_IN,$@) -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
 # seconds where the framework is, and of the long tests those files alone that hold some.
 FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorflow|xgboost|nbformat)"\)'
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
 # Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
 CDK := tests/infrastructure
-LONG_WITH_NODE = $(BIN)/pytest -m long $(CDK)
-LONG = $(BIN)/pytest -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
+LONG_WITH_NODE = $(call PYTEST_IN,node) -m long $(CDK)
+LONG = $(call PYTEST_IN,long) -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
@@ -154,7 +157,7 @@ setup-notebook: setup ## Jupyter's kernel, for the notebook in examples/
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/notebook.txt
 
 test-notebook: setup-notebook ## Execute the notebook of examples/ against a local AWS
-	$(BIN)/pytest -m notebook tests/end_to_end/test_notebook.py
+	$(call PYTEST_IN,$@) -m notebook tests/end_to_end/test_notebook.py
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 
@@ -179,12 +182,13 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.torture $(TORTURE)
 
+torture-volume: export SPOTKEEP_EXPLORE := all
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
-	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
+	$(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
 
 torture-input: setup ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
 	@# A process for each parser: what breaks one is printed when that one has been fed, not after all of them.
-	ls tests/torture/input/test_*.py | SPOTKEEP_TORTURE_INPUTS=$(INPUTS) xargs -P $(WORKERS) -n 1 $(BIN)/pytest --timeout=7200
+	ls tests/torture/input/test_*.py | SPOTKEEP_TORTURE_INPUTS=$(INPUTS) xargs -P $(WORKERS) -I FILE sh -c '$(call PYTEST_IN,FILE) --timeout=7200 FILE'
 
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notifications
 	$(BIN)/python -m benchmarks.control $(BENCH)
