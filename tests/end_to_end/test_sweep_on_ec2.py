@@ -67,7 +67,7 @@ def test_trials_pause_the_best_goes_on_and_an_interruption_changes_nothing(on_ec
     )
     interrupted = app.runs.sweep_and_trials(name)[1][0].run
     on_ec2.wait_for(interrupted, '"step":2')
-    on_ec2.control.interrupt(on_ec2.instances(interrupted)[0]["InstanceId"], notice_seconds=30)
+    on_ec2.control.interrupt(on_ec2.instances(interrupted)[0]["InstanceId"], notice_seconds=20)
 
     sweep, trials = ended(on_ec2, name)
 
