@@ -102,12 +102,9 @@ def last_step(app: DeployedApp, run_item: Run) -> int:
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
     job = deployed_app.counting("80")
-    deployed_app.control.script_capacity(
-        run=job["run"],
-        script=CapacityScript(
-            interruptions=(Interruption(at_step=53, notice=False, capacity_returns_after_seconds=5),)
-        ),
-    )
+    # Long enough for the controller to see it and for the damage to be done, on a busy machine, too.
+    loss = Interruption(at_step=53, notice=False, capacity_returns_after_seconds=30)
+    deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
     deployed_app.launch(**job)
     run_item = deployed_app.wait_until(job["run"], lambda run: run.state is RunState.INTERRUPTED)
     bucket, keys = object_keys(deployed_app, run_item.checkpoint_uri)

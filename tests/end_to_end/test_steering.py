@@ -75,7 +75,7 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     deployed_app: DeployedApp,
 ) -> None:
     job = steered(deployed_app, deadline="3h", plan=plan_that_leaves_a_drought_of(15))
-    loss = Interruption(at_step=12, notice=True, notice_seconds=5, capacity_returns_after_seconds=None)
+    loss = Interruption(at_step=12, notice=True, notice_seconds=20, capacity_returns_after_seconds=None)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"], passes=True)
