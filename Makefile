@@ -10,7 +10,7 @@ STAMP := $(STATE)/setup.stamp
 WORKERS ?= 3
 # Beside the long tests run those of the frameworks, and both cores are busy to the end. More workers end no sooner, and
 # leave each test less of a core.
-LONG_WORKERS ?= 4
+LONG_WORKERS ?= 3
 INPUTS ?= 100000
 # At its end pytest removes what earlier runs left where it keeps temporary files, and writes down what failed. Runs at the
 # same time would remove each other's, and fail on what is gone: each has a folder of its own.
@@ -127,16 +127,15 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
 	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }
 
-# Two processes, though each imports all of the frameworks: one alone gets too little of the processors beside the long
-# tests, and all of them wait for it.
-test-torch: WORKERS := 2
+# One process here and for each of the other frameworks: a second would import the framework as well, which takes longer
+# than it saves.
+test-torch: WORKERS := 0
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
 	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
 setup-jax: setup ## JAX, Flax, Optax and Keras, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/jax.txt
 
-# One process here and in the next two: a second would import the framework as well, which takes longer than it saves.
 test-jax: export KERAS_BACKEND := jax
 test-jax: WORKERS := 0
 test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX
