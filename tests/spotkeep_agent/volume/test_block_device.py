@@ -190,7 +190,7 @@ def test_a_process_that_uses_the_volume_is_ended_before_it_is_unmounted(
     try:
         machine.unmount()
         assert machine.survey().mounted is None
-        assert process.wait(5) == -9
+        assert process.wait(30) == -9
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -205,4 +205,4 @@ def test_a_former_agents_training_is_ended_when_the_next_one_inspects(
     machine.mount("vol-1")
     process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
     assert machine.survey().mounted == "vol-1"
-    assert process.wait(5) == -9
+    assert process.wait(30) == -9
