@@ -66,7 +66,7 @@ def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
 @pytest.mark.long
 def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
     met: Counter[str] = Counter()
-    # The first round meets all of them, but for one time in some hundred.
+    # The first round meets all of them, nearly always.
     for _ in range(20):
         met += happenings_of(stories=25, kind=SweepStory)
         if met.keys() >= {"pauses", "sweeps in a queue", "trials tried again"}:
