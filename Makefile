@@ -12,9 +12,9 @@ WORKERS ?= 3
 # leave each test less of a core.
 LONG_WORKERS ?= 3
 INPUTS ?= 100000
-# At its end pytest removes what earlier runs left where it keeps temporary files, and writes down what failed. Runs at the
-# same time would remove each other's, and fail on what is gone: each has a folder of its own.
-PYTEST_IN = mkdir -p $(STATE)/tests/$(1) && PYTEST_DEBUG_TEMPROOT="$(CURDIR)/$(STATE)/tests/$(1)" $(BIN)/pytest -o cache_dir=$(STATE)/tests/$(1)/cache
+# At its end pytest removes what earlier runs left where it keeps temporary files. Runs at the same time would remove each
+# other's, and fail on what is gone: each has a folder of its own.
+PYTEST_IN = mkdir -p $(STATE)/tests/$(1) && PYTEST_DEBUG_TEMPROOT="$(CURDIR)/$(STATE)/tests/$(1)" $(BIN)/pytest
 PYTEST = $(call PYTEST_IN,$@) -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
 # seconds where the framework is, and of the long tests those files alone that hold some.
@@ -102,9 +102,6 @@ test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorf
 	$(FRAMEWORKS) >$(STATE)/frameworks.log 2>&1 & frameworks=$$!; $(LONG_WITH_NODE) >$(STATE)/node.log 2>&1 & node=$$!; \
 	{ $(LONG) 2>&1; echo $$? >$(STATE)/long.status; } | tee $(STATE)/long.log; long=$$(cat $(STATE)/long.status); \
 	wait $$node; synthesized=$$?; wait $$frameworks; framed=$$?; cat $(STATE)/node.log $(STATE)/frameworks.log; \
-	if [ $$long = 1 ]; then echo "test-all: the long tests that failed, once more and alone"; \
-	  $(LONG) -n 0 --last-failed --last-failed-no-failures none && long=0 && \
-	  { echo "test-all: passed alone, failed beside the others; to be mended all the same:"; grep -h '^FAILED' $(STATE)/long.log; }; fi; \
 	failed=$$((long || synthesized || framed)); \
 	if [ $$failed = 1 ]; then echo "test-all: failed; in the output above:"; \
 	  cd $(STATE) && grep -hE '^(E +[A-Za-z]|FAILED|ERROR|make.*Error)' long.log node.log frameworks.log; fi; exit $$failed
