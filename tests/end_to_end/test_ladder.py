@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
+SAVED_EVERY = 5
+"""Steps, in the script that counts."""
+
 
 def resumed_from(app: DeployedApp, run: str) -> list[int | None]:
     return [entry.step for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
@@ -49,10 +52,13 @@ def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: 
     attempts = deployed_app.runs.attempts(job["run"])
     assert (ended.state, len(attempts) > 1) == (RunState.COMPLETED, True)
     assert {attempt.end_reason for attempt in attempts[:-1]} == {EndReason.MAX_RUNTIME_EXCEEDED}
-    steps = resumed_from(deployed_app, job["run"])
-    # Forward from job to job, and never back: one that began just before its end leaves the next the step it found.
-    assert steps == sorted(steps, key=lambda step: step or 0)
-    assert (steps[0], (steps[-1] or 0) > 0) == (0, True)
+    assert resumed_from(deployed_app, job["run"])[0] == 0
+    processes = [deployed_app.control.job_facts(attempt.job_name).lifetimes[0] for attempt in attempts]
+    for before, following in itertools.pairwise(processes):
+        # A job that began just before its end has nothing to save. One that had time for it loses two saves at most.
+        least = max(before.resumed_step or 0, (before.last_step_seen or 0) - 2 * SAVED_EVERY)
+        assert (following.resumed_step or 0) >= least, processes
+    assert (processes[-1].resumed_step or 0) > 0
     jobs = deployed_app.client("sagemaker")
     times = [jobs.describe_training_job(TrainingJobName=attempt.job_name) for attempt in attempts]
     for before, following in itertools.pairwise(times):
