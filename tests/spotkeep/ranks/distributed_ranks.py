@@ -83,7 +83,7 @@ def train(rank: int, job: dict, port: int) -> None:
     import torch.distributed as dist
 
     from spotkeep import Checkpointer
-    from spotkeep.ranks import distributed, shared_directory
+    from spotkeep.ranks import distributed
 
     world_size = job["world_size"]
     os.environ.update(
@@ -107,7 +107,6 @@ def train(rank: int, job: dict, port: int) -> None:
     per_rank = {"torch": torch.default_generator, "rng": rng, "seen": seen} if job.get("per_rank", True) else {}
     directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
     lay_traps(rank, job)
-    shared_directory._PROBE_SECONDS = job.get("probe_seconds", 30)
     distributed._ANSWER_SECONDS = job.get("answer_seconds", 60)
     if rank == job.get("stays_away"):
         return
@@ -245,8 +244,6 @@ def lay_traps(rank: int, job: dict) -> None:
 
     def prepared(self, step, document):
         first = prepare(self, step, document)
-        if step == step_of_trap and kind == "killed before its data":
-            die()
         if step == step_of_trap and kind == "slow":
             time.sleep(0.5)
         return first
@@ -263,8 +260,6 @@ def lay_traps(rank: int, job: dict) -> None:
         return file
 
     def committed(self, step, *arguments, **options):
-        if step == step_of_trap and kind == "killed before the commit":
-            die()
         size = commit(self, step, *arguments, **options)
         if step == step_of_trap and kind == "killed after the commit":
             die()

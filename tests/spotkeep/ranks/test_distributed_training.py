@@ -5,6 +5,7 @@ I2, whole or invisible, and I3, little is lost, hold for a data-parallel trainin
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -116,96 +117,61 @@ def train(server, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(server, tmp_path_factory):
-    """The end of a training that nothing happened to."""
+    """Gives the end of a training on so many ranks that nothing happened to, and its checkpoints."""
     folder = tmp_path_factory.mktemp("undisturbed")
     trainings = Trainings(server, folder)
-    ends = {}
-    for world_size in (2, 3):
+
+    @functools.cache
+    def train(world_size=2):
         run = trainings.run(folder / f"of-{world_size}", world_size=world_size)
         assert run.codes == [0] * world_size, run.output
-        ends[world_size] = run.state
-    return ends
+        return run, folder / f"of-{world_size}"
+
+    return train
 
 
 def steps_in(directory):
     return CheckpointDirectory(directory).steps()
 
 
-def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(train, tmp_path, undisturbed):
-    run = train(tmp_path / "c", world_size=3)
-    assert run.codes == [0, 0, 0], run.output
-    assert run.state == undisturbed[3]
+def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(undisturbed):
+    run, directory = undisturbed(world_size=3)
     assert len({own for _, own in run.state}) == 3, "each rank has its own random numbers"
     assert [event["step"] for event in run.events("saved")] == [4, 8, 12, 14]
     assert run.printed(1) == run.printed(2) == [], "one rank speaks for all"
-    assert steps_in(tmp_path / "c") == [14, 12, 8]
-    manifest = CheckpointDirectory(tmp_path / "c").read_manifest(12)
+    assert steps_in(directory) == [14, 12, 8]
+    manifest = CheckpointDirectory(directory).read_manifest(12)
     assert manifest.world_size == 3
     assert [share.file_count for share in manifest.ranks] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "rank", "resumes_at"),
-    [
-        ("killed before its data", 0, 4),
-        ("killed before its data", 1, 4),
-        ("killed after its data", 0, 4),
-        ("killed after its data", 1, 4),
-        ("killed before the commit", 0, 4),
-        ("killed after the commit", 0, 8),
-    ],
-)
-def test_a_rank_that_is_killed_in_a_save_leaves_the_checkpoints_whole(
-    train, tmp_path, undisturbed, kind, rank, resumes_at
-):
-    run = train(tmp_path / "c", trap={"rank": rank, "step": 8, "kind": kind})
-    assert run.codes[rank] == -signal.SIGKILL
-    assert run.codes[1 - rank] == 1, run.output[1 - rank]
+def test_a_rank_that_is_killed_in_a_save_leaves_the_checkpoints_whole(train, tmp_path, undisturbed):
+    """At whichever point of a save: in test_shared_directory, where a rank is a thread."""
+    for rank, kind, resumed_at in ((1, "killed after its data", 0), (0, "killed after the commit", 4)):
+        run = train(tmp_path / "c", trap={"rank": rank, "step": 8, "kind": kind})
+        assert [event["step"] for event in run.events("resume")] == [resumed_at]
+        assert run.codes[rank] == -signal.SIGKILL
+        assert run.codes[1 - rank] == 1, run.output[1 - rank]
     again = train(tmp_path / "c")
     assert again.codes == [0, 0], again.output
-    assert again.began == [resumes_at, resumes_at]
-    assert again.state == undisturbed[2]
+    assert again.began == [8, 8]
+    assert again.state == undisturbed()[0].state
 
 
-@pytest.mark.parametrize("own_loop", [False, True])
-def test_all_ranks_pause_after_the_same_step_and_go_on_as_if_they_had_not(train, tmp_path, undisturbed, own_loop):
-    pauses = [(8, 8), (12, 12)] if own_loop else [(1, 1), (6, 6), (13, 13)]
-    for pause_at, paused_at in pauses:
-        run = train(tmp_path / "c", own_loop=own_loop, environment={"SPOTKEEP_PAUSE_AT_STEP": str(pause_at)})
-        assert run.codes == [0, 0], run.output
-        assert run.results == [None, None], "what follows the loop does not run"
-        assert [event["step"] for event in run.events("paused")] == [paused_at]
-        assert run.printed(1) == []
-        assert steps_in(tmp_path / "c")[0] == paused_at
-    run = train(tmp_path / "c", own_loop=own_loop, environment={"SPOTKEEP_PAUSE_AT_STEP": str(STEPS + 1)})
-    assert (run.codes, run.state) == ([0, 0], undisturbed[2]), run.output
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_notice_to_one_rank_at_the_step_of_a_pause_is_a_notice_to_all(train, tmp_path, undisturbed, rank):
-    pause = {"SPOTKEEP_PAUSE_AT_STEP": "6"}
-    run = train(tmp_path / "c", notice=[rank, 5], environment=pause)
-    assert (run.codes, run.events("paused")) == ([75, 75], []), run.output
-    run = train(tmp_path / "c", environment=pause)
-    assert run.codes == [0, 0], run.output
-    assert [event["step"] for event in run.events("paused")] == [6]
-    assert train(tmp_path / "c").state == undisturbed[2]
-
-
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_is_killed_in_a_step_takes_the_others_along_and_no_checkpoint(train, tmp_path, undisturbed, rank):
-    run = train(tmp_path / "c", world_size=3, kill_in_step=[rank, 9])
-    assert run.codes[rank] == -signal.SIGKILL
-    assert "did not end" not in run.codes
-    newest = steps_in(tmp_path / "c")[0]
-    assert newest in (4, 8), "that of step 8 may have been on its way"
+def test_a_rank_that_is_killed_in_a_step_takes_the_others_along_and_no_checkpoint(train, tmp_path, undisturbed):
+    for rank, step, saved in ((2, 5, (0, 4)), (0, 9, (4, 8))):
+        run = train(tmp_path / "c", world_size=3, kill_in_step=[rank, step])
+        assert run.codes[rank] == -signal.SIGKILL
+        assert "did not end" not in run.codes
+        newest = (steps_in(tmp_path / "c") or [0])[0]
+        assert newest in saved, "the last one may have been on its way"
     again = train(tmp_path / "c", world_size=3)
     assert again.began == [newest] * 3
-    assert again.state == undisturbed[3]
+    assert again.state == undisturbed(world_size=3)[0].state
 
 
 def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(train, tmp_path, undisturbed):
-    chance = random.Random(11)  # noqa: S311
+    chance = random.Random()  # noqa: S311
     reached = 0
 
     def kill(pids, output, victims, seconds):
@@ -216,8 +182,10 @@ def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(t
             with suppress(ProcessLookupError):  # it may have come to its end
                 os.kill(pids[victim], signal.SIGKILL)
 
-    for attempt in range(6):
-        kill_some = partial(kill, victims=chance.choice([[0], [1], [0, 1]]), seconds=chance.random() * 0.3)
+    for attempt, victims in enumerate(([0], [1], [0, 1])):
+        seconds = chance.random() * 0.3
+        print(f"attempt {attempt}: {victims} are killed after {seconds} s")
+        kill_some = partial(kill, victims=victims, seconds=seconds)
         run = train(tmp_path / "c", kill=kill_some, step_seconds=0.005, options={"every_steps": 1})
         assert "did not end" not in run.codes, attempt
         newest = (steps_in(tmp_path / "c") or [0])[0]
@@ -226,43 +194,60 @@ def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(t
         reached = newest
     run = train(tmp_path / "c")
     assert run.began == [reached, reached]
-    assert run.state == undisturbed[2]
+    assert run.state == undisturbed()[0].state
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_notice_that_reaches_one_rank_makes_all_save_that_step_and_leave(train, tmp_path, undisturbed, rank):
-    run = train(tmp_path / "c", notice=[rank, 5])
+def test_a_notice_that_reaches_one_rank_makes_all_save_that_step_and_leave(train, tmp_path, undisturbed):
+    run = train(tmp_path / "c", notice=[0, 5])
     assert run.codes == [75, 75], run.output
     assert [(event["step"], event["reason"]) for event in run.events("saved")] == [(4, "interval"), (6, "notice")]
-    assert [event["source"] for event in run.events("notice")] == ["SIGTERM" if rank == 0 else "another rank"]
+    assert [event["source"] for event in run.events("notice")] == ["SIGTERM"]
+    run = train(tmp_path / "c", notice=[1, 8])
+    assert run.codes == [75, 75], run.output
+    assert [event["step"] for event in run.events("resume")] == [6], "not a step is lost"
+    assert (run.events("saved")[-1]["step"], run.events("saved")[-1]["reason"]) == (9, "notice")
+    assert [event["source"] for event in run.events("notice")] == ["another rank"]
     again = train(tmp_path / "c")
-    assert again.began == [6, 6], "not a step is lost"
-    assert again.state == undisturbed[2]
+    assert again.began == [9, 9]
+    assert again.state == undisturbed()[0].state
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_loop_that_counts_its_own_steps_saves_and_leaves_on_all_ranks(train, tmp_path, undisturbed, rank):
-    run = train(tmp_path / "c", own_loop=True, notice=[rank, 9])
+def test_a_notice_to_one_rank_at_the_step_of_a_pause_is_a_notice_to_all(train, tmp_path, undisturbed):
+    pause = {"SPOTKEEP_PAUSE_AT_STEP": "6"}
+    run = train(tmp_path / "c", notice=[1, 5], environment=pause)
+    assert (run.codes, run.events("paused")) == ([75, 75], []), run.output
+    run = train(tmp_path / "c", environment=pause)
+    assert run.codes == [0, 0], run.output
+    assert run.results == [None, None], "what follows the loop does not run"
+    assert [event["step"] for event in run.events("paused")] == [6]
+    assert run.printed(1) == []
+    assert train(tmp_path / "c").state == undisturbed()[0].state
+
+
+def test_a_loop_that_counts_its_own_steps_saves_and_leaves_on_all_ranks(train, tmp_path, undisturbed):
+    run = train(tmp_path / "c", own_loop=True, notice=[1, 9])
     assert run.codes == [75, 75], run.output
     assert [event["step"] for event in run.events("saved")] == [4, 8, 10]
+    run = train(tmp_path / "c", own_loop=True, environment={"SPOTKEEP_PAUSE_AT_STEP": "12"})
+    assert run.codes == [0, 0], run.output
+    assert [event["step"] for event in run.events("paused")] == [12]
     again = train(tmp_path / "c", own_loop=True)
     assert again.codes == [0, 0], again.output
-    assert again.began == [10, 10]
-    assert again.state == undisturbed[2]
+    assert again.began == [12, 12]
+    assert again.state == undisturbed()[0].state
 
 
-@pytest.mark.parametrize("file", ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"])
-def test_damage_that_one_rank_finds_makes_all_fall_back(train, tmp_path, undisturbed, file):
+def test_damage_that_one_rank_finds_makes_all_fall_back(train, tmp_path, undisturbed):
     train(tmp_path / "c", steps=12)
-    path = tmp_path / "c" / "step-12" / file
+    path = tmp_path / "c" / "step-12" / "data-00002.bin"  # what is rank 1's own
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 3] ^= 1
     path.write_bytes(raw)
     run = train(tmp_path / "c")
     assert run.codes == [0, 0], run.output
     assert run.began == [8, 8]
-    assert [event["file"] for event in run.events("fallback")] == [f"step-12/{file}"]
-    assert run.state == undisturbed[2]
+    assert [event["file"] for event in run.events("fallback")] == ["step-12/data-00002.bin"]
+    assert run.state == undisturbed()[0].state
 
 
 def test_a_slow_rank_delays_the_checkpoint_and_not_the_training(train, tmp_path):
@@ -273,9 +258,8 @@ def test_a_slow_rank_delays_the_checkpoint_and_not_the_training(train, tmp_path)
     assert seconds[4] > 0.5, "it is durable when the last rank's part is"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_whose_disk_is_full_costs_that_checkpoint_and_nothing_else(train, tmp_path, undisturbed, rank):
-    run = train(tmp_path / "c", trap={"rank": rank, "step": 8, "kind": "full disk"})
+def test_a_rank_whose_disk_is_full_costs_that_checkpoint_and_nothing_else(train, tmp_path, undisturbed):
+    run = train(tmp_path / "c", trap={"rank": 1, "step": 8, "kind": "full disk"})
     assert run.codes == [0, 0], run.output
     assert [event["step"] for event in run.events("saved")] == [4, 12, 14]
     (failure,) = run.events("save-failed")
@@ -283,10 +267,10 @@ def test_a_rank_whose_disk_is_full_costs_that_checkpoint_and_nothing_else(train,
     assert "the disk is full" in failure["problem"]
     assert steps_in(tmp_path / "c") == [14, 12, 4]
     assert all("no checkpoint of step 8" in output for output in run.output), "every rank tells"
-    assert run.state == undisturbed[2]
+    assert run.state == undisturbed()[0].state
 
 
-def test_another_number_of_ranks_is_refused_with_what_cannot_be_divided(train, tmp_path, undisturbed):
+def test_another_number_of_ranks_is_refused_or_takes_what_all_have_in_common(train, tmp_path):
     train(tmp_path / "c", steps=8)
     refused = train(tmp_path / "c", world_size=3)
     assert refused.codes == [1, 1, 1]
@@ -294,31 +278,23 @@ def test_another_number_of_ranks_is_refused_with_what_cannot_be_divided(train, t
         assert "WorldSizeError" in output
         assert "was written by 2 ranks, and this training has 3 ranks" in output
         assert "torch, rng, seen" in output
-    alone = train(tmp_path / "c", world_size=1)
-    assert "was written by 2 ranks, and this training has 1 process" in alone.output[0]
-    again = train(tmp_path / "c")
-    assert again.state == undisturbed[2], "refusing changed nothing"
-
-
-def test_another_number_of_ranks_may_take_what_all_have_in_common(train, tmp_path):
-    train(tmp_path / "c", steps=8)
     run = train(tmp_path / "c", world_size=3, options={"allow_world_size_change": True})
     assert run.codes == [0, 0, 0], run.output
-    assert run.began == [8, 8, 8]
+    assert run.began == [8, 8, 8], "refusing changed nothing"
     assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
+
+
+def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
+    for world_size, steps in ((2, 4), (3, 8), (1, 12)):
+        run = train(tmp_path / "c", world_size=world_size, steps=steps, per_rank=False)
+        assert run.codes == [0] * world_size, run.output
+    assert run.began == [8]
 
 
 def test_a_rank_that_does_not_enter_is_not_waited_for_for_ever(train, tmp_path):
     run = train(tmp_path / "c", stays_away=1, answer_seconds=1)
     assert run.codes == [1, 0]
     assert "every rank must enter its own Checkpointer" in run.output[0]
-
-
-def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
-    for world_size, steps in ((2, 4), (3, 8), (1, 12), (2, 14)):
-        run = train(tmp_path / "c", world_size=world_size, steps=steps, per_rank=False)
-        assert run.codes == [0] * world_size, run.output
-    assert run.began == [12, 12]
 
 
 def test_hosts_with_a_disk_each_save_together_where_the_platform_brings_them_together(train, tmp_path, undisturbed):
@@ -334,54 +310,41 @@ def test_hosts_with_a_disk_each_save_together_where_the_platform_brings_them_tog
     again = train(hosts, environment=sagemaker)
     assert again.codes == [0, 0], again.output
     assert again.began == [8, 8]
-    assert again.state == undisturbed[2]
+    assert again.state == undisturbed()[0].state
 
 
-def test_hosts_with_a_disk_each_are_refused_where_nothing_brings_them_together(train, tmp_path):
-    run = train([tmp_path / "a", tmp_path / "b"], probe_seconds=0.2)
-    assert run.codes == [1, 1]
-    assert all("the ranks' checkpoint directories are not the same: rank 1 on" in output for output in run.output)
-    assert [path.name for path in (tmp_path / "a").iterdir()] == [], "the probe is gone"
-
-
-@pytest.mark.parametrize("disturbance", [{"kill_in_step": [1, 8]}, {"notice": [1, 8]}, {"notice": [0, 5]}], ids=str)
-def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_path, disturbance):
+def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_path):
     whole = train(tmp_path / "whole", kind="epochs")
     assert whole.codes == [0, 0], whole.output
-    disturbed = train(tmp_path / "c", kind="epochs", **disturbance)
-    assert 0 not in disturbed.codes
+    for disturbance in ({"kill_in_step": [1, 5]}, {"notice": [1, 3]}, {"notice": [0, 2]}):
+        assert 0 not in train(tmp_path / "c", kind="epochs", **disturbance).codes
     again = train(tmp_path / "c", kind="epochs")
     assert again.codes == [0, 0], again.output
-    assert again.began[0] < whole.began[0], "not from the beginning"
+    assert again.began[0] < whole.began[0] - 4, "not from the beginning"
     assert again.state == whole.state
 
 
 class TestShards:
     """A model of which each rank holds a part."""
 
-    def test_a_training_goes_on_bit_for_bit(self, train, tmp_path):
+    def test_a_training_goes_on_bit_for_bit_on_as_many_ranks(self, train, tmp_path):
         whole = train(tmp_path / "whole", kind="shards")
         assert whole.codes == [0, 0], whole.output
+        manifest = CheckpointDirectory(tmp_path / "whole").read_manifest(14)
+        state = CheckpointDirectory(tmp_path / "whole").read(14).state
+        shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
+        assert shapes == [(4, 6), (3, 6)], "each rank writes its part"
+        assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files), "nothing twice"
+
         train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
+        refused = train(tmp_path / "c", kind="shards", world_size=3)
+        assert refused.codes == [1, 1, 1]
+        assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
         newest = steps_in(tmp_path / "c")[0]
         again = train(tmp_path / "c", kind="shards")
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]
         assert again.state == whole.state
-
-    def test_each_rank_writes_its_part_and_nothing_twice(self, train, tmp_path):
-        train(tmp_path / "c", kind="shards", steps=4)
-        manifest = CheckpointDirectory(tmp_path / "c").read_manifest(4)
-        state = CheckpointDirectory(tmp_path / "c").read(4).state
-        shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
-        assert shapes == [(4, 6), (3, 6)]
-        assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files)
-
-    def test_another_number_of_ranks_is_refused(self, train, tmp_path):
-        train(tmp_path / "c", kind="shards", steps=4)
-        refused = train(tmp_path / "c", kind="shards", world_size=3)
-        assert refused.codes == [1, 1, 1]
-        assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
 
     def test_a_part_is_not_taken_for_the_whole(self, train, tmp_path):
         refused = train(tmp_path / "c", kind="shards", unwrapped=True)
