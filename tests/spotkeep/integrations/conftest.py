@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
+from collections.abc import Callable, Iterable
+
+import pytest
 
 # While this file is imported: the frameworks look at their environment when they are imported.
 _HOME = tempfile.TemporaryDirectory(prefix="frameworks-")
@@ -21,3 +25,21 @@ os.environ.update(
     XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 os.environ.setdefault("KERAS_BACKEND", "torch")  # each target of make with Keras names its own
+
+
+@pytest.fixture
+def a_few_of() -> Callable[[Iterable[int], int], list[int]]:
+    """Draws a few of the steps after which a training is interrupted, others in each run of the tests.
+
+    With SPOTKEEP_EXPLORE=all it gives all of them. A test that fails shows what was drawn.
+    """
+
+    def draw(steps: Iterable[int], count: int) -> list[int]:
+        every = list(steps)
+        if os.environ.get("SPOTKEEP_EXPLORE") == "all":
+            return every
+        drawn = sorted(random.SystemRandom().sample(every, count))  # frameworks are given seeds in these tests
+        print(f"of the steps {every} these were drawn: {drawn}")
+        return drawn
+
+    return draw

@@ -1,36 +1,29 @@
-"""Lightning on two ranks, as torchrun starts them or as Lightning does itself: `fit`, interrupted and left alone.
+"""Lightning on two ranks: `fit`, interrupted again and again, ends with what one that was left alone ends with.
 
-With a folder alone, two ranks go through `CASES`: each is interrupted at its steps in turn, by an error on both ranks
-and by a notice to one, compared with a run that was left alone, and what differs is printed. They are forked from this
-process, which has imported what takes seconds, and find in their environment what torchrun would put there.
-With steps too, a process for each begins as rank 0, and Lightning starts rank 1. Rank 0 gets a notice after that step;
-with step 0 none does, and each rank says whether it ends with what a run ends with that was left alone.
-The variable LIGHTNING names the package: `lightning.pytorch`, or `pytorch_lightning`. The other is missing, as where a
-requirements.txt asks for one of them.
+At first Lightning starts rank 1 itself, and rank 0 gets a notice. Then both are forked from this process, which has
+imported what takes seconds, and find in their environment what torchrun would put there. What differs is printed.
+
+`pytorch_lightning` is there alone, as where a requirements.txt asks for that; in test_lightning it is `lightning`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import signal
 import sys
 from functools import partial
 from pathlib import Path
 
-import torch
+sys.modules["lightning"] = None
 
-PACKAGE = os.environ.get("LIGHTNING", "lightning.pytorch")
-sys.modules["lightning" if PACKAGE == "pytorch_lightning" else "pytorch_lightning"] = None
+import pytorch_lightning as pl  # noqa: E402
+import torch  # noqa: E402
 
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402 - it looks for the package that is there
 from tests.forking import end_with_two_ranks, exit_code_of, fork, say  # noqa: E402
 
-pl = importlib.import_module(PACKAGE)
-
 ROWS, BATCH, EPOCHS = 40, 4, 2
-STEPS = EPOCHS * ROWS // (2 * BATCH)
 
 
 class Rows(torch.utils.data.Dataset):
@@ -98,14 +91,13 @@ class KilledError(Exception):
 
 
 class Ends(pl.Callback):
-    """Ends the training after a batch: on every rank, or by a notice to one of them."""
+    """Ends the training after a batch, of all that were trained on: on every rank, or by a notice to one of them."""
 
     def __init__(self, at, how):
-        self.left, self.how = at, how
+        self.at, self.how = at, how
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        self.left -= 1
-        if self.left == 0:
+        if trainer.fit_loop.epoch_loop.batch_progress.total.ready == self.at:
             if self.how == "error":
                 raise KilledError
             if self.how == f"notice to rank {trainer.global_rank}":
@@ -140,52 +132,48 @@ def trained(folder, *callbacks, own_data=False, broadcast_buffers=True, **option
     }
 
 
+# An epoch has five batches. What goes on on each rank alone, batch by batch, is in test_lightning.
 CASES = {
-    # After the first and the last of an epoch; after each of them: on one rank, in test_lightning.
-    "as it comes": ({}, (1, STEPS // EPOCHS)),
-    "accumulated": ({"accumulate_grad_batches": 2}, (6,)),
-    "evaluated twice": ({"val_check_interval": 2}, (2, 7)),
-    "own data": ({"own_data": True}, (7,)),
-    "own buffers": ({"broadcast_buffers": False}, (4,)),
+    "as it comes": ({}, [("error", 5), ("notice to rank 1", 5)]),
+    "own data and own buffers": (
+        {"own_data": True, "broadcast_buffers": False},
+        [("error", 4), ("notice to rank 1", 7)],
+    ),
 }
 
 
+def started_by_lightning(folder):
+    # Lightning starts rank 1 with these words.
+    sys.argv[1:] = [str(folder)]
+    trained(folder / "as it comes", Ends(4, "notice to rank 0"))
+
+
 def main(folder):
-    for name, (options, steps) in CASES.items():
-        alone = trained(folder / name, **options)
+    for name, (options, interruptions) in CASES.items():
+        alone = trained(folder / name / "alone", **options)
         rank = torch.distributed.get_rank()
-        for how in ("error", "notice to rank 1"):
-            for step in steps:
-                of_step = folder / f"{name} {how} {step}"
-                try:
-                    trained(of_step, Ends(step, how), **options)
-                except (KilledError, SystemExit) as ended:
-                    if how != "error" and getattr(ended, "code", None) != 75:
-                        say(f"{name}: {how} at step {step} ended it with {ended!r}")
-                else:
-                    say(f"{name}: {how} at step {step} did not end it")
-                again = trained(of_step, **options)
-                for what in alone:
-                    if again[what] != alone[what]:
-                        say(f"{name}: {how} at step {step} changed the {what} of rank {rank}")
+        for how, step in interruptions:
+            try:
+                trained(folder / name, Ends(step, how), **options)
+            except (KilledError, SystemExit) as ended:
+                if how != "error" and getattr(ended, "code", None) != 75:
+                    say(f"{name}: {how} at step {step} ended it with {ended!r}")
+            else:
+                say(f"{name}: {how} at step {step} did not end it")
+        interrupted = trained(folder / name, **options)
+        for what in alone:
+            if interrupted[what] != alone[what]:
+                say(f"{name}: the {what} of rank {rank} changed")
     say(f"rank {rank} is through")
     torch.distributed.destroy_process_group()
 
 
-def trained_until_a_notice(folder, step):
-    # Lightning starts rank 1 with these words.
-    sys.argv[1:] = [str(folder), str(step)]
-    ended_with = trained(folder, Ends(step, "notice to rank 0"))
-    same = ended_with == trained(folder / "alone")
-    say(f"rank {torch.distributed.get_rank()} ends {'with the same bits' if same else 'differently'}")
-
-
 if __name__ == "__main__":
-    folder, steps = Path(sys.argv[1]), [int(step) for step in sys.argv[2:]]
-    if not steps:
-        end_with_two_ranks(partial(main, folder))
+    folder = Path(sys.argv[1])
     if "LOCAL_RANK" in os.environ:
-        trained_until_a_notice(folder, *steps)
+        started_by_lightning(folder)
     else:
-        for step in steps:
-            say(f"rank 0 ended with {exit_code_of(fork(partial(trained_until_a_notice, folder, step)))}")
+        code = exit_code_of(fork(partial(started_by_lightning, folder)))
+        saved = (folder / "as it comes" / "checkpoints" / "step-4").is_dir()
+        say(f"the notice ended rank 0 with {code}, and its last step is {'saved' if saved else 'lost'}")
+        end_with_two_ranks(partial(main, folder))

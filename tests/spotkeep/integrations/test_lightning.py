@@ -1,4 +1,4 @@
-"""Lightning's Trainer, interrupted after every batch in turn, ends with the weights of an undisturbed run."""
+"""Lightning's Trainer, interrupted again and again after any batches, ends with the weights of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
-from tests.spotkeep.integrations import lightning_on_two_ranks  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -80,21 +79,33 @@ class Net(pl.LightningModule):
 
 
 class Interrupts(pl.Callback):
+    """Ends the training in a hook: after a batch, counted through all attempts, or when it comes to it so often."""
+
     def __init__(self, hook=None, at=None, signum=None):
-        self._at, self._signum = at, signum
+        self._hook, self._at, self._signum = hook, at, signum
         self.seen = []
         if hook is not None:
             setattr(self, hook, self._count)
 
     def _count(self, trainer, *others):
         self.seen.append(trainer.global_step)
-        if len(self.seen) == self._at:
+        batches = trainer.fit_loop.epoch_loop.batch_progress.total.ready
+        if self._at == (batches if self._hook == "on_train_batch_end" else len(self.seen)):
             if self._signum is None:
                 raise KilledError
             os.kill(os.getpid(), self._signum)
 
 
-def run(directory, *callbacks, loaders=None, own_loader=False, workers=0, **trainer_options):
+class Evaluations(pl.Callback):
+    def __init__(self):
+        self.losses = {}
+
+    def on_validation_end(self, trainer, pl_module):
+        if not trainer.sanity_checking:
+            self.losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
+
+
+def run(directory, *callbacks, loaders=None, own_loader=False, **trainer_options):
     pl.seed_everything(7, verbose=False)
     model = Net()
     stopping = pl.callbacks.EarlyStopping("val_loss", patience=50)
@@ -111,8 +122,7 @@ def run(directory, *callbacks, loaders=None, own_loader=False, workers=0, **trai
             **trainer_options,
         }
     )
-    train = torch.utils.data.DataLoader(Digits(), BATCH, shuffle=True, num_workers=workers)
-    train = train if loaders is None else loaders
+    train = torch.utils.data.DataLoader(Digits(), BATCH, shuffle=True) if loaders is None else loaders
     fit_resumably(
         *(trainer, model, None if own_loader else train, torch.utils.data.DataLoader(Digits(16), 8)),
         directory=directory / "checkpoints",
@@ -128,37 +138,45 @@ def undisturbed(tmp_path_factory):
     return functools.cache(lambda **options: run(tmp_path_factory.mktemp("undisturbed"), **options))
 
 
-# What is trained; after which batches it is killed, and gets a notice; after which steps it pauses. 5 and 10 are the
-# end of an epoch, and with the gradients of two batches 3 is. Within later epochs a notice finds what it finds within
-# the first: there it comes after the first batch and the last. The pauses leave a checkpoint after each batch.
+# What is trained, after which batches it is killed, and after which it gets a notice. 5 and 10 are the end of an epoch.
 CASES = {
-    "as it comes": ({}, (1, 4, 5, 11), (1, 2, 3, 4, 5, 6, 10, 11, 14), range(1, EPOCHS * BATCHES)),
-    "accumulated": ({"accumulate_grad_batches": 2}, (3, 6), (1, 5), (3, 5)),
-    "evaluated twice": ({"val_check_interval": 2}, (2, 5), (4, 7), (2, 5)),
+    "as it comes": ({}, {4, 5}, {1, 5, 10}),
+    "accumulated": ({"accumulate_grad_batches": 2}, {3, 6}, {1, 5}),
+    "evaluated twice": ({"val_check_interval": 2}, {2, 5}, {4, 7}),
 }
 
 
-@pytest.mark.parametrize(("options", "killed", "noticed", "_"), CASES.values(), ids=CASES)
-def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, undisturbed, options, killed, noticed, _):
+@pytest.mark.parametrize(("options", "killed", "noticed"), CASES.values(), ids=CASES)
+def test_interrupted_again_and_again_it_ends_with_the_same_bits(
+    tmp_path, undisturbed, a_few_of, options, killed, noticed
+):
     expected = undisturbed(**options)
-    for at, signum in [*((at, None) for at in killed), *((at, signal.SIGTERM) for at in noticed)]:
-        directory = tmp_path / f"{at} {signum}"
-        with pytest.raises(KilledError if signum is None else SystemExit) as ending:
-            run(directory, Interrupts("on_train_batch_end", at, signum), **options)
-        if signum is not None:
+    drawn = set() if options else {*a_few_of(range(1, EPOCHS * BATCHES), 2)}
+    for at in sorted(killed | noticed | drawn):
+        if at in killed | drawn:
+            with pytest.raises(KilledError):
+                run(tmp_path, Interrupts("on_train_batch_end", at), **options)
+        if at in noticed | drawn:
+            with pytest.raises(SystemExit) as ending:
+                run(tmp_path, Interrupts("on_train_batch_end", at, signal.SIGTERM), **options)
             assert ending.value.code == 75
-            if not options:
-                assert (directory / "checkpoints" / f"step-{at}").is_dir(), "no step is lost"
-        assert run(directory, **options) == expected, f"interrupted after batch {at} by {signum}"
+            assert options or (tmp_path / "checkpoints" / f"step-{at}").is_dir(), "no step is lost"
+    assert run(tmp_path, **options) == expected
+    batches = Interrupts("on_train_batch_end")
+    assert run(tmp_path, batches, **options)[0] == expected[0]
+    assert batches.seen == [], "a run that is done does nothing again"
 
 
-@pytest.mark.parametrize(("options", "_", "__", "paused"), CASES.values(), ids=CASES)
-def test_paused_after_any_step_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, options, _, __, paused):
+# With the gradients of two batches, 3 steps are an epoch.
+@pytest.mark.parametrize(
+    ("options", "steps"), [({}, (3, 5)), ({"accumulate_grad_batches": 2}, (3,))], ids=["as it comes", "accumulated"]
+)
+def test_paused_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, options, steps):
     expected = undisturbed(**options)
-    for pause_at in paused:
+    for pause_at in steps:
         monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
-        # Asked again, it would train on, and pauses at once: at the end of an epoch, or in its middle.
-        for _attempt in range(2 if pause_at in (3, 5) else 1):
+        # Asked again, it would train on, and pauses at once: in the middle of an epoch, or at its end.
+        for _attempt in range(2):
             with pytest.raises(SystemExit) as ending:
                 run(tmp_path, **options)
             assert ending.value.code == 0
@@ -174,58 +192,55 @@ def test_a_notice_before_the_first_batch_changes_nothing(tmp_path, undisturbed):
     assert run(tmp_path) == undisturbed()
 
 
-@pytest.mark.enable_socket  # workers hand batches over through sockets of the machine's own
-def test_workers_load_the_same_batches(tmp_path, undisturbed):
-    with pytest.raises(KilledError):
-        run(tmp_path, Interrupts("on_train_batch_end", 8), workers=2)
-    assert run(tmp_path, workers=2) == undisturbed()
+def test_on_a_notice_an_evaluation_is_left_and_done_again_with_the_same_random_numbers(
+    tmp_path, undisturbed, monkeypatch, capsys
+):
+    monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
+    monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "0")
+    evaluations = Evaluations()
+    run(tmp_path / "undisturbed", evaluations)
+    lines = (line for line in capsys.readouterr().out.splitlines() if line.startswith(EVENT_PREFIX))
+    events = [json.loads(line[len(EVENT_PREFIX) :]) for line in lines]
+    measured = [event["metrics"]["val_loss"] for event in events if "val_loss" in event.get("metrics", {})]
+    assert measured == list(evaluations.losses.values()), "what the module logs is measured at each evaluation"
 
-
-def test_a_notice_during_the_evaluation_does_not_wait_for_its_end(tmp_path, undisturbed):
     # Two batches of the check before the training, two in each epoch: this is the second one of the second epoch.
-    interrupts = Interrupts("on_validation_batch_end", 5, signal.SIGTERM)
     with pytest.raises(SystemExit) as leaving:
-        run(tmp_path, interrupts)
+        run(tmp_path, Interrupts("on_validation_batch_start", 6, signal.SIGTERM))
     assert leaving.value.code == 75
     assert (tmp_path / "checkpoints" / "step-10").is_dir()
-    evaluations = Interrupts("on_validation_batch_end")
-    assert run(tmp_path, evaluations) == undisturbed()
-    assert evaluations.seen.count(10) == 2, "the evaluation is done again as a whole"
+    again, batches = Evaluations(), Interrupts("on_validation_batch_end")
+    assert run(tmp_path, again, batches) == undisturbed()
+    assert again.losses == {step: loss for step, loss in evaluations.losses.items() if step >= 2 * BATCHES}
+    assert batches.seen.count(10) == 2, "the evaluation is done again as a whole"
 
 
-@pytest.mark.parametrize("loaders", [list, lambda pair: {"a": pair[0], "b": pair[1]}], ids=["list", "dictionary"])
-def test_loaders_of_different_lengths_go_on_together(tmp_path, monkeypatch, loaders):
+def test_loaders_of_different_lengths_go_on_together(tmp_path, monkeypatch):
     def both(self, batch, batch_idx):
-        pairs = list(batch.values()) if isinstance(batch, dict) else batch
-        return sum(torch.nn.functional.cross_entropy(self.layers(images), labels) for images, labels in pairs)
+        return sum(torch.nn.functional.cross_entropy(self.layers(images), labels) for images, labels in batch.values())
 
     monkeypatch.setattr(Net, "training_step", both)
 
-    def make():
-        return loaders([torch.utils.data.DataLoader(Digits(count), 8, shuffle=True) for count in (40, 16)])
+    def loaders():
+        return {
+            name: torch.utils.data.DataLoader(Digits(count), 8, shuffle=True) for name, count in [("a", 40), ("b", 16)]
+        }
 
-    expected = run(tmp_path / "undisturbed", loaders=make())
+    expected = run(tmp_path / "undisturbed", loaders=loaders())
     for at in (3, 7):
         with pytest.raises(KilledError):
-            run(tmp_path / str(at), Interrupts("on_train_batch_end", at), loaders=make())
-        assert run(tmp_path / str(at), loaders=make()) == expected
+            run(tmp_path, Interrupts("on_train_batch_end", at), loaders=loaders())
+    assert run(tmp_path, loaders=loaders()) == expected
 
 
-def test_loaders_of_the_model_itself(tmp_path, undisturbed, monkeypatch):
+@pytest.mark.enable_socket  # workers hand batches over through sockets of the machine's own
+def test_loaders_of_the_model_itself_and_their_workers_load_the_same_batches(tmp_path, undisturbed, monkeypatch):
     expected = undisturbed()
-    made = torch.utils.data.DataLoader(Digits(), BATCH, shuffle=True)
+    made = torch.utils.data.DataLoader(Digits(), BATCH, shuffle=True, num_workers=2)
     monkeypatch.setattr(Net, "train_dataloader", lambda self: made, raising=False)
     with pytest.raises(KilledError):
         run(tmp_path, Interrupts("on_train_batch_end", 8), own_loader=True)
     assert run(tmp_path, own_loader=True) == expected
-
-
-def test_a_run_that_is_done_does_nothing_again(tmp_path):
-    expected = run(tmp_path)[0]
-    batches = Interrupts("on_train_batch_end")
-    pl.seed_everything(1, verbose=False)
-    assert run(tmp_path, batches)[0] == expected
-    assert batches.seen == []
 
 
 def test_lightnings_own_files_are_written_as_ever(tmp_path):
@@ -242,32 +257,18 @@ def test_data_without_indices_is_refused(tmp_path):
         run(tmp_path, loaders=torch.utils.data.DataLoader(Stream()))
 
 
-def run_on_two_ranks(*arguments, package):
-    """Run the script, whose ranks are real processes. Gives what they printed beside events."""
+def test_on_two_ranks_it_ends_with_the_same_bits_on_both(tmp_path):
+    """Real processes, which Lightning starts itself, or torchrun: a notice to either rank, and an error on both."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("lightning_on_two_ranks.py")), *map(str, arguments)],
-        env=environment_of_script(LIGHTNING=package),
+        [sys.executable, str(Path(__file__).with_name("lightning_on_two_ranks.py")), str(tmp_path)],
+        env=environment_of_script(),
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", *lightning_on_two_ranks.CASES)))
-
-
-def test_on_two_ranks_of_torchrun_it_ends_with_the_same_bits_on_both(tmp_path):
-    """Interrupted in each epoch and between two: by an error on both, and by a notice to one."""
-    assert run_on_two_ranks(tmp_path, package="lightning.pytorch") == ["rank 0 is through", "rank 1 is through"]
-
-
-def test_on_two_ranks_that_lightning_starts_it_ends_with_the_same_bits_on_both(tmp_path):
-    """A notice to the process that was started first, which is rank 0.
-
-    They have `pytorch_lightning` alone, the ranks of torchrun above `lightning` alone: either is enough.
-    """
-    assert run_on_two_ranks(tmp_path, 4, 0, package="pytorch_lightning") == [
-        "rank 0 ended with 0", "rank 0 ended with 75",
-        "rank 0 ends with the same bits", "rank 1 ends with the same bits",
+    said = [line for line in done.stdout.splitlines() if line.startswith(("rank", "the notice", "as it", "own"))]
+    assert sorted(said) == [
+        "rank 0 is through", "rank 1 is through", "the notice ended rank 0 with 75, and its last step is saved",
     ]  # fmt: skip
-    assert (tmp_path / "checkpoints" / "step-4").is_dir(), "no step is lost"
 
 
 @pytest.mark.parametrize(
@@ -286,35 +287,6 @@ def test_processes_that_cannot_be_resumed_are_refused(tmp_path, make, problem):
 def test_another_number_of_ranks_is_not_promised(tmp_path):
     with pytest.raises(UsageError, match="leave it out"):
         fit_resumably(pl.Trainer(accelerator="cpu", logger=False), Net(), allow_world_size_change=True)
-
-
-class Evaluations(pl.Callback):
-    def __init__(self):
-        self.losses = {}
-
-    def on_validation_end(self, trainer, pl_module):
-        if not trainer.sanity_checking:
-            self.losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
-
-
-def test_what_the_module_logs_is_measured_at_each_evaluation(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
-    monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "0")
-    evaluations = Evaluations()
-    run(tmp_path, evaluations)
-    lines = (line for line in capsys.readouterr().out.splitlines() if line.startswith(EVENT_PREFIX))
-    events = [json.loads(line[len(EVENT_PREFIX) :]) for line in lines]
-    measured = [event["metrics"]["val_loss"] for event in events if "val_loss" in event.get("metrics", {})]
-    assert measured == list(evaluations.losses.values())
-
-
-def test_an_evaluation_that_is_done_again_draws_the_same_random_numbers(tmp_path):
-    undisturbed, again = Evaluations(), Evaluations()
-    run(tmp_path / "undisturbed", undisturbed)
-    with pytest.raises(SystemExit):
-        run(tmp_path, Interrupts("on_validation_batch_start", 6, signal.SIGTERM))
-    run(tmp_path, again)
-    assert again.losses == {step: loss for step, loss in undisturbed.losses.items() if step >= 2 * BATCHES}
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
