@@ -10,6 +10,8 @@ import signal
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spotkeep import ResumableTraining, UsageError
 
@@ -114,76 +116,61 @@ def left_early(training, values, batch_done):
                 break
 
 
-BODIES = [one_loop, two_at_once, two_in_turn, made_in_each_epoch, the_same_twice, left_early]
+def gradients_added_up(training, values, batch_done):
+    loader = training.loader(list(range(7)))
+    gradient = 0.0  # as a parameter's, which no state_dict has
+    for _epoch in training.epochs(EPOCHS):
+        for number, batch in enumerate(loader, loader.start):
+            gradient += batch * random.random()
+            if (number + 1) % 3 == 0 or number + 1 == len(loader):
+                values.append(gradient)
+                gradient = 0.0
+            batch_done()
 
 
-# What a process leaves behind when it ends in one way or the other is the same in all loops.
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("body", "notice"), [*((body, True) for body in BODIES), (one_loop, False), (two_in_turn, False)],
-    ids=lambda given: given.__name__ if callable(given) else ["killed", "noticed"][given],
-)  # fmt: skip
-def test_interrupted_after_any_batch_it_ends_where_an_undisturbed_run_ends(tmp_path, body, notice):
-    expected = run(tmp_path / "undisturbed", body=body)
-    for stop_after in range(1, len(expected[0])):
-        directory = tmp_path / str(stop_after)
-        if run(directory, stop_after=stop_after, notice=notice, body=body) is None:
-            assert run(directory, body=body) == expected, f"stopped after batch {stop_after}"
-
-
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-def test_interrupted_again_and_again(tmp_path, body):
-    expected = run(tmp_path / "undisturbed", body=body)
-    for attempt in range(40):
-        result = run(tmp_path / "run", body=body, stop_after=2, notice=attempt % 3 == 0)
-        if result is not None:
-            break
-    assert result == expected
+BODIES = [
+    *(one_loop, two_at_once, two_in_turn, made_in_each_epoch, the_same_twice, left_early, gradients_added_up),
+]
+OPTIONS = {gradients_added_up: {"batches_per_step": 3}}
+INTERRUPTIONS = st.tuples(st.sampled_from(["killed", "noticed", "paused"]), st.integers(1, 10))
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-def test_paused_after_each_batch_it_ends_where_one_that_never_paused_ends(tmp_path, monkeypatch, body):
+def test_any_interruptions_end_where_an_undisturbed_run_ends(tmp_path_factory, body):
+    expected = run(tmp_path_factory.mktemp("undisturbed"), body=body, **OPTIONS.get(body, {}))
+
+    @settings(max_examples=max(5, settings.default.max_examples // 8))
+    @given(interruptions=st.lists(INTERRUPTIONS, min_size=1, max_size=4), every_steps=st.integers(1, 4))
+    def hold(interruptions, every_steps):
+        """Each attempt ends after so many batches of its own, or pauses so many steps after what was saved last."""
+        directory = tmp_path_factory.mktemp("run")
+        options = {"body": body, "every_steps": every_steps, **OPTIONS.get(body, {})}
+        for how, count in interruptions:
+            with pytest.MonkeyPatch.context() as environment:
+                if how == "paused":
+                    environment.setenv("SPOTKEEP_PAUSE_AT_STEP", str(newest(directory) + count))
+                    run(directory, **options)
+                else:
+                    run(directory, stop_after=count, notice=how == "noticed", **options)
+        assert run(directory, **options) == expected
+
+    hold()
+
+
+def newest(directory):
+    return max((int(path.name[5:]) for path in directory.glob("step-*")), default=0)
+
+
+def test_paused_after_each_step_it_ends_where_one_that_never_paused_ends(tmp_path, monkeypatch):
     """Each process is asked to pause one step later; a second one that is asked the same does no step."""
-    expected = run(tmp_path / "undisturbed", body=body)
-    for pause_at in range(1, 40):
-        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
-        result = run(tmp_path / "run", body=body, every_steps=4)
-        if result is not None:
-            break
-        assert (tmp_path / "run" / f"step-{pause_at}").is_dir()
-        assert run(tmp_path / "run", body=body, every_steps=4) is None
-        assert not (tmp_path / "run" / f"step-{pause_at + 1}").is_dir()
-    assert result == expected
-    assert run(tmp_path / "run", body=body) == expected, "one that is done is done"
-
-
-def test_a_save_each_few_steps_loses_only_those_after_it(tmp_path):
     expected = run(tmp_path / "undisturbed")
-    for stop_after in range(1, 15):
-        assert run(tmp_path / str(stop_after), stop_after=stop_after, every_steps=4) is None
-        assert run(tmp_path / str(stop_after), every_steps=4) == expected
-
-
-@pytest.mark.long
-def test_gradients_that_are_added_up_are_not_torn_apart(tmp_path):
-    def summed(training, values, batch_done):
-        loader = training.loader(list(range(7)))
-        gradient = 0.0  # as a parameter's, which no state_dict has
-        for _epoch in training.epochs(EPOCHS):
-            for number, batch in enumerate(loader, loader.start):
-                gradient += batch * random.random()
-                if (number + 1) % 3 == 0 or number + 1 == len(loader):
-                    values.append(gradient)
-                    gradient = 0.0
-                batch_done()
-
-    expected = run(tmp_path / "undisturbed", body=summed, batches_per_step=3)
-    assert len(expected[0]) == 9
-    for stop_after in range(1, 21):
-        for notice in (False, True):
-            directory = tmp_path / f"{stop_after} {notice}"
-            run(directory, body=summed, batches_per_step=3, stop_after=stop_after, notice=notice)
-            assert run(directory, body=summed, batches_per_step=3) == expected
+    for pause_at in range(1, 5 * EPOCHS):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        for _attempt in range(2):
+            assert run(tmp_path / "run", every_steps=4) is None
+            assert newest(tmp_path / "run") == pause_at
+    monkeypatch.delenv("SPOTKEEP_PAUSE_AT_STEP")
+    assert run(tmp_path / "run") == expected
 
 
 def test_plain_values_are_put_back_into_the_scripts_own_dictionary(tmp_path):
