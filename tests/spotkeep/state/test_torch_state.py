@@ -24,16 +24,19 @@ def round_trip(tmp_path, state):
     return directory.read(1).state
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3, 4)], ids=str)
-@pytest.mark.parametrize("name", DTYPES)
-def test_tensors_of_every_dtype_and_shape(tmp_path, name, shape):
-    dtype = getattr(torch, name)
-    count = int(np.prod(shape)) * dtype.itemsize
-    raw = torch.randint(0, 2 if name == "bool" else 256, (count,), dtype=torch.uint8)
-    tensor = raw.view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
-    restored = round_trip(tmp_path, {"t": tensor})["t"]
-    assert (restored.dtype, restored.shape) == (tensor.dtype, tensor.shape)
-    assert torch.equal(restored.reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8))
+def test_tensors_of_every_dtype_and_shape(tmp_path):
+    def tensor(name, shape):
+        dtype = getattr(torch, name)
+        count = int(np.prod(shape)) * dtype.itemsize
+        raw = torch.randint(0, 2 if name == "bool" else 256, (count,), dtype=torch.uint8)
+        return raw.view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
+
+    shapes = [(), (0,), (3,), (2, 0, 3), (2, 3, 4)]
+    state = {f"{name} {shape}": tensor(name, shape) for name in DTYPES for shape in shapes}
+    restored = round_trip(tmp_path, state)
+    for name, saved in state.items():
+        assert (restored[name].dtype, restored[name].shape) == (saved.dtype, saved.shape), name
+        assert torch.equal(restored[name].reshape(-1).view(torch.uint8), saved.reshape(-1).view(torch.uint8)), name
 
 
 def test_views_conjugates_and_parameters_are_stored_by_value(tmp_path):
@@ -101,12 +104,12 @@ def test_a_tensor_of_a_device_that_gives_no_addresses_is_fetched(tmp_path):
     assert torch.equal(round_trip(tmp_path, state)["t"], torch.arange(3.0))
 
 
-def build(optimizer_class):
+def build():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
     )
-    optimizer = optimizer_class(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[4, 4, 9])
     return {
         "model": model,
@@ -126,19 +129,17 @@ def take_step(parts):
     parts["average"].mul_(0.9).add_(output.detach().mean(dim=0))
 
 
-@pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
-def test_a_training_that_was_interrupted_ends_where_none_was(tmp_path, optimizer_class):
-    whole = build(optimizer_class)
+def test_a_training_that_was_interrupted_ends_where_none_was(tmp_path):
+    whole = build()
     for _ in range(12):
         take_step(whole)
-    expected = {name: value.clone() for name, value in whole["model"].state_dict().items()}
-    for stop_at in (3, 5, 10, 12):
-        parts = build(optimizer_class)
+    for stop_at in (3, 10, 12):
+        parts = build()
         with Checkpointer(parts, tmp_path, every_steps=1) as checkpointer:
             for _ in checkpointer.steps(stop_at):
                 take_step(parts)
     for name, value in parts["model"].state_dict().items():
-        assert torch.equal(value, expected[name]), name
+        assert torch.equal(value, whole["model"].state_dict()[name]), name
     assert torch.equal(parts["average"], whole["average"])
     assert parts["schedule"].get_last_lr() == whole["schedule"].get_last_lr()
 
