@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
 ]
 
-EPOCHS = 4
+EPOCHS = 3
 
 
 def train(folder, kind, *, dies_in=None):
@@ -68,7 +68,7 @@ def test_an_unchanged_script_goes_on_with_its_newest_whole_file(tmp_path, kind):
     folder = tmp_path / "checkpoints"
     with pytest.raises(KeyboardInterrupt):
         train(folder, kind, dies_in=EPOCHS - 1)
-    newest = folder / ("backup/latest.weights.h5" if kind == "backup" else f"model-003{kind}")
+    newest = folder / ("backup/latest.weights.h5" if kind == "backup" else f"model-002{kind}")
     newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
     if kind != "backup":  # of that Keras reads the pair before by itself
         shutil.copytree(folder, tmp_path / "unchecked")
@@ -76,18 +76,17 @@ def test_an_unchanged_script_goes_on_with_its_newest_whole_file(tmp_path, kind):
             train(tmp_path / "unchecked", kind)
     check(tmp_path)
     begun, weights = train(folder, kind)
-    assert begun == [2, 3], "the file of two epochs is the newest whole one"
+    assert begun == [1, 2], "the file of one epoch is the newest whole one"
     assert all(np.array_equal(*pair) for pair in zip(weights, expected, strict=True))
 
 
-@pytest.mark.parametrize("cut", ["latest.weights.h5", "training_metadata.json"])
-def test_a_backup_without_a_second_pair_begins_anew_and_not_in_a_later_epoch_with_new_weights(tmp_path, cut):
+def test_a_backup_without_a_second_pair_begins_anew_and_not_in_a_later_epoch_with_new_weights(tmp_path):
     folder = tmp_path / "checkpoints"
     with pytest.raises(KeyboardInterrupt):
         train(folder, "backup", dies_in=EPOCHS - 1)
     for path in (folder / "backup").glob("*.bkp"):
         path.unlink()
-    (folder / "backup" / cut).unlink() if cut.endswith("h5") else (folder / "backup" / cut).write_text("")
+    (folder / "backup" / "latest.weights.h5").unlink()
     check(tmp_path)
     assert train(folder, "backup")[0] == list(range(EPOCHS))
 
@@ -112,7 +111,7 @@ def timed(folder):
     return time.perf_counter() - began
 
 takes = max(timed(f"{sys.argv[1]}/alone-{number}/checkpoints") for number in range(2))
-chance = random.Random(5)
+chance = random.Random()
 for number in range(int(sys.argv[2])):
     folder = f"{sys.argv[1]}/{number}/checkpoints"
     os.makedirs(folder)
@@ -128,7 +127,7 @@ for number in range(int(sys.argv[2])):
 
 
 def test_however_a_process_is_killed_while_it_writes_what_stays_can_be_loaded(tmp_path):
-    subprocess.run([sys.executable, "-c", WRITERS, str(tmp_path), "60"], check=True)
+    subprocess.run([sys.executable, "-c", WRITERS, str(tmp_path), "20"], check=True)
     stayed, aside = 0, 0
     for folder in tmp_path.glob("*/checkpoints"):
         check(folder.parent)
@@ -144,8 +143,7 @@ def test_however_a_process_is_killed_while_it_writes_what_stays_can_be_loaded(tm
     assert aside
 
 
-@pytest.mark.parametrize("lost", ["ckpt-3.index", "ckpt-3.data-00000-of-00001"])
-def test_tensorflow_finds_the_newest_whole_checkpoint(tmp_path, lost):
+def test_tensorflow_finds_the_newest_whole_checkpoint(tmp_path):
     folder = tmp_path / "checkpoints"
     variable = tf.Variable(0)
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(step=variable), str(folder), max_to_keep=3)
@@ -154,12 +152,13 @@ def test_tensorflow_finds_the_newest_whole_checkpoint(tmp_path, lost):
         manager.save()
     check(tmp_path)
     assert tf.train.latest_checkpoint(str(folder)).endswith("ckpt-3"), "whole ones stay"
-    (folder / lost).unlink()
-    check(tmp_path)
-    restored = tf.Variable(0)
-    manager = tf.train.CheckpointManager(tf.train.Checkpoint(step=restored), str(folder), max_to_keep=3)
-    assert manager.restore_or_initialize().endswith("ckpt-2")
-    assert int(restored) == 2
+    for lost, newest in (("ckpt-3.index", 2), ("ckpt-2.data-00000-of-00001", 1)):
+        (folder / lost).unlink()
+        check(tmp_path)
+        restored = tf.Variable(0)
+        manager = tf.train.CheckpointManager(tf.train.Checkpoint(step=restored), str(folder), max_to_keep=3)
+        assert manager.restore_or_initialize().endswith(f"ckpt-{newest}")
+        assert int(restored) == newest
 
 
 def test_a_saved_model_without_its_variables_goes_as_a_whole(tmp_path):
