@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -21,8 +22,7 @@ import pytest
 from spotkeep_local.lifecycle import free_port
 from tests.forked_scripts import Runs
 
-# Importing MLflow takes seconds, and warns.
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.long
 
 RUN = "digits-1a2b3c4d"
 AT_HOME = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -40,6 +40,18 @@ with start_run(tags={"team": "vision"}):
 """
 
 
+SHOWS = """\
+import json, sys
+from mlflow import MlflowClient
+
+client = MlflowClient(sys.argv[1])
+for run in client.search_runs([client.get_experiment_by_name(sys.argv[2]).experiment_id]):
+    loss = [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, "loss")]
+    shown = {"id": run.info.run_id, "status": run.info.status, "name": run.info.run_name, "tags": run.data.tags}
+    print(json.dumps({"shown": shown | {"loss": loss}}))
+"""
+
+
 @pytest.fixture(scope="module")
 def scripts(make_runs: Callable[..., Runs]) -> Runs:
     """Runs scripts, each a process of its own, as in a job; MLflow is imported once, for that takes seconds."""
@@ -50,62 +62,66 @@ def scripts(make_runs: Callable[..., Runs]) -> Runs:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in AT_HOME.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "digits")
-    return (tmp_path / "mlruns").as_uri()
+def run_script(scripts: Runs, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Runs a text as a script in the environment of a job, and gives its exit code and what it printed."""
+
+    def run(text: str, *words: str, **given: str) -> tuple[int, str]:
+        script = tmp_path / "train.py"
+        script.write_text(text)
+        environment = {"MLFLOW_TRACKING_URI": (tmp_path / "mlruns").as_uri(), "MLFLOW_EXPERIMENT_NAME": "digits"}
+        return scripts.run(script, tmp_path, *words, **{**environment, "SPOTKEEP_RUN": RUN, **given})
+
+    return run
 
 
-def runs(store: str, experiment_name: str = "digits") -> list[Any]:
-    from mlflow import MlflowClient
+@pytest.fixture
+def runs(run_script: Callable[..., tuple[int, str]], tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Gives the MLflow runs of an experiment."""
 
-    client = MlflowClient(store)
-    experiment = client.get_experiment_by_name(experiment_name)
-    return list(client.search_runs([experiment.experiment_id]))
+    def runs(experiment: str = "digits") -> list[dict[str, Any]]:
+        code, said = run_script(SHOWS, (tmp_path / "mlruns").as_uri(), experiment)
+        assert code == 0, said
+        return [json.loads(line)["shown"] for line in said.splitlines() if line.startswith('{"shown"')]
 
-
-def test_a_run_whose_job_was_killed_goes_on_in_its_mlflow_run(scripts: Runs, store: str, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
-
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-
-    def trains(begin: int, end: int, *, killed: bool = False) -> int:
-        words = (str(begin), str(end), "kill" if killed else "end")
-        given = {"MLFLOW_TRACKING_URI": store, "MLFLOW_EXPERIMENT_NAME": "digits", "SPOTKEEP_RUN": RUN}
-        return scripts.run(script, tmp_path, *words, **given)[0]
-
-    assert trains(0, 3, killed=True) == -signal.SIGKILL
-    [begun] = runs(store)
-    assert begun.info.status == "RUNNING"
-    assert trains(2, 5) == 0
-    [ended] = runs(store)
-    assert (ended.info.run_id, ended.info.status, ended.info.run_name) == (begun.info.run_id, "FINISHED", RUN)
-    assert ended.data.tags["team"] == "vision"
-    history = MlflowClient(store).get_metric_history(ended.info.run_id, "loss")
-    assert {each.step: each.value for each in history} == {step: 100.0 - step for step in range(5)}
+    return runs
 
 
-def test_another_run_and_a_script_at_home_have_mlflow_runs_of_their_own(
-    store: str, monkeypatch: pytest.MonkeyPatch
+def test_a_run_whose_job_was_killed_goes_on_in_its_mlflow_run(
+    run_script: Callable[..., tuple[int, str]], runs: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    from spotkeep.integrations.mlflow import start_run
+    assert run_script(SCRIPT, "0", "3", "kill")[0] == -signal.SIGKILL
+    [begun] = runs()
+    assert begun["status"] == "RUNNING"
+    assert run_script(SCRIPT, "2", "5", "end")[0] == 0
+    [ended] = runs()
+    assert (ended["id"], ended["status"], ended["name"]) == (begun["id"], "FINISHED", RUN)
+    assert ended["tags"]["team"] == "vision"
+    assert dict(ended["loss"]) == {step: 100.0 - step for step in range(5)}
 
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    for run in (RUN, "digits-2b3c4d5e", "", RUN):
-        monkeypatch.setenv("SPOTKEEP_RUN", run)
-        with start_run():
-            pass
-    assert sorted(each.data.tags.get("spotkeep.run", "") for each in runs(store)) == ["", RUN, "digits-2b3c4d5e"]
+
+OTHERS = """\
+import os, sys
+from spotkeep.integrations.mlflow import start_run
+
+for run in sys.argv[1:]:
+    os.environ["SPOTKEEP_RUN"] = run
+    with start_run():
+        pass
+os.environ["RANK"] = "3"
+try:
+    start_run()
+except RuntimeError as refused:
+    print(refused)
+"""
 
 
-def test_a_rank_other_than_0_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from spotkeep.integrations.mlflow import start_run
-
-    monkeypatch.setenv("RANK", "3")
-    with pytest.raises(RuntimeError, match="this is rank 3"):
-        start_run()
+def test_another_run_and_a_script_at_home_have_mlflow_runs_of_their_own_and_other_ranks_have_none(
+    run_script: Callable[..., tuple[int, str]], runs: Callable[..., list[dict[str, Any]]]
+) -> None:
+    code, said = run_script(OTHERS, RUN, "digits-2b3c4d5e", "", RUN)
+    assert code == 0, said
+    assert "this is rank 3" in said
+    assert sorted(each["tags"].get("spotkeep.run", "") for each in runs()) == ["", RUN, "digits-2b3c4d5e"]
 
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-{}/experiments"
@@ -142,10 +158,9 @@ with start_run(tags={"team": "vision"}):
 class Endpoint(ThreadingHTTPServer):
     """What stands before a tracking server in SageMaker: notes each call, and whose signature it bears."""
 
-    def __init__(self, tracking_port: int, *, store: str) -> None:
+    def __init__(self, tracking_port: int) -> None:
         super().__init__(("127.0.0.1", 0), _Forwarding)
         self.tracking_port = tracking_port
-        self.store = store
         self.calls: list[str] = []
         self.signed_for: set[str] = set()
         self.named: set[str | None] = set()
@@ -183,21 +198,21 @@ def listens(port: int) -> bool:
     return False
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     """A real tracking server behind an endpoint of SageMaker's."""
-    port, folder = free_port(), tmp_path_factory.mktemp("tracking")
+    port, log_file = free_port(), tmp_path / "server.log"
     words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     environment = os.environ | AT_HOME
-    with (folder / "server.log").open("w") as log:
+    with log_file.open("w") as log:
         server = subprocess.Popen(
-            [*words, "--backend-store-uri", (folder / "mlruns").as_uri()], env=environment, stdout=log, stderr=log
+            [*words, "--backend-store-uri", (tmp_path / "mlruns").as_uri()], env=environment, stdout=log, stderr=log
         )
-    endpoint = Endpoint(port, store=(folder / "mlruns").as_uri())
+    endpoint = Endpoint(port)
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
     try:
         while not listens(port):
-            assert server.poll() is None, (folder / "server.log").read_text()
+            assert server.poll() is None, log_file.read_text()
             time.sleep(0.1)
         yield endpoint
     finally:
@@ -207,31 +222,32 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         server.wait()
 
 
-@pytest.mark.parametrize(("kind", "service"), [("tracking-server", "sagemaker-mlflow"), ("app", "sagemaker")])
 def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_all_of_them(
-    endpoint: Endpoint, scripts: Runs, store: str, tmp_path: Path, kind: str, service: str
+    endpoint: Endpoint, run_script: Callable[..., tuple[int, str]], runs: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(LOGS)
-    arn = ARN.format(kind)
-    for noted in (endpoint.calls, endpoint.signed_for, endpoint.named):
-        noted.clear()
-    given = {
-        "MLFLOW_TRACKING_URI": arn,
-        "MLFLOW_EXPERIMENT_NAME": kind,
-        "SPOTKEEP_RUN": RUN,
-        "SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": f"http://127.0.0.1:{endpoint.server_port}",
-        "AWS_ACCESS_KEY_ID": "job",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    for _ in range(2):
-        code, said = scripts.run(script, tmp_path, **given)
+    def logs(kind: str) -> None:
+        code, said = run_script(
+            LOGS,
+            MLFLOW_TRACKING_URI=ARN.format(kind),
+            MLFLOW_EXPERIMENT_NAME=kind,
+            SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT=f"http://127.0.0.1:{endpoint.server_port}",
+            AWS_ACCESS_KEY_ID="job",
+            AWS_SECRET_ACCESS_KEY="secret",
+            AWS_DEFAULT_REGION="us-east-1",
+        )
         assert code == 0, said
+
+    logs("tracking-server")
+    logs("tracking-server")
     # Here, because it starts Node, which takes seconds in each process that collects this file.
     from spotkeep_constructs.execution_role import MLFLOW_LOGGING
 
     assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(MLFLOW_LOGGING)
-    assert (endpoint.signed_for, endpoint.named) == ({service}, {arn})
-    [logged] = runs(endpoint.store, kind)
-    assert logged.data.tags["spotkeep.run"] == RUN
+    assert (endpoint.signed_for, endpoint.named) == ({"sagemaker-mlflow"}, {ARN.format("tracking-server")})
+    [logged] = runs("tracking-server")
+    assert logged["tags"]["spotkeep.run"] == RUN
+
+    endpoint.signed_for.clear()
+    endpoint.named.clear()
+    logs("app")
+    assert (endpoint.signed_for, endpoint.named) == ({"sagemaker"}, {ARN.format("app")})
