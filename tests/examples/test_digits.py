@@ -108,15 +108,10 @@ def test_after_a_notice_it_goes_on_at_the_very_step(run, undisturbed, tmp_path):
     assert model(tmp_path) == model(undisturbed)
 
 
-def test_its_job_file_names_options_the_script_has():
+def test_its_job_file_names_options_the_script_has(run, tmp_path):
     job = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
     assert job["command"] == "python train.py"
-    options = subprocess.run(
-        [sys.executable, str(EXAMPLE / "train.py"), "--help"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "training")},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    code, options = run(tmp_path, "--help")
+    assert code == 0
     assert all(f"--{name} " in options for name in job["hyperparameters"])
     assert 200 <= job["hyperparameters"]["steps"] <= 400

@@ -20,8 +20,8 @@ EPOCHS = 4
 def run(make_runs):
     runs = make_runs("numpy", "tensorflow.keras")
 
-    def run(base, **others):
-        options = ["--epochs", str(EPOCHS), "--checkpoint-path", str(base / "checkpoints")]
+    def run(base, *, epochs=EPOCHS, **others):
+        options = ["--epochs", str(epochs), "--checkpoint-path", str(base / "checkpoints")]
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         return runs.run(EXAMPLE / "train.py", base, *options, **threads, **others)
 
@@ -63,6 +63,6 @@ def test_killed_in_an_epoch_it_begins_with_its_newest_checkpoint_and_has_the_sam
 def test_it_trains_on_a_channel(run, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     np.savez(tmp_path / "train.npz", images=random.integers(0, 255, (64, 32, 32, 3)), labels=np.arange(64) % 10)
-    code, output = run(tmp_path / "run", SM_CHANNEL_TRAIN=str(tmp_path))
+    code, output = run(tmp_path / "run", epochs=1, SM_CHANNEL_TRAIN=str(tmp_path))
     assert code == 0
-    assert f"done: {EPOCHS} epochs" in output
+    assert "done: 1 epochs" in output

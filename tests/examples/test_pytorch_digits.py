@@ -1,4 +1,4 @@
-"""Six lines make a plain PyTorch script resumable: killed at any step, it ends as one that was left alone."""
+"""Six lines make a plain PyTorch script resumable: interrupted again and again, it ends as one that was left alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ EXAMPLE = ROOT / "examples" / "pytorch-digits"
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
-EPOCHS, STEPS_AN_EPOCH = 2, 5
-STEPS = EPOCHS * STEPS_AN_EPOCH
+EPOCHS = 2
 
 # The script saves as often as pays, which for so short a run is never.
 SAVES_OFTEN = """
@@ -60,33 +59,20 @@ def test_six_lines_are_changed_or_added_and_none_of_them_in_the_model():
 
 
 def test_the_lines_change_nothing_of_what_is_learned(run, undisturbed, tmp_path):
-    for workers in (0, 2):
-        code, _ = run(tmp_path, script="plain.py", workers=workers)
-        assert code == 0
-        assert weights(tmp_path) == undisturbed
+    assert run(tmp_path, script="plain.py")[0] == 0
+    assert weights(tmp_path) == undisturbed
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kill", ["SIGKILL", "SIGTERM"])
-def test_interrupted_it_ends_with_the_same_bits(run, undisturbed, tmp_path, kill, workers):
+def test_interrupted_again_and_again_it_ends_with_the_same_bits(run, undisturbed, tmp_path, workers):
     # Before anything is saved, at the end of an epoch, and within one. The library's tests interrupt after any batch.
-    for at_step in (1, STEPS_AN_EPOCH, STEPS_AN_EPOCH + 3):
-        base = tmp_path / str(at_step)
-        code, _ = run(base, workers=workers, kill=kill, at_step=at_step)
-        assert code == (-9 if kill == "SIGKILL" else 75)
-        code, output = run(base, workers=workers)
-        assert code == 0
-        if kill == "SIGTERM":
-            assert f'"step":{at_step},"checkpoint":"step-{at_step}"' in output, "no step is done twice"
-        elif at_step > 4:
-            assert '"checkpoint":null' not in output, "it did not start over"
-        assert weights(base) == undisturbed, f"interrupted after step {at_step}"
-
-
-def test_killed_after_each_step_again_and_again_it_ends_with_the_same_bits(run, undisturbed, tmp_path):
-    for at_step in range(2, STEPS + 1):
-        code, _ = run(tmp_path, at_step=at_step, kill="SIGTERM" if at_step % 3 == 0 else "SIGKILL")
-        assert code in (75, -9)
-    code, _ = run(tmp_path)
+    for at_step in (1, 5, 8):
+        code, _ = run(tmp_path, workers=workers, kill="SIGKILL", at_step=at_step)
+        assert code == -9
+        code, _ = run(tmp_path, workers=workers, kill="SIGTERM", at_step=at_step)
+        assert code == 75
+        assert (tmp_path / "checkpoints" / f"step-{at_step}").is_dir(), "no step is done twice"
+    code, output = run(tmp_path, workers=workers)
     assert code == 0
+    assert '"step":8,"checkpoint":"step-8"' in output
     assert weights(tmp_path) == undisturbed
