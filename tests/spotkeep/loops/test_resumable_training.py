@@ -173,6 +173,22 @@ def test_paused_after_each_step_it_ends_where_one_that_never_paused_ends(tmp_pat
     assert run(tmp_path / "run") == expected
 
 
+def test_a_notice_after_the_last_batch_does_not_wait_for_what_follows_it(tmp_path):
+    followed = []
+
+    def body(training, values, batch_done):
+        loader = training.loader([1, 2])
+        for epoch in training.epochs(2):
+            for _ in loader:
+                batch_done()
+            followed.append(epoch)
+
+    assert run(tmp_path, stop_after=2, notice=True, body=body) is None
+    assert followed == []
+    run(tmp_path, body=body)
+    assert followed == [0, 1]
+
+
 def test_plain_values_are_put_back_into_the_scripts_own_dictionary(tmp_path):
     for attempt in (1, 2):
         state = {"best": 0.0}
