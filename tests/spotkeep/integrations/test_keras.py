@@ -1,4 +1,4 @@
-"""Keras' fit, interrupted after every batch in turn, ends with the weights and the history of an undisturbed run.
+"""Keras' fit, interrupted again and again, ends with the weights and the history of an undisturbed run.
 
 On torch, TensorFlow or JAX: what KERAS_BACKEND says, one in a process.
 """
@@ -178,75 +178,65 @@ def undisturbed(tmp_path_factory):
     return functools.cache(lambda **options: run(tmp_path_factory.mktemp("undisturbed"), **options))
 
 
-# 5 is the end of an epoch. Arrays are interrupted after each batch in the next test.
-@pytest.mark.parametrize(
-    ("kind", "interrupted_after"),
-    [
-        pytest.param("arrays", (1, 5, 14), marks=decided_alike),
-        ("loader", (3, 5) if BACKEND == "torch" else (5,)),
-        pytest.param("schedule", (3,), marks=decided_alike),
-    ],
-)
-def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, undisturbed, kind, interrupted_after):
+# What is trained, after which batches it is killed, and after which it gets a notice; 5 and 10 are the end of an epoch.
+# What has five batches is saved when the next epoch begins.
+CASES = {"arrays": ({6}, {8, 10}), "loader": ({7}, {8}), "schedule": ({8}, set())}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "loader", pytest.param("schedule", marks=decided_alike)])
+def test_interrupted_again_and_again_it_ends_with_the_same_bits(tmp_path, undisturbed, a_few_of, kind):
     expected = undisturbed(kind=kind)
     assert len(expected[1]["val_loss"]) == EPOCHS
     assert expected[3] == STEPS
-    for batches in interrupted_after:
-        for signum in (None, signal.SIGTERM):
-            directory = tmp_path / f"{batches} {signum}"
-            with pytest.raises(KeyboardInterrupt if signum is None else SystemExit) as ending:
-                run(directory, kind=kind, batches=batches, signum=signum)
-            if signum is not None:
-                assert ending.value.code == 75
-                assert (directory / f"step-{batches}").is_dir(), "no step is lost"
-            assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
-
-
-def test_interrupted_after_each_batch_again_and_again_it_ends_with_the_same_bits(tmp_path, undisturbed):
-    for batches in range(1, STEPS) if BACKEND == "torch" else (1, 5, 6, 14):
-        signum = signal.SIGTERM if batches % 2 else None
-        with pytest.raises(SystemExit if signum else KeyboardInterrupt):
-            run(tmp_path, batches=batches, signum=signum, every_steps=1)
-        saved = max(int(path.name[5:]) for path in tmp_path.glob("step-*"))
-        assert saved == batches if signum else saved >= batches - 1
-    assert run(tmp_path, every_steps=1) == undisturbed(kind="arrays")
-
-
-@pytest.mark.parametrize(
-    ("kind", "paused_after"), [pytest.param("arrays", range(1, STEPS), marks=decided_alike), ("loader", (5, 6))]
-)
-def test_paused_after_any_batch_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, kind, paused_after):
-    expected = undisturbed(kind=kind)
-    for pause_at in paused_after:
-        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
-        # Asked again, it would train on, and pauses at once: after the evaluation of an epoch, or in its middle. That
-        # is decided alike on all backends, too.
-        for _ in range(2 if pause_at in (5, 6) and BACKEND == "torch" else 1):
-            with pytest.raises(SystemExit) as ending:
-                run(tmp_path, kind=kind)
-            assert ending.value.code == 0
-            assert max(int(path.name[5:]) for path in tmp_path.glob("step-*")) == pause_at
-    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
-    assert run(tmp_path, kind=kind) == expected
-    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "1")
-    assert run(tmp_path, kind=kind) == expected, "one that is done is done"
-
-
-def test_a_notice_before_the_first_batch_changes_nothing(tmp_path, undisturbed):
     early = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit):
-        run(tmp_path, others=[early])
-    assert run(tmp_path, others=[keras.callbacks.LambdaCallback()]) == undisturbed(kind="arrays")
+        run(tmp_path, kind=kind, others=[early])
+    assert (tmp_path / "step-0").is_dir(), "a notice before the first batch"
+    killed, noticed = CASES[kind]
+    drawn = {*a_few_of(range(1, STEPS), 2)} if BACKEND == "torch" and kind == "arrays" else set()
+    for batches in sorted(killed | noticed | drawn):
+        if batches in killed | drawn:
+            with pytest.raises(KeyboardInterrupt):
+                run(tmp_path, kind=kind, batches=batches, every_steps=5)
+        if batches in noticed | drawn:
+            with pytest.raises(SystemExit) as ending:
+                run(tmp_path, kind=kind, batches=batches, signum=signal.SIGTERM, every_steps=5)
+            assert ending.value.code == 75
+            assert (tmp_path / f"step-{batches}").is_dir(), "no step is lost"
+    assert run(tmp_path, kind=kind, every_steps=5) == expected
 
 
 @decided_alike
-def test_the_runner_learns_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
+def test_paused_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed):
+    expected = undisturbed(kind="arrays")
+    for pause_at in (5, 6):
+        monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(pause_at))
+        # Asked again, it would train on, and pauses at once: after the evaluation of an epoch, or in its middle.
+        for _ in range(2):
+            with pytest.raises(SystemExit) as ending:
+                run(tmp_path)
+            assert ending.value.code == 0
+            assert max(int(path.name[5:]) for path in tmp_path.glob("step-*")) == pause_at
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", str(STEPS))
+    assert run(tmp_path) == expected
+    monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "1")
+    assert run(tmp_path) == expected, "one that is done is done"
+
+
+@decided_alike
+def test_a_notice_after_the_last_batch_does_not_wait_for_the_evaluation_and_the_runner_learns_why(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
+    ended = []
+    watches = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(epoch))
     with pytest.raises(SystemExit):
-        run(tmp_path / "checkpoints", batches=1, signum=signal.SIGTERM)
+        run(tmp_path / "checkpoints", batches=5, signum=signal.SIGTERM, others=[watches])
+    assert ended == []
     assert left_file(tmp_path / "notice.json").exists()
 
 
+@decided_alike
 def test_a_run_that_was_stopped_early_stays_stopped(tmp_path, job_events):
     expected = run(tmp_path / "undisturbed", patience=1, min_delta=9.0)
     assert len(expected[1]["loss"]) == 2
@@ -264,6 +254,7 @@ def test_more_epochs_than_before_go_on(tmp_path):
     assert run(tmp_path / "run", epochs=4) == expected
 
 
+@decided_alike
 def test_fewer_batches_than_before_are_reported(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, batches=5)
