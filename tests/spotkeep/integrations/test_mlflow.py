@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -24,6 +25,7 @@ from tests.forked_scripts import Runs
 
 pytestmark = pytest.mark.long
 
+ROOT = Path(__file__).parents[3]
 RUN = "digits-1a2b3c4d"
 AT_HOME = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 SCRIPT = """\
@@ -222,6 +224,17 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
         server.wait()
 
 
+def allowed_by_a_jobs_role() -> set[str]:
+    """Read from the source: to import it starts Node, which takes seconds."""
+    tree = ast.parse((ROOT / "constructs" / "spotkeep_constructs" / "execution_role.py").read_text())
+    [actions] = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MLFLOW_LOGGING"
+    ]
+    return set(ast.literal_eval(actions))
+
+
 def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_all_of_them(
     endpoint: Endpoint, run_script: Callable[..., tuple[int, str]], runs: Callable[..., list[dict[str, Any]]]
 ) -> None:
@@ -239,10 +252,7 @@ def test_with_sagemakers_mlflow_a_run_makes_the_calls_that_a_jobs_role_may_and_a
 
     logs("tracking-server")
     logs("tracking-server")
-    # Here, because it starts Node, which takes seconds in each process that collects this file.
-    from spotkeep_constructs.execution_role import MLFLOW_LOGGING
-
-    assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == set(MLFLOW_LOGGING)
+    assert {f"sagemaker-mlflow:{ACTIONS[call]}" for call in endpoint.calls} == allowed_by_a_jobs_role()
     assert (endpoint.signed_for, endpoint.named) == ({"sagemaker-mlflow"}, {ARN.format("tracking-server")})
     [logged] = runs("tracking-server")
     assert logged["tags"]["spotkeep.run"] == RUN
