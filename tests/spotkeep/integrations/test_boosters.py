@@ -126,17 +126,17 @@ KINDS = [
 @pytest.mark.parametrize(("boosted", "stops", "params"), KINDS)
 def test_interrupted_again_and_again_it_is_the_same_model(boosted, stops, params, tmp_path, a_few_of):
     alone = boosted(params, tmp_path / "alone", stops(-1, ""))
-    directory = tmp_path / "run"
-    # The last round of the first step, one in the second, which is done again after a kill, and one in the third.
-    for after in sorted({2, 7, *a_few_of(range(3, 6), 1)}):
-        with pytest.raises(KilledError):
-            boosted(params, directory, stops(after, "kill"))
-        if after < ROUNDS // ROUNDS_PER_STEP * ROUNDS_PER_STEP:
-            with pytest.raises(SystemExit) as ended:
-                boosted(params, directory, stops(after, "notice"))
-            assert ended.value.code == 75
-    assert boosted(params, directory, stops(7, "notice")) == alone  # No step follows: it ends.
-    assert boosted(params, directory, stops(-1, "")) == alone  # It has ended, and is given again.
+    for in_second_step in a_few_of(range(ROUNDS_PER_STEP, 2 * ROUNDS_PER_STEP), 1):
+        directory = tmp_path / str(in_second_step)
+        for after in (ROUNDS_PER_STEP - 1, in_second_step, ROUNDS - 1):
+            with pytest.raises(KilledError):
+                boosted(params, directory, stops(after, "kill"))
+            if after < ROUNDS - 1:
+                with pytest.raises(SystemExit) as ended:
+                    boosted(params, directory, stops(after, "notice"))
+                assert ended.value.code == 75
+        assert boosted(params, directory, stops(ROUNDS - 1, "notice")) == alone  # No step follows: it ends.
+        assert boosted(params, directory, stops(-1, "")) == alone  # It has ended, and is given again.
 
 
 def test_early_stopping_of_xgboost_counts_over_the_interruption(tmp_path, a_few_of):
