@@ -55,7 +55,11 @@ CREDENTIALS_OF_THE_RUN = {
 
 @dataclass
 class Instance:
-    """One instance: its folder, its metadata, its agent. Its first hour is over, unless a test says otherwise."""
+    """One instance: its folder, its metadata, its agent. Its first hour is over, unless a test says otherwise.
+
+    Attributes:
+        asked: How often each path of its metadata was asked for.
+    """
 
     ec2: ModelInstance
     root: Path
@@ -63,6 +67,7 @@ class Instance:
     launched_at: float = field(default_factory=lambda: time.time() - 7200)
     metadata: dict[str, tuple[int, str]] = field(default_factory=dict)
     hanging: bool = False
+    asked: Counter[str] = field(default_factory=Counter)
     agent: subprocess.Popen[str] | None = None
     lines: list[str] = field(default_factory=list)
     said: threading.Condition = field(default_factory=threading.Condition)
@@ -156,6 +161,7 @@ class Instance:
         while self.hanging:
             time.sleep(0.05)
         path = request.path
+        self.asked[path] += 1
         if path in self.metadata:
             return self.metadata[path]
         if path == "/latest/api/token":

@@ -21,9 +21,9 @@ from spotkeep_fleet.record import FINISHED, new_record
 
 from .cloud import RUN, Cloud, Instance
 
-STEPS: Final = 150
-"""So many that a training with pauses does not end before it is interrupted."""
-SLOW: Final = {"steps": STEPS, "pause": 0.1}
+STEPS: Final = 6
+HELD: Final = {"held_at": 4}
+"""For a training that is interrupted: it is quick to its fifth step, and stays in it, or a later one, until then."""
 SCRIPT: Final = """
 import os, time
 from spotkeep import Checkpointer
@@ -33,6 +33,8 @@ with Checkpointer(state, every_steps=2) as checkpointer:
     for step in checkpointer.steps(int(os.environ["STEPS"])):
         state["total"] += step
         time.sleep(float(os.environ["PAUSE"]))
+        while step >= int(os.environ["HELD_AT"]) and not checkpointer.interrupted:
+            time.sleep(0.01)
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
     file.write(str(state["total"]))
 """
@@ -53,11 +55,20 @@ def launch(cloud: Cloud) -> Callable[..., None]:
     return launch
 
 
-def job(*, steps: int = 6, pause: float = 0.0, weights: int = 1, script: str = SCRIPT, **changes: Any) -> InstanceJob:
+def job(
+    *,
+    steps: int = STEPS,
+    held_at: int | None = None,
+    pause: float = 0.0,
+    weights: int = 1,
+    script: str = SCRIPT,
+    **changes: Any,
+) -> InstanceJob:
+    numbers = {"STEPS": steps, "HELD_AT": steps if held_at is None else held_at, "PAUSE": pause, "WEIGHTS": weights}
     whole = InstanceJob(
         command=("python", "-c", textwrap.dedent(script)),
         volume=VolumeSpec(size_gb=8, initialization_rate_mib_s=200),
-        environment={"STEPS": str(steps), "PAUSE": str(pause), "WEIGHTS": str(weights)},
+        environment={name: str(number) for name, number in numbers.items()},
         log_group="/spotkeep/instances",
         event_bus="default",
         checkpoint_uri="s3://bucket/runs/run/checkpoints/",

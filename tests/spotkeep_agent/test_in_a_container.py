@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS
+from spotkeep_fleet.record import FAILED, FINISHED
 from spotkeep_local.ec2.machine_images import DOCKER
 
 from .cloud import Cloud, Instance
-from .conftest import SLOW, STEPS, ends_well, events_of, job, one_volume, total
+from .conftest import HELD, ends_well, events_of, job, one_volume, total
 from .containers.recording_docker import RecordingDocker
 
 IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
@@ -59,39 +59,6 @@ def test_a_run_in_a_container_from_its_first_boot_to_its_end(
 
 
 @pytest.mark.long
-def test_an_interruption_reaches_the_script_and_the_next_instance_goes_on(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance]
-) -> None:
-    launch(**SLOW, image=IN_ECR)
-    first = boot()
-    first.wait_for('"event":"saved"')
-    first.announce(30)
-    assert first.finish() == 0
-    assert left_of_docker(first) == []
-    assert cloud.record.training.interruptions == 1
-    saved = [event["step"] for event in events_of(first) if event["event"] == "saved"][-1]
-    cloud.new_job(job(steps=STEPS, image=IN_ECR))
-    second = boot()
-    ends_well(cloud, second)
-    assert next(event for event in events_of(second) if event["event"] == "resume")["step"] == saved
-    one_volume(cloud)
-
-
-@pytest.mark.long
-def test_an_ami_without_docker_fails_the_run_at_once_and_says_what_to_do(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
-    launch(image=IN_ECR)
-    instance = cloud.boot("us-east-1a", PATH=str(Path(sys.executable).parent))
-    assert instance.finish() == 0
-    training = cloud.record.training
-    assert (training.state, training.exit_code) == (FAILED, 69)
-    assert "the AMI has no docker" in (training.failure or "")
-    assert "instance_ami" in (training.failure or "")
-    assert cloud.record.setbacks == 0
-
-
-@pytest.mark.long
 def test_an_image_that_is_not_there_fails_the_run_before_its_data_are_fetched(
     cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance], tmp_path: Path
 ) -> None:
@@ -116,8 +83,8 @@ def test_a_registry_that_is_away_is_a_setback_and_the_next_instance_tries(
     assert instance.finish() == 3
     assert "left: docker does not answer: Cannot connect to the Docker daemon" in "\n".join(instance.lines)
     assert (cloud.record.setbacks, cloud.record.training.state) == (1, "waiting")
-    assert MOST_SETBACKS > 1
-    ends_well(cloud, boot(), steps=6)
+    ends_well(cloud, boot())
+    assert cloud.record.setbacks == 0, "it trains"
 
 
 @pytest.mark.long
@@ -136,7 +103,6 @@ def test_a_notice_while_it_pulls_is_obeyed_at_once(
     assert "left: notice" in "\n".join(instance.lines)
     assert cloud.record.lease is None
     assert cloud.record.setbacks == 0
-    ends_well(cloud, boot(), steps=6)
 
 
 @pytest.mark.long
@@ -144,51 +110,37 @@ def test_what_a_crashed_agent_left_running_is_ended_before_the_next_one_trains(
     cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance]
 ) -> None:
     """A container outlives the command that runs it."""
-    launch(**SLOW, image=IN_ECR)
+    launch(**HELD, image=IN_ECR)
     instance = boot()
     instance.wait_for('"event":"saved"')
     instance.kill_agent()
     assert left_of_docker(instance)
-    cloud.new_job(job(steps=STEPS, image=IN_ECR))
+    cloud.new_job(job(image=IN_ECR))
     instance.start_agent(PATH=f"{cloud.folder / 'programs'}{os.pathsep}{PYTHON}")
     ends_well(cloud, instance)
     assert left_of_docker(instance) == []
 
 
+RUNNER_IS_KILLED_THEN_FAILS = """
+import os, pathlib, sys
+
+killed = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"], "killed")
+if not killed.exists():
+    killed.touch()
+    os.kill(os.getppid(), 9)  # as the kernel does when memory runs out; the runner can then leave no reason
+sys.exit("it is broken")
+"""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("script", "failure"),
-    [
-        ("import sys; print('it is broken', file=sys.stderr); sys.exit(9)", "exited with code 9:\nit is broken"),
-        ("import os; os.kill(os.getpid(), 9)", "was killed by signal 9 (exit code 137)"),
-        # What the kernel does when memory runs out and it takes the runner, which can then leave no reason.
-        (
-            "import os; print('last words', flush=True); os.kill(os.getppid(), 9)",
-            "was killed by signal 9 (exit code 137)",
-        ),
-    ],
-)
 def test_exit_codes_are_those_of_a_training_without_a_container(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance], script: str, failure: str
+    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance]
 ) -> None:
-    launch(script=script, image=IN_ECR)
+    launch(script=RUNNER_IS_KILLED_THEN_FAILS, image=IN_ECR, max_script_retries=1)
     instance = boot()
     assert instance.finish() == 0
-    assert cloud.record.training.state == FAILED
-    assert failure in (cloud.record.training.failure or "")
-    assert left_of_docker(instance) == []
-
-
-@pytest.mark.long
-def test_a_container_that_docker_cannot_start_says_why(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance], tmp_path: Path
-) -> None:
-    launch(image="python:3.12")
-    docker = RecordingDocker(tmp_path / "recorded")
-    said = 'docker: Error response from daemon: exec: "python3": executable file not found in $PATH: unknown\n'
-    docker.answer("run", code=127, said=said)
-    assert boot(docker.path).finish() == 0
+    instance.wait_for("the training ended with exit code 137, failure 1 of 2")
     training = cloud.record.training
-    assert (training.state, training.exit_code) == (FAILED, 127)
-    assert (training.failure or "").startswith("docker run python:3.12 exited with code 127:\ndocker: Error")
-    assert '"python3": executable file not found' in (training.failure or "")
+    assert (training.state, training.exit_code) == (FAILED, 1)
+    assert "exited with code 1:\nit is broken" in (training.failure or "")
+    assert left_of_docker(instance) == []

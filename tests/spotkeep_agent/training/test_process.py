@@ -83,6 +83,14 @@ def test_the_reason_of_one_that_left_none_is_its_end_and_its_last_words(tmp_path
     assert process.failure(job) == "python train.py was killed by signal 9 (exit code 137):\nlast words"
 
 
+def test_a_container_that_docker_cannot_start_says_why(tmp_path: Path) -> None:
+    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), image="python:3.12")
+    said = 'docker: Error response from daemon: exec: "python3": executable file not found in $PATH: unknown'
+    process = start(tmp_path, f"print({said!r}); raise SystemExit(127)", [], [])
+    assert process.wait(30) == 127
+    assert process.failure(job) == f"docker run python:3.12 exited with code 127:\n{said}"
+
+
 def test_the_kernels_kills_meanwhile_say_that_memory_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel took the runner itself, in its container or not, which could leave no reason."""
     kills = iter([4, 5])
