@@ -11,13 +11,14 @@ from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.fleet_records import FleetRecords
 from spotkeep_agent.aws.volumes import Volumes
 from spotkeep_agent.volume import actions as do
+from spotkeep_agent.volume import protocol
 from spotkeep_agent.volume.controller import VolumeController
 from spotkeep_agent.volume.device_links import DeviceLinks
 from spotkeep_agent.volume.executor import Executor
-from spotkeep_agent.volume.protocol import FORCE_SECONDS, LONGEST_WAIT_SECONDS, Leaving
-from spotkeep_agent.volume.volume_directory import DirectoryMachine
+from spotkeep_agent.volume.protocol import FORCE_SECONDS, Leaving
+from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FAILED, MOST_SETBACKS, new_record
+from spotkeep_fleet.record import FAILED, MOST_SETBACKS, fleet_key, new_record
 from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
@@ -88,6 +89,13 @@ def lost(cloud: Cloud) -> Hands:
     return hands
 
 
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Fewer rounds of the same waiting. Gives how long is waited for what may never come, in seconds."""
+    monkeypatch.setattr(protocol, "LONGEST_WAIT_SECONDS", 120.0)
+    return 120.0
+
+
 def current(cloud: Cloud) -> str:
     volume = cloud.record.volume
     assert volume is not None
@@ -106,7 +114,9 @@ def test_a_volume_that_sticks_to_a_lost_instance_is_taken_by_force_and_not_at_on
 
 
 @pytest.mark.parametrize("zone", [ZONE, OTHER_ZONE])
-def test_a_volume_is_never_taken_by_force_from_an_instance_that_may_write(cloud: Cloud, lost: Hands, zone: str) -> None:
+def test_a_volume_is_never_taken_by_force_from_an_instance_that_may_write(
+    cloud: Cloud, lost: Hands, zone: str, short_patience: float
+) -> None:
     """A shutdown that hangs: the instance is not gone yet, and a forced detach would cost what it writes."""
     lost.instance.ec2.state = "shutting-down"
     cloud.change(lambda record: replace(record, lease=None))
@@ -114,7 +124,7 @@ def test_a_volume_is_never_taken_by_force_from_an_instance_that_may_write(cloud:
     leaving = after.bring()
     assert leaving is not None
     assert leaving.failed
-    assert sum(after.waited.values()) >= LONGEST_WAIT_SECONDS
+    assert sum(after.waited.values()) >= short_patience
     assert not after.of(do.Detach)
     assert not after.of(do.CreateSnapshot)
     assert cloud.ec2.volumes[current(cloud)].instance == lost.instance.id
@@ -160,20 +170,50 @@ def test_snapshots_that_fail_again_and_again_end_the_attempt_and_not_the_volume(
     assert (last.instance.root / "ml/data").read_text() == "durable"
 
 
-@pytest.mark.long
-def test_a_snapshot_of_hours_is_waited_for(cloud: Cloud, lost: Hands) -> None:
+def test_a_snapshot_of_hours_is_waited_for(cloud: Cloud, lost: Hands, short_patience: float) -> None:
     """EC2's own waiters give up after ten minutes; a large volume's snapshot takes longer."""
     lost.instance.power_off()
     cloud.ec2.snapshot_state = "pending"
     after = Hands(cloud, OTHER_ZONE)
 
     def complete(reason: str) -> None:
-        if after.waited[reason] > 7200:
+        if after.waited[reason] > 3 * short_patience:
             cloud.ec2.completes()
 
     after.when_waiting = complete
     assert after.bring() is None
-    assert after.waited["the snapshot"] > 7200
+    assert after.waited["the snapshot"] > 3 * short_patience
+
+
+def test_a_damaged_file_system_costs_the_volume_and_not_the_run(cloud: Cloud, lost: Hands) -> None:
+    """It is recorded and kept for a person; the next instance begins a new one."""
+    lost.leave()
+    damaged = current(cloud)
+    (cloud.path(damaged) / MARK).write_text("half")
+    leaving = Hands(cloud, ZONE).bring()
+    assert leaving is not None
+    assert leaving.failed
+    volume = cloud.record.volume
+    assert volume is not None
+    assert "damaged" in (volume.damage or "")
+    assert cloud.record.lease is None
+    assert Hands(cloud, ZONE).bring() is None
+    assert cloud.record.kept == (damaged,)
+    assert damaged in cloud.ec2.volumes
+    assert current(cloud) != damaged
+
+
+def test_a_run_without_a_record_or_that_is_over_begins_nothing(cloud: Cloud) -> None:
+    cloud.change(lambda record: replace(record, ended=True))
+    leaving = Hands(cloud, ZONE).bring()
+    assert leaving is not None
+    assert not leaving.failed
+    del cloud.dynamodb.items[fleet_key(RUN)]
+    leaving = Hands(cloud, ZONE).bring()
+    assert leaving is not None
+    assert leaving.failed
+    assert "no fleet record" in leaving.why
+    assert not cloud.ec2.volumes
 
 
 def test_instances_that_cannot_train_one_after_the_other_end_the_run(cloud: Cloud) -> None:
