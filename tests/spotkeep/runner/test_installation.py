@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -13,6 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from spotkeep.errors import RemoteError
+from spotkeep.runner import installation
+from spotkeep.runner.virtual_environment import ImagePython, VirtualEnvironment
 
 TRAINS = "import sys, needed; print(needed.__version__, needed.__file__, sys.prefix)"
 
@@ -79,36 +82,54 @@ def events_of(job, *names):
 def test_the_script_finds_what_requirements_txt_asks_for(start, wheels, source, tmp_path):
     wheels("needed", "1.0")
     source(train__py=TRAINS, requirements__txt="needed\npluggy\n")
+    environment = tmp_path / "ml" / "environment"
+    # An installation that was cut short begins anew.
+    (environment / "lib").mkdir(parents=True)
+    (environment / "lib" / "half.py").write_text("")
     job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
     assert job.finish() == 0, job.stderr
     version, file, prefix = job.lines[-2].split()
-    environment = tmp_path / "ml" / "environment"
     assert version == "1.0"
     assert file.startswith(f"{environment}/")
     assert prefix == str(environment)
+    assert not (environment / "lib" / "half.py").exists()
     # The image has pluggy: it is not installed again.
     assert not list(environment.rglob("pluggy*"))
     installing, installed = events_of(job, "installing", "installed")
     assert installing["what"] == installed["what"] == "requirements.txt"
     assert installed["reason"] == "by pip"
+    # The host is given back: nothing is kept there for a next job.
+    assert not events_of(job, "environment-cached", "environment-not-cached")
 
     # The volume of a run on EC2 has it when the run comes back, without pip.
     wheels("needed", "2.0")
-    wheels.environment.pop("PIP_FIND_LINKS")
-    again = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
+    without_wheels = {**wheels.environment, "PIP_FIND_LINKS": ""}
+    again = start(["python", "train.py"], options=["--install", "auto"], **without_wheels)
     assert again.finish() == 0, again.stderr
     assert again.lines[-2].split()[0] == "1.0"
     assert events_of(again, "installed")[0]["reason"] == "kept on this machine"
 
 
+def test_an_environment_is_complete_for_what_was_installed_and_for_nothing_else(tmp_path):
+    image = ImagePython("python3", version="3.12", platform="linux", prefix="/usr", folders=(), packages=(), pip=True)
+    virtual = VirtualEnvironment(tmp_path, image=image)
+    virtual.python.parent.mkdir()
+    virtual.python.touch()
+    virtual.mark_complete(virtual.key("needed==1.0\n", pin=None))
+    assert virtual.is_complete(virtual.key("needed==1.0\n", pin=None))
+    assert not virtual.is_complete(virtual.key("needed==2.0\n", pin=None))
+    assert not virtual.is_complete(virtual.key("needed==1.0\n", pin="0" * 40))
+
+
 @pytest.mark.long
-def test_what_cannot_be_installed_ends_the_job_with_pips_last_words(start, wheels, source):
-    source(train__py="print('never')", requirements__txt="needed==7\n")
+def test_what_has_another_hash_ends_the_job_with_pips_last_words(start, wheels, source):
+    wheels("needed", "7")
+    source(train__py="print('never')", requirements__txt=f"needed==7 --hash=sha256:{'0' * 64}\n")
     job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
     assert job.finish() == 71
     assert "never" not in job.lines
     assert job.failure.startswith("pip install -r requirements.txt exited with code 1:")
-    assert "No matching distribution found for needed==7" in job.failure
+    assert "DO NOT MATCH THE HASHES" in job.stderr
     assert not events_of(job, "installed")
 
 
@@ -127,43 +148,6 @@ def test_a_list_a_script_of_it_and_a_newer_version_than_the_images(start, wheels
     # That of the image is as it was.
     there = subprocess.run([image / "python", "-c", "import pluggy; print(pluggy.__version__)"], capture_output=True)
     assert there.stdout.strip() == b"1.0"
-
-
-@pytest.mark.long
-def test_other_requirements_are_installed_anew(start, wheels, source):
-    wheels("needed", "1.0")
-    source(train__py=TRAINS, requirements__txt="needed==1.0\n")
-    assert start(["python", "train.py"], options=["--install", "auto"], **wheels.environment).finish() == 0
-    wheels("needed", "2.0")
-    source(train__py=TRAINS, requirements__txt="needed==2.0\n")
-    job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
-    assert job.finish() == 0, job.stderr
-    assert job.lines[-2].split()[0] == "2.0"
-    assert events_of(job, "installed")[0]["reason"] == "by pip"
-
-
-@pytest.mark.long
-def test_an_installation_that_was_cut_short_begins_anew(start, wheels, source, tmp_path):
-    wheels("needed", "1.0")
-    source(train__py=TRAINS, requirements__txt="needed\n")
-    environment = tmp_path / "ml" / "environment"
-    (environment / "lib").mkdir(parents=True)
-    (environment / "lib" / "half.py").write_text("")
-    job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
-    assert job.finish() == 0, job.stderr
-    assert not (environment / "lib" / "half.py").exists()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("right", [True, False])
-def test_hashes_are_compared_where_the_file_has_them(start, wheels, source, right):
-    digest = hashlib.sha256(wheels("needed", "1.0").read_bytes()).hexdigest() if right else "0" * 64
-    if not right:
-        wheels("needed", "1.0")
-    source(train__py=TRAINS, requirements__txt=f"needed==1.0 --hash=sha256:{digest}\n")
-    job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
-    assert job.finish() == (0 if right else 71), job.stderr
-    assert right or "DO NOT MATCH THE HASHES" in job.stderr
 
 
 @pytest.mark.long
@@ -231,32 +215,32 @@ def test_a_setup_that_fails_ends_the_job_with_its_last_words(start, source):
 def test_the_next_job_on_a_warm_host_finds_what_the_last_one_installed(start, wheels, source, tmp_path):
     wheels("needed", "1.0")
     source(train__py=TRAINS, requirements__txt="needed\n")
-    warm = ["--install", "auto", "--warm-pool"]
-    index = {"PIP_EXTRA_INDEX_URL": "https://ada:password@index.example/simple"}
 
-    def the_next_job(options, **environment):
+    def the_next_job(*, warm, user, **environment):
         """Only what is in the cache directory stays on a host."""
         shutil.rmtree(tmp_path / "ml" / "environment", ignore_errors=True)
+        index = {"PIP_EXTRA_INDEX_URL": f"https://{user}@index.example/simple"}
+        options = ["--install", "auto", *(["--warm-pool"] if warm else [])]
         job = start(["python", "train.py"], options=options, **{**wheels.environment, **index, **environment})
         assert job.finish() == 0, job.stderr
         [installed] = events_of(job, "installed")
         kept = [event["what"] for event in events_of(job, "environment-cached", "environment-not-cached")]
         return job.lines[-2].split()[0], installed["reason"], kept
 
-    assert the_next_job(["--install", "auto"]) == ("1.0", "by pip", [])  # its host is given back
-    assert the_next_job(warm) == ("1.0", "by pip", ["the warm pool's cache"])
+    assert the_next_job(warm=True, user="ada:password") == ("1.0", "by pip", ["the warm pool's cache"])
     wheels("needed", "2.0")
     # Another launch, with another password, whether its own host is kept or not.
-    index = {"PIP_EXTRA_INDEX_URL": "https://bob:other@index.example/simple"}
-    for options in (["--install", "auto"], warm):
-        assert the_next_job(options, SPOTKEEP_LAUNCH="another") == ("1.0", "from the warm pool's cache", [])
-    # From another index come other packages.
-    assert the_next_job(["--install", "auto"], PIP_EXTRA_INDEX_URL="https://index.test/")[:2] == ("2.0", "by pip")
-    # What is damaged costs an installation, and is replaced.
-    [archive] = (tmp_path / "ml" / "sagemaker" / "warmpoolcache").rglob("*.tar")
-    archive.write_bytes(archive.read_bytes()[:-1])
-    assert the_next_job(warm) == ("2.0", "by pip", ["the warm pool's cache", "the warm pool's cache"])
-    assert the_next_job(warm) == ("2.0", "from the warm pool's cache", [])
+    for warm in (False, True):
+        found = the_next_job(warm=warm, user="bob:other", SPOTKEEP_LAUNCH="another")
+        assert found == ("1.0", "from the warm pool's cache", [])
+
+
+def test_what_pip_is_set_to_do_decides_what_another_job_may_take_and_passwords_do_not():
+    def key(index):
+        return installation._key_for_any_job("key", {"PIP_EXTRA_INDEX_URL": index, "HOME": "/root"})
+
+    assert key("https://ada:password@index.example/") == key("https://bob:other@index.example/")
+    assert key("https://index.example/") != key("https://index.test/")
 
 
 @pytest.mark.long
@@ -269,9 +253,7 @@ def test_what_may_have_changed_without_a_pin_is_not_taken_from_a_warm_host(start
 
 
 @pytest.mark.long
-def test_a_comeback_takes_the_environment_from_s3_and_does_without_one_it_cannot_have(
-    start, wheels, source, local_aws, bucket, tmp_path
-):
+def test_a_comeback_takes_the_environment_from_s3(start, wheels, source, local_aws, bucket, tmp_path):
     wheels("needed", "1.0")
     source(train__py=TRAINS, requirements__txt="needed\n")
     place = f"s3://{bucket.name}/runs/a-1/output/environments/"
@@ -290,11 +272,24 @@ def test_a_comeback_takes_the_environment_from_s3_and_does_without_one_it_cannot
     version, names, back = on_a_new_machine(PATH=wheels.environment["PATH"], PIP_NO_INDEX="1")
     assert (version, names) == ("1.0", ["installed"])
     assert events_of(back, "installed")[0]["reason"] == "from the cache"
-    # Of another launch nothing is taken: pip installs.
-    _, names, other = on_a_new_machine(**wheels.environment, SPOTKEEP_LAUNCH="another")
-    assert names == ["environment-not-cached", "installed", "environment-cached"]
-    assert "was not written by this launch" in events_of(other, "environment-not-cached")[0]["problem"]
-    # A place that cannot be written costs an installation, and ends nothing.
-    options[-1] = "s3://no-such-bucket/runs/a-1/output/environments/"
-    _, names, _ = on_a_new_machine(**wheels.environment)
-    assert names == ["installed", "environment-not-cached"]
+
+
+class Stranger:
+    """A cache with what is not ours, and without room."""
+
+    def fetch(self, key, directory):
+        raise RemoteError("it was not written by this launch")
+
+    def keep(self, key, directory):
+        raise OSError("no room")
+
+
+def test_what_cannot_be_taken_from_a_cache_or_kept_there_ends_nothing(tmp_path, job_events):
+    place, virtual = installation._Place("S3", Stranger(), "key", reason=""), VirtualEnvironment(tmp_path, image=None)
+    assert not installation._fetched(place, virtual)
+    installation._keep(place, virtual)
+    problems = [(event["event"], event["problem"]) for event in job_events()]
+    assert problems == [
+        ("environment-not-cached", "it was not written by this launch"),
+        ("environment-not-cached", "no room"),
+    ]
