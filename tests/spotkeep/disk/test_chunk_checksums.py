@@ -8,7 +8,7 @@ import sys
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.disk import chunk_checksums
@@ -66,7 +66,7 @@ def test_it_is_what_the_format_says_however_it_is_added_up(way, length, only):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("chunk_bytes", [64, ROW, 4 * ROW, 2**14])
-@pytest.mark.parametrize("length", [*LENGTHS[:-1], 5 * 2**14])
+@pytest.mark.parametrize("length", [0, 1, ROW, 12_269, 5 * 2**14])
 def test_those_of_many_chunks_are_those_of_each(way, chunk_bytes, length, only):
     only(way)
     raw = bytearray(noise(length))
@@ -75,7 +75,6 @@ def test_those_of_many_chunks_are_those_of_each(way, chunk_bytes, length, only):
 
 
 @given(data=st.data(), length=st.sampled_from(LENGTHS[1:7]))
-@settings(max_examples=200)
 def test_any_flipped_bit_is_noticed(data, length):
     raw = bytearray(noise(length))
     before = chunk_checksum(raw)
@@ -114,7 +113,6 @@ def test_blocks_that_read_as_zeros_are_noticed_whatever_equal_words_were_there(w
 
 
 @given(st.integers(0, 254), st.integers(0, 254))
-@settings(max_examples=50)
 def test_blocks_that_changed_places_are_noticed(first, second):
     raw = bytearray(noise(2**20))
     before = chunk_checksum(raw)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
@@ -91,7 +91,6 @@ def test_names_are_distinguished(written):
         assert {entry.name: entry.value for entry in checkpoint.entries()} == {"a.0": 1, "a.0~2": 2, "a.0~3": 3}
 
 
-@settings(max_examples=60)
 @given(
     spans=st.lists(st.integers(0, 300), min_size=1, max_size=6),
     piece_bytes=st.integers(1, 400),
@@ -127,7 +126,6 @@ def test_damage_is_named_by_file_and_place(written):
         assert failure.value.offsets == (2 * CHUNK_BYTES, 3 * CHUNK_BYTES)
 
 
-@settings(max_examples=40)
 @given(position=st.integers(0, 2 * CHUNK_BYTES + 999), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_found_in_its_chunk(flippable, position, bit):
     data = flippable / "step-5" / "data-00000.bin"
@@ -311,7 +309,6 @@ states = st.dictionaries(
 
 
 @pytest.mark.long
-@settings(max_examples=150)
 @given(states)
 def test_whatever_can_be_saved_can_be_outlined(tmp_path_factory, state):
     path = tmp_path_factory.mktemp("any")
@@ -340,7 +337,6 @@ json_values = st.recursive(
 
 
 @pytest.mark.long
-@settings(max_examples=300)
 @given(json_values)
 def test_whatever_the_document_is_it_is_outlined_or_refused(document):
     try:
