@@ -547,7 +547,7 @@ PLACES = [(epoch, place) for epoch in range(3) for place in (0, 1, 2, 3, "end")]
 
 
 @pytest.mark.parametrize("notice", [True, False])
-@pytest.mark.parametrize("stop_at", PLACES)
+@pytest.mark.parametrize("stop_at", [(0, 0), (0, "end"), (1, 2), (2, 3), (2, "end")])
 def test_an_epoch_is_taken_up_in_its_middle_and_its_end_runs_once(tmp_path, stop_at, notice):
     finished = Epochs().run(tmp_path, stop_at=stop_at, notice=notice)
     assert finished == (notice and stop_at == (2, "end")), "a notice at the very end lets the script finish"
@@ -809,9 +809,10 @@ with Checkpointer(state, sys.argv[1], every_steps=1, keep_last=2) as checkpointe
 @pytest.mark.long
 def test_a_process_killed_at_any_moment_loses_nothing_that_was_durable(tmp_path):
     library = str(Path(spotkeep.__file__).parents[1])
-    chance = random.Random(3)  # noqa: S311 - not secret
+    chance = random.Random(seed := random.randrange(2**32))  # noqa: S311 - not secret
+    print(f"drawn with random.Random({seed})")
     durable = 0
-    for _ in range(8):
+    for _ in range(3):
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path / "checkpoints"), library], stdout=subprocess.PIPE, text=True
         )
@@ -819,7 +820,7 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_durable(tmp_path)
             ready = process.stdout.readline().split()
             assert ready[:1] == ["ready"], "the state is that of one step"
             assert int(ready[1]) >= durable
-            for _ in range(chance.randrange(1, 12)):
+            for _ in range(chance.randrange(2, 12)):
                 durable = max(durable, int(process.stdout.readline()))
             process.kill()
-    assert durable > 8
+    assert durable > 3

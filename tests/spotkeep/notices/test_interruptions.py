@@ -340,13 +340,3 @@ def test_a_spot_interruption_of_ec2_in_a_real_process(tmp_path, metadata_service
     again = Process(tmp_path / "checkpoints", **{**options, "SPOTKEEP_NOTICE_FILE": ""})
     assert again.finish() == 0
     assert [event["step"] for event in again.events if event["event"] in ("resume", "finish")] == [4, 6]
-
-
-@pytest.mark.parametrize("fault", ["hang", "cut", 401, 404, 500, b"<html>"])
-def test_a_broken_metadata_service_does_not_touch_a_training(tmp_path, metadata_service, fault):
-    metadata_service.action = fault
-    process = Process(tmp_path, AWS_EC2_METADATA_SERVICE_ENDPOINT=metadata_service.url, SPOTKEEP_INSTANCE_METADATA="on")
-    process.wait_for("waiting")
-    process.process.send_signal(signal.SIGTERM)
-    assert process.finish() == 75
-    assert [event["source"] for event in process.events if event["event"] == "notice"] == ["SIGTERM"]

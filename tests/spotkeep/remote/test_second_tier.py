@@ -89,9 +89,10 @@ with Checkpointer(state, sys.argv[1], every_steps=3, keep_last=2) as checkpointe
 
 @pytest.mark.long
 def test_a_machine_that_vanishes_with_its_disk_at_any_moment_loses_only_what_had_not_arrived(tmp_path, remote):
-    chance = random.Random(5)  # noqa: S311 - not secret
+    chance = random.Random(seed := random.randrange(2**32))  # noqa: S311 - not secret
+    print(f"drawn with random.Random({seed})")
     arrived = 0
-    for number in range(5):
+    for number in range(3):
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path / f"disk-{number}")],
             env={
@@ -117,7 +118,7 @@ def test_a_machine_that_vanishes_with_its_disk_at_any_moment_loses_only_what_had
                     break
             time.sleep(chance.random() * 0.1)
             process.kill()
-    assert arrived > 15
+    assert arrived >= 9
 
 
 def test_the_environment_may_name_the_place(tmp_path, remote, bucket, monkeypatch):
