@@ -21,7 +21,7 @@ from spotkeep_local.options import ServerOptions
 from tests.models.fleet_site import ZONES, Site
 
 pytestmark = pytest.mark.long
-# Slow until it was interrupted twice, so that there is time to do it.
+# Stays in a step until it was interrupted twice.
 SCRIPT = """
 import os, time
 from spotkeep import Checkpointer
@@ -29,20 +29,21 @@ from spotkeep import Checkpointer
 state = {"total": 0, "lives": 0}
 with Checkpointer(state, every_steps=2) as checkpointer:
     state["lives"] += 1
-    pause = float(os.environ["PAUSE"]) if state["lives"] < 3 else 0.0
-    for step in checkpointer.steps(150):
+    held_at = checkpointer.step + 4 if state["lives"] < 3 else 20
+    for step in checkpointer.steps(20):
         state["total"] += step
-        time.sleep(pause)
+        while step >= held_at and not checkpointer.interrupted:
+            time.sleep(0.01)
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
     file.write(str(state["total"]))
 """
 
 
-def job(site: Site, *, pause_s: float) -> InstanceJob:
+def job(site: Site) -> InstanceJob:
     return InstanceJob(
         command=("python3", "-c", textwrap.dedent(SCRIPT)),
         volume=VolumeSpec(size_gb=1),
-        environment={"PAUSE": str(pause_s), "SPOTKEEP_PROGRESS_SECONDS": "0"},
+        environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},
         log_group=site.group,
         event_bus="default",
         checkpoint_uri=f"s3://{site.bucket}/runs/{site.run}/checkpoints/",
@@ -63,7 +64,7 @@ def hosts(tmp_path: Path) -> Iterator[Site]:
 
 def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(hosts: Site) -> None:
     """A warned instance that is not taken ends by itself; a run that no host has room for waits, and loses nothing."""
-    fleet = hosts.launch(job(hosts, pause_s=0.05))
+    fleet = hosts.launch(job(hosts))
     first = hosts.instance(fleet)
     hosts.wait_for(first, "saved")
     hosts.control.warn_of("i-0123456789abcdef0")

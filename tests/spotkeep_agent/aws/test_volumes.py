@@ -152,24 +152,19 @@ def test_a_volume_without_the_tag_is_asked_for_by_its_id() -> None:
     assert wire.sent[1]["Filter.1.Value.1"] == "vol-7"
 
 
-def test_a_snapshot_is_read_with_its_progress() -> None:
+def test_a_snapshot_is_read_with_its_progress_and_with_what_it_holds_once_ec2_says_so() -> None:
     wire = Wire(
         (
             200,
             """<snapshotSet><item><snapshotId>snap-1</snapshotId><status>pending</status><volumeId>vol-1</volumeId>
-            <volumeSize>8</volumeSize><progress>37%</progress></item></snapshotSet>""",
+            <volumeSize>8</volumeSize><progress>37%</progress></item>
+            <item><snapshotId>snap-2</snapshotId><status>completed</status><volumeId>vol-1</volumeId>
+            <volumeSize>8</volumeSize><fullSnapshotSizeInBytes>524288</fullSnapshotSizeInBytes></item></snapshotSet>""",
         )
     )
-    found = wire.volumes.snapshots(id_="snap-1", operation=None)
-    assert found == (Snapshot("snap-1", "pending", "vol-1", 8, None, "37%"),)
-
-
-def test_a_snapshot_says_what_it_holds_once_ec2_does() -> None:
-    item = """<item><snapshotId>snap-1</snapshotId><status>completed</status><volumeId>vol-1</volumeId>
-        <volumeSize>8</volumeSize><fullSnapshotSizeInBytes>524288</fullSnapshotSizeInBytes></item>"""
-    wire = Wire((200, f"<snapshotSet>{item}</snapshotSet>"))
-    [found] = wire.volumes.snapshots(id_="snap-1", operation=None)
-    assert (found.size_gb, found.full_bytes) == (8, 524_288)
+    made, whole = wire.volumes.snapshots(id_="snap-1", operation=None)
+    assert made == Snapshot("snap-1", "pending", "vol-1", 8, None, "37%")
+    assert (whole.size_gb, whole.full_bytes) == (8, 524_288)
 
 
 def test_a_device_name_that_is_taken_makes_room_for_the_next() -> None:
@@ -178,11 +173,25 @@ def test_a_device_name_that_is_taken_makes_room_for_the_next() -> None:
     assert [sent["Device"] for sent in wire.sent] == ["/dev/sdf", "/dev/sdg"]
 
 
-@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "EC2ThrottledException"])
-def test_throttled_calls_are_sent_again(code: str) -> None:
-    wire = Wire(refusal(code, status=503), refusal(code, status=400), (200, "<snapshotId>snap-1</snapshotId>"))
+def test_throttled_calls_are_sent_again() -> None:
+    wire = Wire(
+        refusal("RequestLimitExceeded", status=503),
+        refusal("EC2ThrottledException", status=400),
+        (200, "<snapshotId>snap-1</snapshotId>"),
+    )
     assert wire.volumes.create_snapshot("vol-1", operation=1) == "snap-1"
     assert wire.calls.counted == {"ec2:CreateSnapshot": 3}
+
+
+def test_throttled_calls_of_the_json_protocol_are_sent_again() -> None:
+    answers = iter([(400, {}, b'{"__type": "x#ThrottlingException"}'), (200, {}, b'{"Item": {}}')])
+    calls = AwsCalls(
+        region="us-east-1",
+        environment=ENVIRONMENT,
+        transport=lambda *_, **__: next(answers),
+        sleep=lambda seconds: None,
+    )
+    assert calls.json("dynamodb", "DynamoDB_20120810.GetItem", {}, version="1.0") == {"Item": {}}
 
 
 @pytest.mark.parametrize("answer", [(500, "fault"), OSError("connection cut")])
