@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -102,10 +103,11 @@ def test_everything_wrong_with_a_record_is_named_at_once() -> None:
         assert part in problem
 
 
+@pytest.mark.parametrize("read", [decode, decode_job])
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 100_000])
-def test_what_is_no_record_is_refused(text: str) -> None:
+def test_what_is_no_record_and_no_job_is_refused(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(DocumentError):
-        decode(text)
+        read(text)
 
 
 @given(JOBS)
@@ -119,12 +121,6 @@ def test_everything_wrong_with_a_job_is_named_at_once() -> None:
         decode_job(json.dumps(document))
     assert "command is empty" in str(caught.value)
     assert "'panic'; use one of leave, save, ignore" in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 100_000])
-def test_what_is_no_job_is_refused(text: str) -> None:
-    with pytest.raises(DocumentError):
-        decode_job(text)
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,6 @@ def test_it_is_a_shell_script_that_fits(tmp_path: Path) -> None:
     subprocess.run([shell, "-n", str(script)], check=True)
 
 
-def test_the_same_inputs_give_the_same_text() -> None:
-    assert user_data(INPUTS) == user_data(INPUTS)
-
-
 def test_the_fetch_in_it_is_the_tested_one() -> None:
     assert Path(signed_fetch.__file__).read_text().rstrip("\n") in user_data(INPUTS)
 
