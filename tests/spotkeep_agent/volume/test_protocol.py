@@ -169,3 +169,10 @@ def test_a_lease_is_renewed_before_it_runs_out() -> None:
     action = decide(situation(volumes=(FACT,)), now=NOW + LEASE_SECONDS * 0.6)
     assert isinstance(action, do.WriteRecord)
     assert action.why == "renew the lease"
+
+
+def test_each_lease_has_a_higher_fencing_token_than_all_before() -> None:
+    """An agent that was started again on the same instance is not taken for the one before."""
+    action = decide(replace(situation(record=replace(record(), lease=None)), fence=None), now=NOW)
+    assert isinstance(action, do.WriteRecord)
+    assert (action.record.fence, action.record.lease) == (4, Lease("i-1", 4, NOW + LEASE_SECONDS))
