@@ -259,7 +259,6 @@ class Cloud:
         throttled: How often each call is still refused as one too many.
         held: Requests to S3 that get no answer: method and a part of the address.
         refusing: What no request to S3 may have in its address.
-        refused_credentials: Whether instances get no credentials of their run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -272,7 +271,6 @@ class Cloud:
         self.throttled: Counter[str] = Counter()
         self.held: set[tuple[str, str]] = set()
         self.refusing: set[str] = set()
-        self.refused_credentials = False
         self.ec2 = DirectoryEc2(self._counted, folder)
         self.dynamodb = InMemoryDynamoDb(self._counted)
         self._wire = Ec2QueryProtocol()
@@ -392,7 +390,7 @@ class Cloud:
                 return 429, json.dumps({"Type": "User", "message": "Rate exceeded"})
 
     def _credentials_for(self, event: dict[str, Any]) -> tuple[int, str]:
-        if self.refused_credentials or "/sts/aws4_request" not in event["headers"]["authorization"]:
+        if "/sts/aws4_request" not in event["headers"]["authorization"]:
             return 200, json.dumps({"ok": False, "error": "not-running", "problem": "i-1 is shutting-down"})
         return 200, json.dumps({"ok": True, "credentials": CREDENTIALS_OF_THE_RUN})
 

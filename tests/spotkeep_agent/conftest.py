@@ -47,12 +47,9 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     cloud.close()
 
 
-@pytest.fixture
-def launch(cloud: Cloud) -> Callable[..., None]:
-    def launch(**changes: Any) -> None:
-        cloud.open(new_record(run=RUN), job=job(**changes))
-
-    return launch
+def launch(cloud: Cloud, **changes: Any) -> None:
+    """What the launcher writes for a run's first attempt."""
+    cloud.open(new_record(run=RUN), job=job(**changes))
 
 
 def job(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import tarfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +16,11 @@ from spotkeep_agent.settings import read_settings
 from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, Lease
 
 from .cloud import CREDENTIALS_FUNCTION, DEPLOYMENT, REBALANCE, RUN, Cloud
-from .conftest import HELD, ends_well, events_of, job, one_volume, steps_of, total
+from .conftest import HELD, ends_well, events_of, job, launch, one_volume, steps_of, total
 
 
-def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(launch="feed" * 8)
+def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud) -> None:
+    launch(cloud, launch="feed" * 8)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     record = cloud.record
@@ -52,9 +51,9 @@ def test_without_a_job_nothing_is_begun(cloud: Cloud) -> None:
 
 
 @pytest.mark.long
-def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(cloud: Cloud, launch: Callable[..., None]) -> None:
+def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(cloud: Cloud) -> None:
     """In another zone; `test_interrupted_phases` has every phase, with and without a notice, in both zones."""
-    launch(**HELD)
+    launch(cloud, **HELD)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.announce(60)
@@ -72,10 +71,8 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(cloud: Cloud,
 
 
 @pytest.mark.long
-def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bills_nothing(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
-    launch(**HELD)
+def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bills_nothing(cloud: Cloud) -> None:
+    launch(cloud, **HELD)
     instance = cloud.boot("us-east-1a", launched_at=time.time() - 60)
     instance.wait_for('"event":"saved"')
     instance.announce(600)
@@ -108,11 +105,9 @@ def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself() -> None:
 
 
 @pytest.mark.long
-def test_without_a_notice_at_most_an_interval_is_lost_and_a_recovery_makes_at_most_twelve_calls(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
+def test_without_a_notice_at_most_an_interval_is_lost_and_a_recovery_makes_at_most_twelve_calls(cloud: Cloud) -> None:
     """In the same zone, and with the agent's own download, which user data makes: eleven here."""
-    launch(steps=12, held_at=10, pause=0.1)
+    launch(cloud, steps=12, held_at=10, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"step":10')
     first.power_off()
@@ -133,10 +128,8 @@ def test_without_a_notice_at_most_an_interval_is_lost_and_a_recovery_makes_at_mo
 
 
 @pytest.mark.long
-def test_s3_alone_suffices_when_the_volume_is_lost_and_a_notice_does_not_wait_for_it(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
-    launch(**HELD)
+def test_s3_alone_suffices_when_the_volume_is_lost_and_a_notice_does_not_wait_for_it(cloud: Cloud) -> None:
+    launch(cloud, **HELD)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"uploaded"')
     first.announce(60)
@@ -176,10 +169,8 @@ pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "curve").write_text("goes on afte
 
 
 @pytest.mark.long
-def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_lost(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
-    launch(script=OWN_FILES)
+def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_lost(cloud: Cloud) -> None:
+    launch(cloud, script=OWN_FILES)
     first = cloud.boot("us-east-1a")
     first.wait_for("waits to be interrupted")
     copy = "bucket/runs/run/checkpoints/epochs/last.txt"
@@ -204,8 +195,9 @@ def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_los
 
 
 @pytest.mark.long
-def test_a_script_that_ends_well_after_a_notice_has_all_of_it_in_s3(cloud: Cloud, launch: Callable[..., None]) -> None:
+def test_a_script_that_ends_well_after_a_notice_has_all_of_it_in_s3(cloud: Cloud) -> None:
     launch(
+        cloud,
         script="""
 import os, pathlib, signal, time
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -213,7 +205,7 @@ print("waits for the notice", flush=True)
 signal.pause()
 pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"], "last").write_text("x")
 pathlib.Path(os.environ["SM_MODEL_DIR"], "model").write_text("x")
-"""
+""",
     )
     instance = cloud.boot("us-east-1a")
     instance.wait_for("waits for the notice")
@@ -225,8 +217,8 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], "model").write_text("x")
 
 
 @pytest.mark.long
-def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(output_uri="s3://refusing/runs/run/output/")
+def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud) -> None:
+    launch(cloud, output_uri="s3://refusing/runs/run/output/")
     cloud.refusing.add("refusing/")
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
@@ -249,11 +241,9 @@ os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
 
 
 @pytest.mark.long
-def test_a_script_that_fails_is_no_success_no_interruption_and_is_tried_again(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
+def test_a_script_that_fails_is_no_success_no_interruption_and_is_tried_again(cloud: Cloud) -> None:
     """The fleet cancelled without reading the exit code makes a crash look like a success (trap 8)."""
-    launch(script=FAILS_TWICE, max_script_retries=1)
+    launch(cloud, script=FAILS_TWICE, max_script_retries=1)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     training = cloud.record.training
@@ -265,9 +255,9 @@ def test_a_script_that_fails_is_no_success_no_interruption_and_is_tried_again(
 
 
 @pytest.mark.long
-def test_a_signal_that_stops_the_agent_saves_and_is_no_interruption(cloud: Cloud, launch: Callable[..., None]) -> None:
+def test_a_signal_that_stops_the_agent_saves_and_is_no_interruption(cloud: Cloud) -> None:
     """`systemctl stop`, or a shutdown: what is taken by AWS, the metadata service says."""
-    launch(**HELD)
+    launch(cloud, **HELD)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     assert instance.agent is not None
@@ -281,9 +271,7 @@ def test_a_signal_that_stops_the_agent_saves_and_is_no_interruption(cloud: Cloud
 
 
 @pytest.mark.long
-def test_a_notice_that_the_training_hears_of_first_is_an_interruption(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
+def test_a_notice_that_the_training_hears_of_first_is_an_interruption(cloud: Cloud) -> None:
     script = """
 import os, pathlib, time
 print("ready", flush=True)
@@ -291,7 +279,7 @@ while not pathlib.Path(os.environ["SPOTKEEP_LOCAL_INSTANCE_ROOT"], "heard").exis
     time.sleep(0.01)
 raise SystemExit(75)
 """
-    launch(script=script)
+    launch(cloud, script=script)
     instance = cloud.boot("us-east-1a", SPOTKEEP_LOCAL_TIME_SCALE="1")
     instance.wait_for("ready")
     instance.announce(60)
@@ -303,9 +291,9 @@ raise SystemExit(75)
 
 
 @pytest.mark.long
-def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch: Callable[..., None]) -> None:
+def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud) -> None:
     """No wait, and no lock, and two instances write (trap 7)."""
-    launch(**HELD)
+    launch(cloud, **HELD)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     second = cloud.boot("us-east-1a")
@@ -318,10 +306,8 @@ def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch
 
 
 @pytest.mark.long
-def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
-    launch(**HELD)
+def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(cloud: Cloud) -> None:
+    launch(cloud, **HELD)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     instance.kill_agent()
@@ -344,10 +330,8 @@ with Checkpointer({}, every_steps=10**6) as checkpointer:
 
 
 @pytest.mark.long
-def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
-    launch(script=GOES_ON_AFTER_A_SAVE)
+def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(cloud: Cloud) -> None:
+    launch(cloud, script=GOES_ON_AFTER_A_SAVE)
     instance = cloud.boot("us-east-1a", metadata=dict([REBALANCE]))
     assert instance.finish() == 0
     instance.wait_for('"reason":"rebalance"')
@@ -355,8 +339,8 @@ def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(
 
 
 @pytest.mark.long
-def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(**HELD, rebalance="leave")
+def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud) -> None:
+    launch(cloud, **HELD, rebalance="leave")
     instance = cloud.boot("us-east-1a")
     instance.recommend_rebalance()
     instance.wait_for("EC2 rebalance")
@@ -367,8 +351,8 @@ def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud, launc
 
 
 @pytest.mark.long
-def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(**HELD)
+def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud) -> None:
+    launch(cloud, **HELD)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     cloud.change(lambda record: replace(record, stop_requested=True))
@@ -378,13 +362,11 @@ def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud, launch: Callabl
 
 
 @pytest.mark.long
-def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
+def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(cloud: Cloud) -> None:
     def steal(record: FleetRecord) -> FleetRecord:
         return replace(record, fence=9, lease=Lease("i-9", 9, 8e9))
 
-    launch(**HELD)
+    launch(cloud, **HELD)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     cloud.change(steal)

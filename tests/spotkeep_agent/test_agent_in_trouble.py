@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from spotkeep_fleet.instance_job import JobSource
 from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS
 
 from .cloud import Cloud, Instance
-from .conftest import STEPS
+from .conftest import STEPS, launch
 
 pytestmark = pytest.mark.long
 
@@ -32,11 +31,9 @@ def ask_twice(instance: Instance, path: str) -> None:
         time.sleep(0.02)
 
 
-def test_metadata_that_are_broken_hold_nothing_up_and_a_notice_afterwards_is_heard(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
+def test_metadata_that_are_broken_hold_nothing_up_and_a_notice_afterwards_is_heard(cloud: Cloud) -> None:
     """A naive client waits for a new token before each batch, and takes any answer but 404 for a notice (trap 4)."""
-    launch(steps=12, held_at=10, pause=0.05)
+    launch(cloud, steps=12, held_at=10, pause=0.05)
     instance = cloud.boot("us-east-1a", metadata={TOKEN: (401, "")})
     ask_twice(instance, TOKEN)
     assert not cloud.ec2.volumes
@@ -69,10 +66,10 @@ small_volumes = pytest.mark.skipif(WHY_NO_SMALL_VOLUMES is not None, reason=str(
 
 @small_volumes
 def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_checkpoint_that_was_there(
-    cloud: Cloud, launch: Callable[..., None]
+    cloud: Cloud,
 ) -> None:
     cloud.ec2.volume_bytes = 16 * MIB
-    launch(weights=7 * MIB, checkpoint_uri=None)
+    launch(cloud, weights=7 * MIB, checkpoint_uri=None)
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     training = cloud.record.training
@@ -86,13 +83,11 @@ def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_
 
 
 @small_volumes
-def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget(
-    cloud: Cloud, launch: Callable[..., None]
-) -> None:
+def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget(cloud: Cloud) -> None:
     """Each instance fails the same way, and the fleet replaces each: the last of so many ends it."""
     cloud.ec2.volume_bytes = 2 * MIB
     cloud.objects["bucket/data/large"] = (bytes(4 * MIB), {})
-    launch(channels={"train": "s3://bucket/data/"})
+    launch(cloud, channels={"train": "s3://bucket/data/"})
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
     assert cloud.boot("us-east-1a").finish() == 3
     assert cloud.record.training.state == FAILED
@@ -100,8 +95,8 @@ def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget
     assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}
 
 
-def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(source=JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64))
+def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud) -> None:
+    launch(cloud, source=JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64))
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 3
@@ -109,12 +104,10 @@ def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud
     assert "nothing.tar.gz" in (cloud.record.training.failure or "")
 
 
-def test_a_commit_that_the_repository_lacks_is_reported(
-    cloud: Cloud, launch: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_commit_that_the_repository_lacks_is_reported(cloud: Cloud, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "-q", repository], check=True)
-    launch(source=JobSource(git_url=f"file://{repository}", git_commit="0" * 40))
+    launch(cloud, source=JobSource(git_url=f"file://{repository}", git_commit="0" * 40))
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     training = cloud.record.training

@@ -15,7 +15,7 @@ from spotkeep_fleet.record import FAILED, FINISHED
 from spotkeep_local.ec2.machine_images import DOCKER
 
 from .cloud import Cloud, Instance
-from .conftest import HELD, ends_well, events_of, job, one_volume, total
+from .conftest import HELD, ends_well, events_of, job, launch, one_volume, total
 from .containers.recording_docker import RecordingDocker
 
 IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
@@ -43,10 +43,8 @@ def left_of_docker(instance: Instance) -> list[str]:
     return [str(path) for path in found if path.exists()]
 
 
-def test_a_run_in_a_container_from_its_first_boot_to_its_end(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance]
-) -> None:
-    launch(image=IN_ECR)
+def test_a_run_in_a_container_from_its_first_boot_to_its_end(cloud: Cloud, boot: Callable[..., Instance]) -> None:
+    launch(cloud, image=IN_ECR)
     instance = boot()
     assert instance.finish() == 0, instance.lines
     assert cloud.record.training.state == FINISHED
@@ -60,9 +58,9 @@ def test_a_run_in_a_container_from_its_first_boot_to_its_end(
 
 @pytest.mark.long
 def test_an_image_that_is_not_there_fails_the_run_before_its_data_are_fetched(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance], tmp_path: Path
+    cloud: Cloud, boot: Callable[..., Instance], tmp_path: Path
 ) -> None:
-    launch(image="python:3.99", channels={"train": "s3://bucket/data/"})
+    launch(cloud, image="python:3.99", channels={"train": "s3://bucket/data/"})
     docker = RecordingDocker(tmp_path / "recorded")
     docker.answer("pull", code=1, said="Error response from daemon: manifest for python:3.99 not found")
     assert boot(docker.path).finish() == 0
@@ -74,9 +72,9 @@ def test_an_image_that_is_not_there_fails_the_run_before_its_data_are_fetched(
 
 @pytest.mark.long
 def test_a_registry_that_is_away_is_a_setback_and_the_next_instance_tries(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance], tmp_path: Path
+    cloud: Cloud, boot: Callable[..., Instance], tmp_path: Path
 ) -> None:
-    launch(image="python:3.12")
+    launch(cloud, image="python:3.12")
     docker = RecordingDocker(tmp_path / "recorded")
     docker.answer_always("info", code=1, said="Cannot connect to the Docker daemon")
     instance = boot(docker.path)
@@ -88,10 +86,8 @@ def test_a_registry_that_is_away_is_a_setback_and_the_next_instance_tries(
 
 
 @pytest.mark.long
-def test_a_notice_while_it_pulls_is_obeyed_at_once(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance], tmp_path: Path
-) -> None:
-    launch(image="python:3.12")
+def test_a_notice_while_it_pulls_is_obeyed_at_once(cloud: Cloud, boot: Callable[..., Instance], tmp_path: Path) -> None:
+    launch(cloud, image="python:3.12")
     docker = RecordingDocker(tmp_path / "recorded")
     docker.answer_always("pull", seconds=600)
     instance = boot(docker.path)
@@ -107,10 +103,10 @@ def test_a_notice_while_it_pulls_is_obeyed_at_once(
 
 @pytest.mark.long
 def test_what_a_crashed_agent_left_running_is_ended_before_the_next_one_trains(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance]
+    cloud: Cloud, boot: Callable[..., Instance]
 ) -> None:
     """A container outlives the command that runs it."""
-    launch(**HELD, image=IN_ECR)
+    launch(cloud, **HELD, image=IN_ECR)
     instance = boot()
     instance.wait_for('"event":"saved"')
     instance.kill_agent()
@@ -133,10 +129,8 @@ sys.exit("it is broken")
 
 
 @pytest.mark.long
-def test_exit_codes_are_those_of_a_training_without_a_container(
-    cloud: Cloud, launch: Callable[..., None], boot: Callable[..., Instance]
-) -> None:
-    launch(script=RUNNER_IS_KILLED_THEN_FAILS, image=IN_ECR, max_script_retries=1)
+def test_exit_codes_are_those_of_a_training_without_a_container(cloud: Cloud, boot: Callable[..., Instance]) -> None:
+    launch(cloud, script=RUNNER_IS_KILLED_THEN_FAILS, image=IN_ECR, max_script_retries=1)
     instance = boot()
     assert instance.finish() == 0
     instance.wait_for("the training ended with exit code 137, failure 1 of 2")

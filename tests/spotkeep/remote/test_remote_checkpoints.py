@@ -72,6 +72,14 @@ def send(remote, step, pace=None):
     return upload
 
 
+def sent(machines, **options):
+    """A machine whose checkpoint of step 3 is in S3, its way there, and the state."""
+    here, remote = machines("here")
+    state = save(here, 3, **options)
+    send(remote, 3)
+    return here, remote, state
+
+
 def is_that_of(directory, step, state):
     return directory.read(step).state["w"].tobytes() == state["w"].tobytes()
 
@@ -116,9 +124,7 @@ def test_what_several_ranks_wrote_arrives_as_one(machines, world):
 
 
 def test_the_manifest_goes_last(machines, network):
-    here, remote = machines("here")
-    save(here, 3, size=LARGE)
-    send(remote, 3)
+    sent(machines, size=LARGE)
     changes = [request for request in network.requests if not request.startswith(("GET", "HEAD"))]
     assert len(changes) == 6, "begun, three parts, put together, the manifest"
     assert "manifest.json" in changes[-1]
@@ -139,9 +145,7 @@ def test_every_byte_that_is_sent_waits_for_its_turn(machines):
 
 
 def test_a_checkpoint_that_is_there_is_not_sent_again(machines, network):
-    here, remote = machines("here")
-    save(here, 3, size=LARGE)
-    send(remote, 3)
+    _, remote, _ = sent(machines, size=LARGE)
     network.requests.clear()
     upload = send(remote, 3)
     assert [request.split()[0] for request in network.requests] == ["HEAD"]
@@ -149,9 +153,7 @@ def test_a_checkpoint_that_is_there_is_not_sent_again(machines, network):
 
 
 def test_another_checkpoint_of_the_same_step_is_invisible_until_it_is_whole(machines, network):
-    here, remote = machines("here")
-    save(here, 3)
-    send(remote, 3)
+    here, remote, _ = sent(machines)
     state = {"w": np.zeros(9000, dtype="u1")}
     here.write(encode_state(state), step=3)
     network.fault = lambda request: 403 if request.startswith("PUT") and "data-" in request else None
@@ -193,9 +195,7 @@ def test_throttles_faults_and_cut_connections_are_no_end(machines, network, faul
 
 
 def test_a_download_that_is_cut_in_the_middle_goes_on(machines, network):
-    here, remote = machines("here")
-    state = save(here, 3, size=LARGE)
-    send(remote, 3)
+    _, remote, state = sent(machines, size=LARGE)
     there, remote = machines("there")
     network.fault = Sometimes("half", every=2, of="GET /" + remote.place.bucket + "/run/")
     remote.fetch(3, cancelled=NEVER)
@@ -333,9 +333,7 @@ def test_an_upload_that_is_cancelled_stops_before_the_next_part(machines, bucket
 
 
 def test_a_download_that_was_broken_off_fetches_only_what_is_missing(machines, network, bucket):
-    here, remote = machines("here")
-    state = save(here, 3, size=LARGE)
-    send(remote, 3)
+    here, remote, state = sent(machines, size=LARGE)
     there, remote = machines("there")
     broken_off = threading.Event()
 
@@ -359,9 +357,7 @@ def test_a_download_that_was_broken_off_fetches_only_what_is_missing(machines, n
 
 
 def test_a_file_that_is_whole_here_is_not_fetched_again(machines, network):
-    here, remote = machines("here")
-    state = save(here, 3)
-    send(remote, 3)
+    here, remote, state = sent(machines)
     (here.path / "step-3" / "manifest.json").unlink()
     network.requests.clear()
     remote.fetch(3, cancelled=NEVER)
@@ -370,9 +366,7 @@ def test_a_file_that_is_whole_here_is_not_fetched_again(machines, network):
 
 
 def test_a_damaged_local_copy_is_replaced_and_who_reads_it_meanwhile_reads_what_it_was(machines):
-    here, remote = machines("here")
-    state = save(here, 3)
-    send(remote, 3)
+    here, remote, state = sent(machines)
     data = here.path / "step-3" / "data-00000.bin"
     damaged = b"\xff" + data.read_bytes()[1:]
     data.write_bytes(damaged)
@@ -384,9 +378,7 @@ def test_a_damaged_local_copy_is_replaced_and_who_reads_it_meanwhile_reads_what_
 
 
 def test_bytes_that_were_altered_in_s3_are_named(machines, bucket):
-    here, remote = machines("here")
-    save(here, 3, size=LARGE)
-    send(remote, 3)
+    here, remote, _ = sent(machines, size=LARGE)
     raw = bytearray((here.path / "step-3" / "data-00000.bin").read_bytes())
     raw[17 * CHUNK_BYTES + 5] ^= 1
     bucket.Object("run/step-3/data-00000.bin").put(Body=bytes(raw))
@@ -447,9 +439,7 @@ def test_a_manifest_that_would_fill_the_memory_is_not_read(machines, bucket, mon
 
 
 def test_a_server_that_answers_more_than_was_asked_for_does_not_fill_the_memory(machines, network):
-    here, remote = machines("here")
-    save(here, 3)
-    send(remote, 3)
+    sent(machines)
     there, remote = machines("there")
     network.fault = lambda request: b"x" * 50_000_000 if request.startswith("GET") and "data-" in request else None
     with pytest.raises(DamagedCheckpointError, match="chunk 0"):
@@ -458,9 +448,7 @@ def test_a_server_that_answers_more_than_was_asked_for_does_not_fill_the_memory(
 
 
 def test_a_link_in_the_directory_is_not_followed(machines, tmp_path):
-    here, remote = machines("here")
-    state = save(here, 3)
-    send(remote, 3)
+    _, remote, state = sent(machines)
     there, remote = machines("there")
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -477,9 +465,7 @@ def test_a_link_in_the_directory_is_not_followed(machines, tmp_path):
 
 
 def test_a_disk_that_is_too_small_is_reported_before_anything_is_fetched(machines, monkeypatch):
-    here, remote = machines("here")
-    save(here, 3)
-    send(remote, 3)
+    sent(machines)
     _, remote = machines("there")
     monkeypatch.setattr(
         "spotkeep.remote.remote_checkpoints.shutil.disk_usage", lambda path: type("", (), {"free": 100})
