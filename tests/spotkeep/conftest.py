@@ -117,6 +117,31 @@ def only_so_many_threads_start(monkeypatch: pytest.MonkeyPatch) -> Callable[[int
     return allow
 
 
+class HeldDisk:
+    """Holds every write back from the moment a test asks for it until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.waited_for = threading.Event()
+        really_write = LocalStorage.write_some
+
+        def write_some(storage: LocalStorage, descriptor: int, raw: memoryview, offset: int) -> int:
+            if not self.let_go.is_set():
+                self.waited_for.set()
+                self.let_go.wait(30)
+            return really_write(storage, descriptor, raw, offset)
+
+        monkeypatch.setattr(LocalStorage, "write_some", write_some)
+
+
+@pytest.fixture
+def held_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
+    held = HeldDisk(monkeypatch)
+    yield held
+    held.let_go.set()
+
+
 @pytest.fixture
 def faulty_storage() -> type[FaultyStorage]:
     return FaultyStorage

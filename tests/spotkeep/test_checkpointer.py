@@ -572,32 +572,16 @@ def test_another_number_of_steps_an_epoch_is_refused(tmp_path):
         Epochs().run(tmp_path, size=2)
 
 
-class HeldDisk:
-    """Holds every write back from the moment a test asks for it until it is let go."""
-
-    def __init__(self, monkeypatch):
-        self.let_go = threading.Event()
-        self.let_go.set()
-        really_write = LocalStorage.write_some
-
-        def write_some(storage, descriptor, raw, offset):
-            self.let_go.wait(30)
-            return really_write(storage, descriptor, raw, offset)
-
-        monkeypatch.setattr(LocalStorage, "write_some", write_some)
-
-
-def test_a_state_that_changes_right_after_save_returns_is_saved_as_it_was(tmp_path, monkeypatch):
-    disk = HeldDisk(monkeypatch)
+def test_a_state_that_changes_right_after_save_returns_is_saved_as_it_was(tmp_path, held_disk):
     state = {"w": np.arange(2**20, dtype="f4"), "count": 3}
     with Checkpointer(state, tmp_path) as checkpointer:
-        disk.let_go.clear()
+        held_disk.let_go.clear()
         checkpointer.save(1, wait=False)
         state["w"] *= -1
         state["count"] = 4
         assert checkpointer.durable_step is None
         assert not checkpointer.wait_until_durable(0.01)
-        disk.let_go.set()
+        held_disk.let_go.set()
         assert checkpointer.wait_until_durable()
         assert checkpointer.durable_step == 1
     restored = {"w": np.zeros(2**20, dtype="f4"), "count": 0}
@@ -605,26 +589,24 @@ def test_a_state_that_changes_right_after_save_returns_is_saved_as_it_was(tmp_pa
     assert (restored["count"], restored["w"].tobytes()) == (3, np.arange(2**20, dtype="f4").tobytes())
 
 
-def test_the_training_goes_on_while_a_save_by_the_clock_is_written(tmp_path, monkeypatch, job_events):
-    disk = HeldDisk(monkeypatch)
+def test_the_training_goes_on_while_a_save_by_the_clock_is_written(tmp_path, held_disk, job_events):
     training = Training()
     with training.checkpointer(tmp_path, every_steps=None, every_seconds=1e-9) as checkpointer:
         for step in checkpointer.steps(9):
             training.step(step)
-            disk.let_go.clear() if step < 7 else disk.let_go.set()
+            held_disk.let_go.clear() if step < 7 else held_disk.let_go.set()
     assert training.seen["steps"] == list(range(9)), "seven steps passed while the first save was held back"
     saved = [event["step"] for event in job_events() if event["event"] == "saved"]
     assert saved[0] == 1
     assert saved[-1] == 9
 
 
-def test_leaving_the_block_waits_for_a_save_that_is_running(tmp_path, monkeypatch, job_events):
-    disk = HeldDisk(monkeypatch)
+def test_leaving_the_block_waits_for_a_save_that_is_running(tmp_path, held_disk, job_events):
     training = Training()
     with training.checkpointer(tmp_path) as checkpointer:
-        disk.let_go.clear()
+        held_disk.let_go.clear()
         checkpointer.save(4, wait=False)
-        threading.Timer(0.05, disk.let_go.set).start()
+        threading.Timer(0.05, held_disk.let_go.set).start()
     assert [event["event"] for event in job_events()] == ["resume", "saved"]
 
 
@@ -642,10 +624,11 @@ def test_a_failure_beside_the_training_is_raised_where_it_is_waited_for(tmp_path
         assert checkpointer.durable_step == 1, "the same step is tried again"
 
 
-def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_path, monkeypatch, job_events):
+def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(
+    tmp_path, monkeypatch, held_disk, job_events
+):
     monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
     monkeypatch.setattr("spotkeep.notices.notice._GRACE_SECONDS", 0.05)
-    disk = HeldDisk(monkeypatch)
     training = Training()
 
     def noticed_while_the_disk_stands_still():
@@ -654,7 +637,7 @@ def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_p
                 training.step(step)
                 if step == 2:
                     checkpointer.wait_until_durable()
-                    disk.let_go.clear()
+                    held_disk.let_go.clear()
                     interrupt()
 
     with pytest.raises(SystemExit) as ending:
@@ -664,7 +647,7 @@ def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_p
     assert [(event["event"], event["step"]) for event in events] == [("saved", 2), ("save-failed", 3)]
     assert "the newest durable checkpoint is that of step 2" in events[1]["problem"]
     assert Training().checkpointer(tmp_path).restore() == 2
-    disk.let_go.set()
+    held_disk.let_go.set()
 
 
 def test_auto_tells_its_interval_and_the_reason(tmp_path, monkeypatch, job_events):

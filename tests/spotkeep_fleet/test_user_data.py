@@ -44,31 +44,33 @@ def test_what_is_put_in_cannot_break_out() -> None:
     assert shlex.quote(evil) in text
 
 
+def boot(folder: Path, *, path: str = "/usr/bin:/bin", **programs: str) -> subprocess.CompletedProcess[str]:
+    """Boot with stand-ins for programs; `shutdown` says in the file `calls` that it was called."""
+    tools = folder / "bin"
+    tools.mkdir()
+    for name, text in {"shutdown": f'echo shutdown "$@" >> {folder}/calls\n', **programs}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}")
+        (tools / name).chmod(0o755)
+    script = folder / "user-data"
+    script.write_text(user_data(INPUTS))
+    return subprocess.run(
+        ["/bin/sh", str(script)],
+        env={"PATH": f"{tools}:{path}", "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(folder / "root")},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_it_boots_and_boots_again_after_a_crash_of_the_agents_own(tmp_path: Path) -> None:
     """With stand-ins for Python and the agent: what the shell does with their exit codes."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
     codes = tmp_path / "codes"
     codes.write_text("1\n3\n")
-    python = tools / "python3"
-    python.write_text(
-        f"""#!/bin/sh
-[ "$2" = -c ] && exit 0  # the question for its version
+    python = f"""[ "$2" = -c ] && exit 0  # the question for its version
 echo "$@" >> {tmp_path}/calls
 code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
 """
-    )
-    python.chmod(0o755)
-    for name, text in {"sleep": "", "shutdown": f'echo shutdown "$@" >> {tmp_path}/calls\n'}.items():
-        (tools / name).write_text(f"#!/bin/sh\n{text}")
-        (tools / name).chmod(0o755)
-    script = tmp_path / "user-data"
-    script.write_text(user_data(INPUTS))
-    ended = subprocess.run(
-        ["/bin/sh", str(script)],
-        env={"PATH": f"{tools}:/usr/bin:/bin", "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(tmp_path / "root")},
-        check=False,
-    )
+    ended = boot(tmp_path, python3=python, sleep="")
     assert ended.returncode == 3
     home = tmp_path / "root/opt/spotkeep"
     assert (tmp_path / "calls").read_text().splitlines() == [
@@ -94,20 +96,13 @@ code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
 )
 def test_whatever_ends_it_the_instance_goes(tmp_path: Path, python: str | None, says: str) -> None:
     """An instance that stays up without an agent would only cost."""
-    tools, root = tmp_path / "bin", tmp_path / "root"
-    tools.mkdir()
+    programs = tmp_path / "programs"
+    programs.mkdir()
     for name in ("cat", "mkdir"):
-        (tools / name).symlink_to(shutil.which(name) or "")
-    (tools / "shutdown").write_text(f'#!/bin/sh\necho shutdown "$@" >> {tmp_path}/calls\n')
-    (tools / "shutdown").chmod(0o755)
+        (programs / name).symlink_to(shutil.which(name) or "")
     if python is not None:
-        (tools / "python3").write_text(f"#!/bin/sh\n{python}\n")
-        (tools / "python3").chmod(0o755)
-        root.write_text("a file where a folder has to be")
-    script = tmp_path / "user-data"
-    script.write_text(user_data(INPUTS))
-    environment = {"PATH": str(tools), "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root)}
-    ended = subprocess.run(["/bin/sh", str(script)], env=environment, check=False, capture_output=True, text=True)
+        (tmp_path / "root").write_text("a file where a folder has to be")
+    ended = boot(tmp_path, path=str(programs), **({} if python is None else {"python3": f"{python}\n"}))
     assert ended.returncode != 0
     assert says in ended.stdout
     assert (tmp_path / "calls").read_text() == "shutdown -h now\n"
@@ -127,16 +122,7 @@ def test_ten_starts_of_the_agent_are_all_however_long_each_takes() -> None:
 
 def test_an_image_with_an_old_python_is_refused_and_its_console_says_so(tmp_path: Path) -> None:
     """Amazon Linux 2: an agent that cannot even be parsed would be started ten times, and say nothing of why."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "python3").write_text('#!/bin/sh\n[ "$1" = --version ] && { echo Python 3.7.16; exit; }\nexit 1\n')
-    (tools / "shutdown").write_text(f'#!/bin/sh\necho shutdown "$@" >> {tmp_path}/calls\n')
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    script = tmp_path / "user-data"
-    script.write_text(user_data(INPUTS))
-    environment = {"PATH": f"{tools}:/usr/bin:/bin", "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(tmp_path / "root")}
-    ended = subprocess.run(["/bin/sh", script], env=environment, check=False, capture_output=True, text=True)
+    ended = boot(tmp_path, python3='[ "$1" = --version ] && { echo Python 3.7.16; exit; }\nexit 1\n')
     assert (ended.returncode, (tmp_path / "calls").read_text()) == (3, "shutdown -h now\n")
     assert "spotkeep: this image has Python 3.7.16; 3.9 is needed" in ended.stdout
 

@@ -275,10 +275,9 @@ def test_entries_and_names_are_bounded(monkeypatch):
         outline(manifest_of({"dict": [["n" * 2**26, mapping(**{f"w{n}": n for n in range(9)})]]}))
 
 
-@pytest.mark.long
 def test_the_same_name_many_times_takes_no_longer(tmp_path):
-    entries = outline(manifest_of({"dict": [["a", 1]] * 50_000}))
-    assert len({entry.name for entry in entries}) == 50_000
+    entries = outline(manifest_of({"dict": [["a", 1]] * 10_000}))
+    assert len({entry.name for entry in entries}) == 10_000
 
 
 def test_a_manifest_of_another_step_or_a_newer_format_is_refused(written):

@@ -19,38 +19,12 @@ import pytest
 import spotkeep
 from spotkeep import Checkpointer
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.storage import LocalStorage
 from spotkeep.events import EVENT_PREFIX
 from spotkeep.schedule.interruption_history import LEFT, NOTICED, parse_history
 
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-class HeldDisk:
-    """Holds every write back from the moment a test asks for it until it is let go."""
-
-    def __init__(self, monkeypatch):
-        self.let_go = threading.Event()
-        self.let_go.set()
-        self.waited_for = threading.Event()
-        really_write = LocalStorage.write_some
-
-        def write_some(storage, descriptor, raw, offset):
-            if not self.let_go.is_set():
-                self.waited_for.set()
-                self.let_go.wait(30)
-            return really_write(storage, descriptor, raw, offset)
-
-        monkeypatch.setattr(LocalStorage, "write_some", write_some)
-
-
-@pytest.fixture
-def disk(monkeypatch):
-    held = HeldDisk(monkeypatch)
-    yield held
-    held.let_go.set()
 
 
 @pytest.fixture
@@ -94,14 +68,14 @@ def wait_until_logged(events, kind):
     raise AssertionError(f"nothing said {kind}")
 
 
-def test_a_notice_during_a_save_lets_it_finish_and_saves_the_newer_state_too(tmp_path, disk, job_events):
+def test_a_notice_during_a_save_lets_it_finish_and_saves_the_newer_state_too(tmp_path, held_disk, job_events):
     def at(checkpointer, step):
         if step == 1:
-            disk.let_go.clear()
+            held_disk.let_go.clear()
         if step == 2:
-            disk.waited_for.wait(30)
+            held_disk.waited_for.wait(30)
             interrupt()
-            threading.Timer(0.05, disk.let_go.set).start()
+            threading.Timer(0.05, held_disk.let_go.set).start()
 
     assert run(tmp_path, at, every_steps=2) == 75
     assert steps_of(job_events()) == [("saved", 2), ("saved", 3)]
@@ -141,14 +115,14 @@ def test_a_step_that_outlasts_the_notice_is_reported_before_the_machine_is_gone(
     assert resumed(tmp_path) in (4, 5)
 
 
-def test_a_disk_that_stands_still_in_a_loop_of_ones_own_is_reported_too(tmp_path, short_notice, disk, job_events):
+def test_a_disk_that_stands_still_in_a_loop_of_ones_own_is_reported_too(tmp_path, short_notice, held_disk, job_events):
     with Checkpointer({"a": [1]}, tmp_path) as checkpointer:
         checkpointer.save(1)
-        disk.let_go.clear()
+        held_disk.let_go.clear()
         checkpointer.save(2, wait=False)
         interrupt()
         wait_until_logged(job_events, "save-failed")
-        disk.let_go.set()
+        held_disk.let_go.set()
     failed = next(event for event in job_events() if event["event"] == "save-failed")
     assert failed["step"] == 2
     assert "the newest durable checkpoint is that of step 1" in failed["problem"]
@@ -229,7 +203,7 @@ def history(directory):
     return [life.ending for life in parse_history((directory / "interruptions.json").read_bytes())]
 
 
-def test_auto_remembers_how_each_process_ended(tmp_path, disk, monkeypatch):
+def test_auto_remembers_how_each_process_ended(tmp_path, held_disk, monkeypatch):
     auto = {"every_steps": None, "every_seconds": "auto"}
     assert run(tmp_path, lambda checkpointer, step: step == 3 and interrupt(), **auto) == 75
     assert history(tmp_path) == [NOTICED]
@@ -245,11 +219,11 @@ def test_auto_remembers_how_each_process_ended(tmp_path, disk, monkeypatch):
 
 
 def test_a_notice_that_came_too_late_for_the_last_step_does_not_count_as_one_in_time(
-    tmp_path, disk, short_notice, monkeypatch
+    tmp_path, held_disk, short_notice, monkeypatch
 ):
     def at(checkpointer, step):
         if step == 3:
-            disk.let_go.clear()
+            held_disk.let_go.clear()
             interrupt()
 
     assert run(tmp_path, at, every_steps=None, every_seconds="auto") == 75
