@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from spotkeep_local import lifecycle
-from spotkeep_local.options import ServerOptions
-from tests.discarding import discard
+if TYPE_CHECKING:
+    from spotkeep_local import lifecycle
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _CODE = "def handler(event, context):\n    return event"
@@ -76,19 +72,20 @@ _TEMPLATE = {
 }
 
 
-@pytest.fixture(scope="module")
-def url_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lifecycle.LocalAws]:
-    """A local AWS with a function that answers with its event, behind a URL."""
-    state_dir = tmp_path_factory.mktemp("urls") / "local"
-    local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
+def deploy_echo(local: lifecycle.LocalAws) -> None:
+    """Make a function that answers with its event, behind a URL."""
     cloudformation = local.session().client("cloudformation")
     cloudformation.create_stack(
         StackName="echo", TemplateBody=json.dumps(_TEMPLATE), Capabilities=["CAPABILITY_NAMED_IAM"]
     )
     cloudformation.get_waiter("stack_create_complete").wait(StackName="echo", WaiterConfig={"Delay": 1})
-    yield local
-    if (left := lifecycle.status(state_dir)) is not None:
-        discard(left)
+
+
+@pytest.fixture(scope="module")
+def url_aws(local_aws: lifecycle.LocalAws) -> lifecycle.LocalAws:
+    """The local AWS, with that function."""
+    deploy_echo(local_aws)
+    return local_aws
 
 
 def address_of(local: lifecycle.LocalAws) -> str:
@@ -117,7 +114,6 @@ def call(url: str, *, body: bytes = b"{}", credentials: Credentials | None) -> d
         return dict(json.loads(answer.read()))
 
 
-@pytest.mark.long
 def test_the_address_that_a_template_resolves_answers_on_this_machine(url_aws: lifecycle.LocalAws) -> None:
     url = address_of(url_aws)
     assert url.startswith(f"{url_aws.endpoint_url}/_aws/lambda-url/")
@@ -143,17 +139,3 @@ def test_a_request_without_a_signature_is_refused(url_aws: lifecycle.LocalAws) -
         call(address_of(url_aws), credentials=None)
     refused.value.close()
     assert refused.value.code == 403
-
-
-@pytest.mark.long
-def test_a_state_on_another_port_answers_at_its_urls_there(url_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
-    # The last test of this file: what the others share has to be saved, and so to end.
-    lifecycle.stop(url_aws.state_dir)
-    shutil.copytree(url_aws.state_dir, tmp_path / "copy")
-    copy = lifecycle.start(tmp_path / "copy", port=lifecycle.free_port(), options=ServerOptions.fast())
-    try:
-        url = copy.on_this_port(address_of(copy))
-        assert url.startswith(f"{copy.endpoint_url}/_aws/lambda-url/")
-        assert call(url, credentials=credentials_of(copy, session_name="ada"))["rawPath"] == "/"
-    finally:
-        discard(copy)

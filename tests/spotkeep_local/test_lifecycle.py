@@ -1,12 +1,15 @@
 """Starting, finding and stopping the local AWS, whatever state the last one left things in."""
 
+import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +26,8 @@ from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.errors import PersistenceError, PortInUseError, RunningElsewhereError, StartError
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
+from tests.models.granted import make_queue
+from tests.spotkeep_local.test_function_urls import address_of, call, credentials_of, deploy_echo
 
 pytestmark = pytest.mark.long
 
@@ -41,10 +46,10 @@ def start(state_dir: Path) -> lifecycle.LocalAws:
     return lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST)
 
 
-def kill(local: lifecycle.LocalAws) -> None:
-    """End the server the hard way and wait until it is gone."""
+def end(local: lifecycle.LocalAws, how: signal.Signals) -> None:
+    """Send a signal to the server and wait until it is gone."""
     started = process_identity.start_time(local.pid)
-    os.kill(local.pid, signal.SIGKILL)
+    os.kill(local.pid, how)
     gone = threading.Event()
     while process_identity.is_same_process(local.pid, started):
         gone.wait(0.01)
@@ -58,34 +63,7 @@ def another_program() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-def test_a_started_server_is_found_used_and_stopped(state_dir: Path) -> None:
-    assert lifecycle.status(state_dir) is None
-    local = start(state_dir)
-    assert lifecycle.status(state_dir) == local
-    assert local.session().client("sts").get_caller_identity()["Account"] == local.account_id
-    assert lifecycle.stop(state_dir)
-    assert lifecycle.status(state_dir) is None
-    assert process_identity.start_time(local.pid) is None
-    assert not lifecycle.stop(state_dir), "there is nothing left to stop"
-
-
-def test_it_says_what_other_programs_need_to_know(local_aws: lifecycle.LocalAws) -> None:
-    record = json.loads((local_aws.state_dir / "local.json").read_text())
-    found = (record["pid"], record["port"], record["endpoint"])
-    assert found == (local_aws.pid, local_aws.port, local_aws.endpoint_url)
-
-
-def test_a_second_start_finds_the_first(local_aws: lifecycle.LocalAws) -> None:
-    assert lifecycle.start(local_aws.state_dir) == local_aws
-    assert lifecycle.start(local_aws.state_dir, port=local_aws.port) == local_aws
-
-
-def test_a_second_start_on_another_port_is_refused(local_aws: lifecycle.LocalAws, another_program: int) -> None:
-    with pytest.raises(RunningElsewhereError, match=rf"on port {local_aws.port} and not on {another_program}"):
-        lifecycle.start(local_aws.state_dir, port=another_program)
-
-
-def test_two_starts_at_once_give_one_server_which_outlives_its_starter(state_dir: Path) -> None:
+def test_two_starts_at_once_give_one_server_which_outlives_its_starter_and_is_stopped(state_dir: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from spotkeep_local import lifecycle;"
         "from spotkeep_local.options import ServerOptions;"
@@ -104,6 +82,25 @@ def test_two_starts_at_once_give_one_server_which_outlives_its_starter(state_dir
     local = lifecycle.status(state_dir)
     assert local is not None
     assert pids == {str(local.pid)}
+    assert lifecycle.stop(state_dir)
+    assert lifecycle.status(state_dir) is None
+    assert process_identity.start_time(local.pid) is None
+    assert not lifecycle.stop(state_dir), "there is nothing left to stop"
+
+
+def test_a_running_server_says_what_other_programs_need_to_know(local_aws: lifecycle.LocalAws) -> None:
+    record = json.loads((local_aws.state_dir / "local.json").read_text())
+    found = (record["pid"], record["port"], record["endpoint"])
+    assert found == (local_aws.pid, local_aws.port, local_aws.endpoint_url)
+
+
+def test_a_second_start_finds_the_first_and_is_refused_on_another_port(
+    local_aws: lifecycle.LocalAws, another_program: int
+) -> None:
+    assert lifecycle.start(local_aws.state_dir) == local_aws
+    assert lifecycle.start(local_aws.state_dir, port=local_aws.port) == local_aws
+    with pytest.raises(RunningElsewhereError, match=rf"on port {local_aws.port} and not on {another_program}"):
+        lifecycle.start(local_aws.state_dir, port=another_program)
 
 
 def test_a_port_in_use_is_named_with_what_to_do(state_dir: Path, another_program: int) -> None:
@@ -122,32 +119,17 @@ def test_without_a_port_it_takes_the_usual_one_or_else_a_free_one(
             assert (listening.getsockname()[1] == preferred) == taken
 
 
-def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path) -> None:
-    """The old port may be taken, or the state a copy: events must not wait in a queue that is not read."""
-    first = start(state_dir)
-    sqs = first.session().client("sqs")
-    address = sqs.create_queue(QueueName="events")["QueueUrl"]
-    sqs.send_message(QueueUrl=address, MessageBody="sent before")
-    lifecycle.stop(state_dir)
-    second = start(state_dir)
-    assert second.port != first.port
-    sqs = second.session().client("sqs")
-    found = sqs.get_queue_url(QueueName="events")["QueueUrl"]
-    # ministack looks for the queue of an event source mapping at this address, and nowhere else.
-    assert found == f"{second.endpoint_url}/{second.account_id}/events"
-    assert sqs.list_queues()["QueueUrls"] == [found]
-    (message,) = sqs.receive_message(QueueUrl=found)["Messages"]
-    assert message["Body"] == "sent before"
-
-
-def test_an_address_that_an_earlier_server_gave_out_answers_on_this_port(local_aws: lifecycle.LocalAws) -> None:
-    given_out = "http://127.0.0.1:1/_aws/lambda-url/abc/"
-    assert local_aws.on_this_port(given_out) == f"{local_aws.endpoint_url}/_aws/lambda-url/abc/"
-
-
-def test_a_record_that_names_another_process_harms_it_not(state_dir: Path) -> None:
+def test_a_start_harms_no_process_of_an_old_record_and_waits_for_no_temporary_files(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes long here: so it says what it restores."""
+    monkeypatch.setattr(lifecycle, "_QUICK_START_SECONDS", 0)
     directory = StateDirectory(state_dir)
     directory.create()
+    (directory.temporary / "unpacked").mkdir()
+    (directory.objects / "bucket").mkdir()
+    (directory.objects / "bucket" / "key").touch()
+    said: list[str] = []
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         ServerRecord(
             pid=bystander.pid,
@@ -158,10 +140,15 @@ def test_a_record_that_names_another_process_harms_it_not(state_dir: Path) -> No
             account_id="000000000000",
         ).write(directory.record)
         assert lifecycle.status(state_dir) is None
-        local = start(state_dir)
+        local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST, on_waiting=said.append)
         assert local.pid != bystander.pid
         assert bystander.poll() is None
         bystander.kill()
+    assert said == ["restores what it kept: 1 files of S3, 0 MB of everything else"]
+    assert not (directory.temporary / "unpacked").exists()
+    waiting = threading.Event()
+    while directory.discarded.exists():
+        waiting.wait(0.01)
 
 
 def test_another_server_on_the_recorded_port_is_not_taken_for_ours(
@@ -173,24 +160,6 @@ def test_another_server_on_the_recorded_port_is_not_taken_for_ours(
     assert record is not None
     ServerRecord(**{**vars(record), "pid": 0, "nonce": "mine"}).write(directory.record)
     assert lifecycle.status(state_dir) is None
-
-
-def test_a_start_that_takes_long_says_what_it_restores_and_waits_for_no_temporary_files(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lifecycle, "_QUICK_START_SECONDS", 0)
-    directory = StateDirectory(state_dir)
-    directory.create()
-    (directory.temporary / "unpacked").mkdir()
-    (directory.objects / "bucket").mkdir()
-    (directory.objects / "bucket" / "key").touch()
-    said: list[str] = []
-    lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST, on_waiting=said.append)
-    assert said == ["restores what it kept: 1 files of S3, 0 MB of everything else"]
-    assert not (directory.temporary / "unpacked").exists()
-    waiting = threading.Event()
-    while directory.discarded.exists():
-        waiting.wait(0.01)
 
 
 def test_its_byte_code_is_kept_even_where_the_image_forbids_it(
@@ -211,51 +180,129 @@ def test_its_byte_code_is_kept_even_where_the_image_forbids_it(
     assert [{"PATH", "PYTHONDONTWRITEBYTECODE"} & environment.keys() for environment in environments] == [{"PATH"}]
 
 
-def test_a_start_that_fails_shows_why_and_loses_nothing(state_dir: Path) -> None:
-    start(state_dir).session().client("s3").create_bucket(Bucket="kept")
-    lifecycle.stop(state_dir)
-    file = StateDirectory(state_dir).ec2 / "resources.json"
-    saved = file.read_text()
-    file.write_text("{")
-    with pytest.raises(StartError, match="it ended while it started") as failure:
-        start(state_dir)
-    assert "resources.json is damaged" in failure.value.log_tail[-1]
-    assert lifecycle.status(state_dir) is None
-    file.write_text(saved)
-    assert [bucket["Name"] for bucket in start(state_dir).session().client("s3").list_buckets()["Buckets"]] == ["kept"]
-
-
 def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PersistenceError, match=r"cannot keep its state in .*file/local"):
         lifecycle.start(tmp_path / "file" / "local")
 
 
-def test_a_server_that_does_not_answer_is_replaced(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a server that was used, and ended by Ctrl-C."""
+    state_dir = tmp_path_factory.mktemp("used") / "local"
+    local = start(state_dir)
+    session = local.session()
+    session.client("dynamodb").create_table(
+        TableName="runs",
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    s3 = session.client("s3")
+    s3.create_bucket(Bucket="checkpoints")
+    s3.put_bucket_versioning(Bucket="checkpoints", VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"first", b"second"):
+        s3.put_object(Bucket="checkpoints", Key="runs/a/step-1/data", Body=body)
+    queue, queue_arn = make_queue(session, "notices", service="sns.amazonaws.com")
+    topic = session.client("sns").create_topic(Name="notices")["TopicArn"]
+    session.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
+    session.client("sqs").send_message(QueueUrl=queue, MessageBody="sent before")
+    layer = session.client("lambda").publish_layer_version(
+        LayerName="layer", Content={"ZipFile": archive("python/brought.py", "WORD = 'brought'")}
+    )
+    session.client("lambda").create_function(
+        FunctionName="layered",
+        Runtime="python3.13",
+        Role="arn:aws:iam::000000000000:role/any",
+        Handler="index.handler",
+        Code={"ZipFile": archive("index.py", "import brought\ndef handler(event, context): return brought.WORD")},
+        Layers=[layer["LayerVersionArn"]],
+    )
+    events = session.client("events")
+    events.put_rule(Name="jobs", EventPattern=json.dumps({"source": ["aws.sagemaker"]}))
+    events.put_targets(Rule="jobs", Targets=[{"Id": "queue", "Arn": queue_arn}])
+    deploy_echo(local)
+    session.client("dynamodb").put_item(TableName="runs", Item={"pk": {"S": "the-last-write"}})
+    end(local, signal.SIGINT)
+    assert "__bytes__" not in (state_dir / "services/lambda.json").read_text(), "an archive as text"
+    return state_dir
+
+
+def archive(name: str, text: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as writer:
+        writer.writestr(name, text)
+    return buffer.getvalue()
+
+
+def test_what_was_there_is_there_after_a_restart_on_another_port(kept: Path, state_dir: Path) -> None:
+    """The old port may be taken, or the state a copy: events must not wait in a queue that is not read."""
+    shutil.copytree(kept, state_dir)
+    local = start(state_dir)
+    session = local.session()
+    assert session.client("dynamodb").get_item(TableName="runs", Key={"pk": {"S": "the-last-write"}})["Item"]
+    s3 = session.client("s3")
+    versions = s3.list_object_versions(Bucket="checkpoints")["Versions"]
+    bodies = [
+        s3.get_object(Bucket="checkpoints", Key=version["Key"], VersionId=version["VersionId"])["Body"].read()
+        for version in versions
+    ]
+    assert sorted(bodies) == [b"first", b"second"]
+    assert json.load(session.client("lambda").invoke(FunctionName="layered")["Payload"]) == "brought"
+    assert [rule["Name"] for rule in session.client("events").list_rules()["Rules"]] == ["jobs"]
+    stack = session.client("cloudformation").describe_stacks(StackName="echo")["Stacks"][0]
+    assert stack["StackStatus"] == "CREATE_COMPLETE"
+    url = local.on_this_port(address_of(local))
+    assert url.startswith(f"{local.endpoint_url}/_aws/lambda-url/")
+    assert call(url, credentials=credentials_of(local, session_name="ada"))["rawPath"] == "/"
+    sqs = session.client("sqs")
+    queue = sqs.get_queue_url(QueueName="notices")["QueueUrl"]
+    # ministack looks for the queue of an event source mapping at this address, and nowhere else.
+    assert queue == f"{local.endpoint_url}/{local.account_id}/notices"
+    assert sqs.list_queues()["QueueUrls"] == [queue]
+    assert sqs.receive_message(QueueUrl=queue)["Messages"][0]["Body"] == "sent before"
+    (topic,) = session.client("sns").list_topics()["Topics"]
+    session.client("sns").publish(TopicArn=topic["TopicArn"], Message="still subscribed")
+    (received,) = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=10)["Messages"]
+    assert json.loads(received["Body"])["Message"] == "still subscribed"
+
+
+def test_a_start_that_fails_shows_why_and_loses_nothing(kept: Path, state_dir: Path) -> None:
+    shutil.copytree(kept, state_dir)
+    file = StateDirectory(state_dir).ec2 / "resources.json"
+    file.write_text("{")
+    before = saved(state_dir)
+    with pytest.raises(StartError, match="it ended while it started") as failure:
+        start(state_dir)
+    assert "resources.json is damaged" in failure.value.log_tail[-1]
+    assert lifecycle.status(state_dir) is None
+    assert saved(state_dir) == before
+
+
+def saved(state_dir: Path) -> dict[Path, bytes]:
+    """What the next server reads."""
+    directory = StateDirectory(state_dir)
+    assert not directory.unsaved.exists(), "it would be taken for that of a server that was killed"
+    folders = (directory.services, directory.objects, directory.ec2)
+    return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_server_that_does_not_answer_is_replaced_by_one_that_begins_empty_and_says_so(
+    kept: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed: what it had saved before is older than what it kept, and is not shown instead."""
+    shutil.copytree(kept, state_dir)
     stuck = start(state_dir)
     monkeypatch.setattr(lifecycle, "_HEALTH_TIMEOUT_SECONDS", 2.0)
     monkeypatch.setattr(lifecycle, "_STOP_MARGIN_SECONDS", 0.5)
     os.kill(stuck.pid, signal.SIGSTOP)
-    assert lifecycle.start(state_dir, options=FAST).pid != stuck.pid
-    assert process_identity.start_time(stuck.pid) is None
-
-
-def test_after_a_kill_it_begins_empty_on_the_same_port_and_says_so(state_dir: Path) -> None:
-    local = start(state_dir)
-    local.session().client("s3").create_bucket(Bucket="kept")
-    lifecycle.stop(state_dir)
-    local = start(state_dir)
-    s3 = local.session().client("s3")
-    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["kept"]
-    s3.put_object(Bucket="kept", Key="newer-than-the-rest", Body=b"")
-    kill(local)
-    assert lifecycle.status(state_dir) is None
     said: list[str] = []
     again = lifecycle.start(state_dir, options=FAST, on_waiting=said.append)
-    assert (again.port, again.pid == local.pid) == (local.port, False)
+    assert process_identity.start_time(stuck.pid) is None
+    assert (again.port, again.pid == stuck.pid) == (stuck.port, False)
     assert [line for line in said if "killed" in line and "gone" in line]
     assert again.session().client("s3").list_buckets()["Buckets"] == []
-    assert again.access_key == local.access_key, "what a shell exported still works"
+    assert again.access_key == stuck.access_key, "what a shell exported still works"
 
 
 def test_every_client_calls_it_in_its_environment_and_nothing_else(
