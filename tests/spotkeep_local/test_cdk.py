@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,29 +68,22 @@ def test_the_toolkit_writes_and_reaches_nothing_else(
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
-    for cache in ("JSII_RUNTIME_PACKAGE_CACHE_ROOT", "UV_CACHE_DIR"):
+    # Byte code is kept even where the image forbids it.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    caches = ("JSII_RUNTIME_PACKAGE_CACHE_ROOT", "UV_CACHE_DIR")
+    for cache in caches:
         monkeypatch.delenv(cache)
     environment = cdk.toolkit_environment(local_aws, tmp_path)
     assert environment["AWS_ENDPOINT_URL"] == local_aws.endpoint_url
-    assert not {"AWS_PROFILE", "https_proxy", "CDK_DEFAULT_ACCOUNT"} & environment.keys()
+    left_out = {"AWS_PROFILE", "https_proxy", "CDK_DEFAULT_ACCOUNT", "PYTHONDONTWRITEBYTECODE"}
+    assert not left_out & environment.keys()
     assert environment["CDK_DISABLE_CLI_TELEMETRY"] == "true"
-    for place in ("CDK_HOME", "JSII_RUNTIME_PACKAGE_CACHE_ROOT", "TMPDIR", "UV_CACHE_DIR"):
+    for place in ("CDK_HOME", "TMPDIR", *caches):
         assert Path(environment[place]).is_relative_to(tmp_path / ".spotkeep")
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.prefix) / "bin")
-
-
-def test_caches_that_the_caller_names_are_used(
-    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # Caches that the caller names are used.
     monkeypatch.setenv("UV_CACHE_DIR", "/shared/uv")
     assert cdk.toolkit_environment(local_aws, tmp_path)["UV_CACHE_DIR"] == "/shared/uv"
-
-
-def test_byte_code_is_kept_even_where_the_image_forbids_it(
-    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert "PYTHONDONTWRITEBYTECODE" not in cdk.toolkit_environment(local_aws, tmp_path)
 
 
 @pytest.mark.parametrize("tool", ["cdk", "node"])
@@ -105,42 +99,24 @@ def test_a_missing_tool_is_named_with_how_to_get_it(
         cdk.deploy(local_aws, project_dir=tmp_path)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.mark.long
+def test_an_app_is_deployed_and_destroyed(local_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "cdk.json").write_text(json.dumps({"app": "python3 app.py"}))
-    return tmp_path
-
-
-@pytest.fixture
-def bootstrapped(local_aws: lifecycle.LocalAws, tmp_path: Path) -> lifecycle.LocalAws:
     cdk.bootstrap(local_aws, project_dir=tmp_path)
-    return local_aws
-
-
-@pytest.mark.long
-def test_bootstrapping_is_done_once(local_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
-    cdk.bootstrap(local_aws, project_dir=tmp_path)
-    assert not cdk.bootstrap(local_aws, project_dir=tmp_path)
+    assert not cdk.bootstrap(local_aws, project_dir=tmp_path), "it is done once"
     stacks = local_aws.session().client("cloudformation").describe_stacks(StackName=cdk.TOOLKIT_STACK)["Stacks"]
     assert [stack["StackStatus"] for stack in stacks] == ["CREATE_COMPLETE"]
-
-
-@pytest.mark.long
-def test_cloudformation_acts_in_a_role_that_may_do_what_the_cdk_gives_it(bootstrapped: lifecycle.LocalAws) -> None:
-    role = f"cdk-hnb659fds-cfn-exec-role-{bootstrapped.account_id}-{bootstrapped.region}"
-    attached = bootstrapped.session().client("iam").list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+    # CloudFormation acts in a role that may do what the CDK gives it.
+    role = f"cdk-hnb659fds-cfn-exec-role-{local_aws.account_id}-{local_aws.region}"
+    attached = local_aws.session().client("iam").list_attached_role_policies(RoleName=role)["AttachedPolicies"]
     assert [policy["PolicyName"] for policy in attached] == ["AdministratorAccess"]
 
-
-@pytest.mark.long
-def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
     seen: list[CdkProgress] = []
-    cdk.deploy(bootstrapped, project_dir=project, context={"name": "There-And-Back"}, on_progress=seen.append)
-
-    outputs = json.loads((bootstrapped.state_dir / "cdk-outputs.json").read_text())
+    cdk.deploy(local_aws, project_dir=tmp_path, context={"name": "There-And-Back"}, on_progress=seen.append)
+    outputs = json.loads((local_aws.state_dir / "cdk-outputs.json").read_text())
     assert outputs == {"There-And-Back": {"Where": "/small"}}
-    ssm = bootstrapped.session().client("ssm")
+    ssm = local_aws.session().client("ssm")
     assert ssm.get_parameter(Name="/small")["Parameter"]["Value"] == "true", "bundled for this machine"
     of_the_stack = [progress for progress in seen if progress.stack == "There-And-Back"]
     assert (of_the_stack[0].stack_number, of_the_stack[0].stacks) == (1, 1)
@@ -148,47 +124,70 @@ def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, proj
     assert max(progress.done or 0 for progress in of_the_stack) > 0
 
     seen.clear()
-    cdk.destroy(bootstrapped, project_dir=project, context={"name": "There-And-Back"}, on_progress=seen.append)
+    cdk.destroy(local_aws, project_dir=tmp_path, context={"name": "There-And-Back"}, on_progress=seen.append)
     assert seen[-1].finished
     with pytest.raises(ssm.exceptions.ParameterNotFound):
         ssm.get_parameter(Name="/small")
-    assert {path.name for path in project.iterdir()} == {".spotkeep", "app.py", "cdk.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {".spotkeep", "app.py", "cdk.json"}
 
 
-@pytest.mark.long
-def test_an_app_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
-    (project / "app.py").write_text('raise ValueError("volume_gb must be positive, found -1")')
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a shell script in the place of the CDK's command line."""
+
+    def put(script: str) -> None:
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        (tools / "node").touch()
+        (tools / "cdk").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "cdk").chmod(0o755)
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+
+    return put
+
+
+OF_A_STACK_THAT_FAILS = """\
+✨  Synthesis time: 3.21s
+Bad:  start: Building template
+Bad: deploying... [1/1]
+Bad: creating CloudFormation changeset...
+Bad | 1/3 | 3:41:22 AM | CREATE_COMPLETE | AWS::SSM::Parameter | Parameter (Parameter9E1B4FBA)
+❌  Bad failed: ToolkitError: The stack named Bad failed to deploy: CREATE_FAILED"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "first", "last"),
+    [
+        (
+            "Traceback (most recent call last):\n  File\nValueError: volume_gb must be positive, found -1",
+            "Traceback (most recent call last):",
+            "ValueError: volume_gb must be positive, found -1",
+        ),
+        (OF_A_STACK_THAT_FAILS, "Bad:  start: Building template", OF_A_STACK_THAT_FAILS.splitlines()[-1]),
+    ],
+    ids=["app", "stack"],
+)
+def test_what_fails_is_quoted_without_the_resources_that_came_to_be(
+    local_aws: lifecycle.LocalAws,
+    tmp_path: Path,
+    toolkit: Callable[[str], None],
+    printed: str,
+    first: str,
+    last: str,
+) -> None:
+    toolkit(f"cat >&2 << 'END'\n{printed}\nEND\nexit 3")
     with pytest.raises(ToolkitError) as failure:
-        cdk.deploy(bootstrapped, project_dir=project)
-    assert "ValueError: volume_gb must be positive, found -1" in failure.value.last_words
-    assert str(failure.value).startswith("`cdk deploy` failed with exit code 1:\n  Traceback")
-
-
-@pytest.mark.long
-def test_a_stack_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
-    (project / "app.py").write_text(
-        APP.replace(
-            "aws_ssm.StringParameter(",
-            "aws_ssm.CfnParameter(stack, 'Bad', type='Nonsense', value='x')\nparameter = aws_ssm.StringParameter(",
-        )
-    )
-    with pytest.raises(ToolkitError) as failure:
-        cdk.deploy(bootstrapped, project_dir=project, context={"name": "Bad"})
-    assert failure.value.exit_code == 1
-    assert any("Bad" in line for line in failure.value.last_words)
+        cdk.deploy(local_aws, project_dir=tmp_path)
+    words = failure.value.last_words
+    assert (failure.value.exit_code, words[0], words[-1]) == (3, first, last)
+    assert not [line for line in words if "CREATE_COMPLETE" in line]
+    assert str(failure.value).startswith(f"`cdk deploy` failed with exit code 3:\n  {first}")
 
 
 def test_a_toolkit_that_takes_its_time_to_end_has_ended_when_the_caller_gives_up(
-    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local_aws: lifecycle.LocalAws, tmp_path: Path, toolkit: Callable[[str], None]
 ) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "node").touch()
-    (tools / "cdk").write_text(
-        "#!/bin/sh\ntrap 'sleep 0.5; touch ended; exit 1' TERM\necho it has begun\nwhile :; do sleep 0.05; done\n"
-    )
-    (tools / "cdk").chmod(0o755)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    toolkit("trap 'sleep 0.5; touch ended; exit 1' TERM\necho it has begun\nwhile :; do sleep 0.05; done")
 
     def give_up(progress: CdkProgress) -> None:
         raise KeyboardInterrupt

@@ -1,37 +1,48 @@
-"""The control client against a real local AWS, and against none."""
+"""The clients of the control plane, of training and of EC2, against a real local AWS and against none."""
+
+from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
+from spotkeep_local.capacity import EventFaults
 from spotkeep_local.control import LocalControl
 from spotkeep_local.control_connection import ControlError
+from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import free_port
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def test_a_script_waits_for_the_next_job_of_its_run(local_aws):
-    control = LocalControl(local_aws)
-    script = CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice=False),))
-    assert control.script_capacity(run="none-yet", script=script) == []
-
-
-def test_faults_are_accepted_and_taken_back(local_aws):
-    control = LocalControl(local_aws)
-    control.event_faults(EventFaults(duplicate=True, delay_seconds=1, shuffle=True, drop=0.5))
-    control.event_faults(EventFaults())
+    from spotkeep_local.lifecycle import LocalAws
 
 
-def test_a_refusal_carries_the_servers_words(local_aws):
-    with pytest.raises(ControlError, match=r"refused JobFacts: Requested resource not found\."):
-        LocalControl(local_aws).job_facts("no-job")
+@pytest.mark.parametrize(
+    ("act", "complaint"),
+    [
+        (lambda local: LocalControl(local).job_facts("no-job"), r"refused JobFacts: Requested resource not found\."),
+        (lambda local: FleetControl(local).interrupt("i-0"), "refused InterruptInstance: .* 'i-0' does not exist"),
+        (lambda local: FleetControl(local).interrupt(""), "must contain the parameter instance_id"),
+        (lambda local: FleetControl(local)._connection.call("Explode", {}), "has no Explode"),
+    ],
+)
+def test_what_is_refused_says_why(local_aws: LocalAws, act: Callable[[LocalAws], object], complaint: str) -> None:
+    with pytest.raises(ControlError, match=complaint):
+        act(local_aws)
 
 
-def test_without_a_server_it_says_how_to_start_one(local_aws):
-    with pytest.raises(ControlError, match=r"spotkeep local up"):
+def test_without_a_local_aws_it_says_how_to_start_one(local_aws: LocalAws) -> None:
+    with pytest.raises(ControlError, match="spotkeep local up"):
         LocalControl(replace(local_aws, endpoint_url=f"http://127.0.0.1:{free_port()}")).job_facts("any")
 
 
-def test_a_proxy_in_the_environment_is_ignored(local_aws, monkeypatch):
+def test_a_proxy_in_the_environment_is_ignored(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     LocalControl(local_aws).event_faults(EventFaults())
+
+
+def test_the_platform_says_what_instances_are(local_aws: LocalAws) -> None:
+    platform = FleetControl(local_aws).platform()
+    assert (platform.isolation, platform.reason is None) in {("namespace", True), ("relocated", False)}

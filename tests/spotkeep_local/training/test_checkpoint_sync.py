@@ -68,12 +68,16 @@ def keys(store, remote):
     return {key.removeprefix("runs/checkpoints/") for key in store.list_keys(remote)}
 
 
-def test_files_go_up_with_a_marker_beside_them(make_sync, store, remote, tmp_path):
-    make_sync().start()
-    (tmp_path / "step-1").mkdir()
-    (tmp_path / "step-1/data").write_text("1")
+def test_a_file_goes_up_with_a_marker_beside_it_and_again_when_it_changes(make_sync, store, remote, tmp_path):
+    sync = make_sync()
+    sync.start()
+    put(tmp_path / "step-1/data", "1")
     wait_until((tmp_path / "step-1/data.sagemaker-uploaded").exists)
     assert keys(store, remote) == {"step-1/data"}
+    put(tmp_path / "step-1/data", "22")
+    wait_until(lambda: sync.uploads >= 2)
+    sync.finish()
+    assert content(store, remote.child("step-1/data")) == b"22"
 
 
 def test_a_delayed_upload_shows_its_marker_meanwhile(make_sync, store, remote, tmp_path):
@@ -83,22 +87,9 @@ def test_a_delayed_upload_shows_its_marker_meanwhile(make_sync, store, remote, t
     assert keys(store, remote) == set()
 
 
-def test_a_changed_file_goes_up_again(make_sync, store, remote, tmp_path):
-    sync = make_sync()
-    sync.start()
-    (tmp_path / "data").write_text("1")
-    wait_until(lambda: sync.uploads == 1)
-    (tmp_path / "data").write_text("22")
-    wait_until(lambda: sync.uploads >= 2)
-    sync.finish()
-    assert content(store, remote.child("data")) == b"22"
-
-
 def test_what_was_restored_is_not_sent_back_and_its_deletion_is_mirrored(make_sync, store, remote, tmp_path):
-    make_sync(local=tmp_path / "first").finish()
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first/old").write_text("old")
-    (tmp_path / "first/kept").write_text("kept")
+    put(tmp_path / "first/old", "old")
+    put(tmp_path / "first/kept", "kept")
     make_sync(local=tmp_path / "first").finish()
     sync = make_sync(local=tmp_path / "second")
     assert sync.restore() == 2
@@ -209,38 +200,36 @@ def stalling(store):
     return _Stalling(store, SIZE)
 
 
-def test_a_half_sent_file_is_dropped_with_its_host(make_sync, stalling, store, remote, tmp_path):
+@pytest.fixture
+def half_sent(make_sync, stalling, tmp_path):
+    """A sync that has sent half of the file `large`."""
     sync = make_sync(store=stalling)
     (tmp_path / "large").write_bytes(b"x" * SIZE)
     sync.start()
     assert stalling.half_way.wait(30)
-    sync.lose()
+    return sync
+
+
+def test_a_half_sent_file_is_dropped_with_its_host(half_sent, stalling, store, remote):
+    half_sent.lose()
     stalling.go_on.set()
-    sync.join()
-    assert sync.uploads == 0
+    half_sent.join()
+    assert half_sent.uploads == 0
     assert keys(store, remote) == set()
 
 
-def test_a_file_that_shrinks_in_the_middle_is_sent_later(make_sync, stalling, store, remote, tmp_path):
-    sync = make_sync(store=stalling)
-    (tmp_path / "large").write_bytes(b"x" * SIZE)
-    sync.start()
-    assert stalling.half_way.wait(30)
+def test_a_file_that_shrinks_in_the_middle_is_sent_later(half_sent, stalling, store, remote, tmp_path):
     (tmp_path / "large").write_bytes(b"small")
     stalling.go_on.set()
-    wait_until(lambda: sync.uploads == 1)
+    wait_until(lambda: half_sent.uploads == 1)
     assert content(store, remote.child("large")) == b"small"
 
 
-def test_a_file_that_grows_in_the_middle_is_sent_as_it_was_and_again(make_sync, stalling, store, remote, tmp_path):
-    sync = make_sync(store=stalling)
-    (tmp_path / "large").write_bytes(b"x" * SIZE)
-    sync.start()
-    assert stalling.half_way.wait(30)
+def test_a_file_that_grows_in_the_middle_is_sent_as_it_was_and_again(half_sent, stalling, store, remote, tmp_path):
     with (tmp_path / "large").open("ab") as file:
         file.write(b"more")
     stalling.go_on.set()
-    wait_until(lambda: sync.uploads == 2)
+    wait_until(lambda: half_sent.uploads == 2)
     assert content(store, remote.child("large")) == b"x" * SIZE + b"more"
 
 

@@ -15,7 +15,6 @@ from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 
 pytestmark = pytest.mark.long
 
-MARKERS = (".sagemaker-uploading", ".sagemaker-uploaded")
 SLEEP = "import time; print('up'); time.sleep(600)"
 
 
@@ -23,23 +22,32 @@ def interrupt(**values: object) -> CapacityScript:
     return CapacityScript(interruptions=(Interruption(**{"capacity_returns_after_seconds": 0.1} | values),))
 
 
-def test_a_job_runs_from_its_data_to_its_model_and_leaves_nothing_on_the_machine(training):
+def test_a_job_runs_from_its_data_to_its_model_and_leaves_nothing_on_the_machine(training, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_SERVER", "1")
     before = Path("/opt/ml").exists()
-    training.put("data/a.txt", "alpha")
-    training.put("data/deep/b.txt", "beta")
+    training.put("data/one.csv", "alpha")
+    training.put("data/deep/two.csv", "beta")
     training.create(
         "whole",
         """
-import json, os, pathlib
+import json, os, pathlib, sys, tempfile
 base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-data = base / "input/data/train"
-(base / "model/weights").write_text((data / "a.txt").read_text() + (data / "deep/b.txt").read_text())
+data = base / "input/data"
+train = data / "folder"
+(base / "model/weights").write_text((train / "one.csv").read_text() + (train / "deep/two.csv").read_text())
 (base / "output/data/extra").write_text("more")
+print("files", *sorted(str(path.relative_to(data)) for path in data.rglob("*.csv")))
 for name in ("hyperparameters", "inputdataconfig", "resourceconfig", "checkpointconfig"):
     print(name, (base / f"input/config/{name}.json").read_text())
-print(os.environ["TRAINING_JOB_NAME"], os.environ["TRAINING_JOB_ARN"], os.environ["COLOUR"])
+print("process", json.dumps([sys.prefix, os.path.realpath(tempfile.gettempdir()), dict(os.environ)]))
 """,
-        InputDataConfig=[training.channel("code", "code/"), training.channel("train", "data")],
+        # A prefix may be a folder, a key or a beginning.
+        InputDataConfig=[
+            training.channel("code", "code/train.py"),
+            training.channel("folder", "data"),
+            training.channel("key", "data/one.csv"),
+            training.channel("beginning", "data/de", InputMode="FastFile"),
+        ],
         HyperParameters={"rate": "0.1"},
         Environment={"COLOUR": "blue"},
     )
@@ -51,30 +59,15 @@ print(os.environ["TRAINING_JOB_NAME"], os.environ["TRAINING_JOB_ARN"], os.enviro
     output = training.objects("out/")
     assert members(output["out/whole/output/model.tar.gz"]) == {"weights": b"alphabeta"}
     assert members(output["out/whole/output/output.tar.gz"]) == {"extra": b"more"}
-    log = training.log("whole")
-    assert 'hyperparameters {"rate": "0.1"}' in log
-    assert f"whole {ended['TrainingJobArn']} blue" in log
-    configuration = json.loads(next(line for line in log if line.startswith("resource")).partition(" ")[2])
-    assert configuration["current_host"] == "algo-1"
-    assert configuration["hosts"] == ["algo-1"]
-    assert Path("/opt/ml").exists() == before
-    assert list((training.folder / "hosts").iterdir()) == []
-
-
-def members(archive: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
-
-
-def test_the_environment_is_the_jobs_own(training, monkeypatch):
-    monkeypatch.setenv("SECRET_OF_THE_SERVER", "1")
-    training.create(
-        "clean",
-        "import json, os, sys, tempfile; "
-        "print(json.dumps([sys.prefix, os.path.realpath(tempfile.gettempdir()), dict(os.environ)]))",
-    )
-    training.wait_ended("clean")
-    prefix, temporary, environment = json.loads(training.log("clean")[0])
+    log = dict(line.split(" ", 1) for line in training.log("whole"))
+    assert log["files"].split() == ["beginning/deep/two.csv", "folder/deep/two.csv", "folder/one.csv", "key/one.csv"]
+    assert json.loads(log["hyperparameters"]) == {"rate": "0.1"}
+    configuration = json.loads(log["resourceconfig"])
+    assert (configuration["current_host"], configuration["hosts"]) == ("algo-1", ["algo-1"])
+    # The environment is the job's own.
+    prefix, temporary, environment = json.loads(log["process"])
+    named = [environment[name] for name in ("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "COLOUR")]
+    assert named == ["whole", ended["TrainingJobArn"], "blue"]
     assert "SECRET_OF_THE_SERVER" not in environment
     assert prefix == sys.prefix
     # Of these a client is made that reaches the local AWS and nothing else: `test_lifecycle` makes one.
@@ -83,12 +76,43 @@ def test_the_environment_is_the_jobs_own(training, monkeypatch):
     assert for_clients.items() <= environment.items()
     assert Path(environment["HOME"]).is_relative_to(training.folder)
     assert Path(temporary).is_relative_to(training.folder)
+    assert Path("/opt/ml").exists() == before
+    assert list((training.folder / "hosts").iterdir()) == []
+    # Every change of the secondary status is an event.
+    assert training.events.wait_for(5) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    last = training.events.details[-1]
+    assert last["TrainingJobStatus"] == "Completed"
+    assert isinstance(last["CreationTime"], int)
+    assert last["TrainingEndTime"] >= last["TrainingStartTime"] >= last["CreationTime"]
+    assert not {"BillableTimeInSeconds", "TrainingTimeInSeconds", "WarmPoolStatus"} & set(last)
+
+
+def members(archive: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
 
 
 @pytest.mark.parametrize("isolation", ["auto", "relocated"])
-def test_paths_below_opt_ml_work_however_the_job_gets_them(make_training, isolation):
+def test_paths_below_opt_ml_and_sockets_work_however_the_job_gets_them(make_training, isolation):
+    """Its processes talk as the workers of a data loader do.
+
+    Through Unix sockets in the temporary directory, of 104 bytes at most, however long the path to it is.
+    """
     training = make_training(isolation=isolation)
-    training.put("code/train.sh", 'cat /opt/ml/../ml/none; echo "$2" > "$1/model/from-shell"')
+    training.put(
+        "code/talks.py",
+        """
+import multiprocessing, tempfile
+
+if __name__ == "__main__":
+    with multiprocessing.Manager() as shared, tempfile.NamedTemporaryFile() as kept:
+        print(shared.list(["shared"]), kept.name)
+""",
+    )
+    training.put(
+        "code/train.sh",
+        'cat /opt/ml/../ml/none; echo "$2" > "$1/model/from-shell"; python3 "$1/input/data/code/talks.py" || exit 1',
+    )
     request = training.request("paths")
     request["AlgorithmSpecification"] |= {
         "ContainerEntrypoint": ["/bin/sh", "-c"],
@@ -99,24 +123,7 @@ def test_paths_below_opt_ml_work_however_the_job_gets_them(make_training, isolat
     assert ended["TrainingJobStatus"] == "Completed"
     archive = training.objects("out/")["out/paths/output/model.tar.gz"]
     assert members(archive) == {"from-shell": b"hello\n"}
-
-
-@pytest.mark.parametrize("isolation", ["auto", "relocated"])
-def test_processes_of_a_job_talk_to_each_other_however_long_the_path_to_it(make_training, isolation):
-    """As the workers of a data loader do: through Unix sockets in the temporary directory, of 104 bytes at most."""
-    training = make_training(isolation=isolation)
-    training.create(
-        "talks",
-        """
-import multiprocessing, tempfile
-
-if __name__ == "__main__":
-    with multiprocessing.Manager() as shared, tempfile.NamedTemporaryFile() as kept:
-        print(shared.list(["shared"]), kept.name)
-""",
-    )
-    assert training.wait_ended("talks")["TrainingJobStatus"] == "Completed"
-    said, _, temporary = training.log("talks")[0].rpartition(" ")
+    said, _, temporary = training.log("paths")[-1].rpartition(" ")
     assert said == "['shared']"
     assert not Path(temporary).exists()
 
@@ -140,37 +147,47 @@ sys.exit(3)
     assert training.objects("out/") == {}
 
 
-class TestChannels:
-    def test_a_prefix_may_be_a_folder_a_key_or_a_beginning(self, training):
-        training.put("in/one.csv", "1")
-        training.put("in/two.csv", "2")
-        training.create(
-            "prefixes",
-            """
-import os, pathlib
-base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "input/data"
-for path in sorted(base.rglob("*.csv")): print(path.relative_to(base))
-""",
-            InputDataConfig=[
-                training.channel("code", "code/train.py"),
-                training.channel("folder", "in"),
-                training.channel("key", "in/one.csv"),
-                training.channel("beginning", "in/t", InputMode="FastFile"),
-            ],
-        )
-        training.wait_ended("prefixes")
-        assert training.log("prefixes") == [
-            "beginning/two.csv",
-            "folder/one.csv",
-            "folder/two.csv",
-            "key/one.csv",
-        ]
+def test_a_job_that_ended_keeps_its_name_its_tags_and_its_place(training):
+    training.service.set_event_faults(EventFaults(duplicate=True))
+    training.create("over", "", Tags=[{"Key": "owner", "Value": "ann"}, {"Key": "team", "Value": "x"}])
+    arn = training.wait_ended("over")["TrainingJobArn"]
+    assert len(training.events.wait_for(10)) == 10, "each of the five twice"
+    assert training.events.details[-1]["Tags"] == {"owner": "ann", "team": "x"}
+    training.call("AddTags", ResourceArn=arn, Tags=[{"Key": "owner", "Value": "bob"}])
+    tags = [{"Key": "owner", "Value": "bob"}, {"Key": "team", "Value": "x"}]
+    assert training.call("ListTags", ResourceArn=arn) == {"Tags": tags}
+    wanted = {"Filters": [{"Name": "Tags.owner", "Value": "bob"}]}
+    (found,) = training.call("Search", Resource="TrainingJob", SearchExpression=wanted)["Results"]
+    assert (found["TrainingJob"]["TrainingJobName"], found["TrainingJob"]["Tags"]) == ("over", tags)
 
-    def test_an_empty_prefix_is_refused(self, training):
-        request = training.request("empty", InputDataConfig=[training.channel("train", "nothing/")])
-        code, message = training.refusal("CreateTrainingJob", **request)
-        assert code == "ValidationException"
-        assert message.startswith(f'No S3 objects found under S3 URL "s3://{training.bucket}/nothing/"')
+    code, message = training.refusal("CreateTrainingJob", **training.request("over"))
+    assert (code, "already exists" in message) == ("ResourceInUse", True)
+    assert training.refusal("StopTrainingJob", TrainingJobName="over") == (
+        "ValidationException",
+        "The request was rejected because the training job is in status Completed.",
+    )
+    debug = {"EnableRemoteDebug": True}
+    _, message = training.refusal("UpdateTrainingJob", TrainingJobName="over", RemoteDebugConfig=debug)
+    assert "RemoteDebugConfig" in message
+    keep = {"KeepAlivePeriodInSeconds": 60}
+    _, message = training.refusal("UpdateTrainingJob", TrainingJobName="over", ResourceConfig=keep)
+    assert "it has none" in message
+
+    before = training.describe("over")
+    training.restart()
+    assert training.describe("over") == before
+
+
+def test_what_does_not_exist_is_refused(training):
+    for operation in ("DescribeTrainingJob", "StopTrainingJob"):
+        assert training.refusal(operation, TrainingJobName="no-job") == (
+            "ValidationException",
+            "Requested resource not found.",
+        )
+    request = training.request("empty", InputDataConfig=[training.channel("train", "nothing/")])
+    code, message = training.refusal("CreateTrainingJob", **request)
+    assert code == "ValidationException"
+    assert message.startswith(f'No S3 objects found under S3 URL "s3://{training.bucket}/nothing/"')
 
 
 class TestCapacityLoss:
@@ -188,6 +205,10 @@ class TestCapacityLoss:
         assert second.resumed_step <= first.last_step_seen
         assert (second.restored_files, second.exit_code, second.signal) == (1, 0, None)
         assert second.last_step_seen == 60
+        # A script is used once.
+        training.create("sudden-2", training.resuming_script, 60, 0)
+        training.wait_ended("sudden-2")
+        assert len(training.facts("sudden-2").lifetimes) == 1
 
     def test_with_notice_the_job_may_save_until_the_capacity_is_gone(self, training):
         training.script_capacity("polite", interrupt(at_fraction=0.5, notice=True, notice_seconds=30))
@@ -210,17 +231,6 @@ time.sleep(600)
         first, _ = training.facts("polite-1").lifetimes
         assert (first.signal, first.notice, first.exit_code) == ("SIGTERM", True, 75)
         assert training.log("polite-1")[-1] == "restored saved in time"
-
-    def test_a_notice_that_is_not_heeded_ends_in_a_kill(self, training):
-        training.script_capacity("deaf", interrupt(at_step=1, notice=True, notice_seconds=0.3))
-        training.create(
-            "deaf-1",
-            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + training.resuming_script,
-            30,
-            0.1,
-        )
-        assert training.wait_ended("deaf-1")["TrainingJobStatus"] == "Completed"
-        assert training.facts("deaf-1").lifetimes[0].exit_code == 137
 
     def test_capacity_goes_after_so_many_uploads_and_what_was_read_again_is_known(self, training):
         training.script_capacity("silent", interrupt(at_uploads=2, notice=False))
@@ -276,51 +286,50 @@ if not (base / "checkpoints" / "saved").exists():
         training.wait_ended("lost-1")
         assert training.facts("lost-1").lifetimes[1].resumed_step == 0
 
-    def test_several_interruptions_are_taken_one_after_the_other(self, training):
+    def test_several_interruptions_are_taken_one_after_the_other_and_a_notice_that_is_not_heeded_ends_in_a_kill(
+        self, training
+    ):
         moments = (
-            Interruption(at_step=2, notice=False, capacity_returns_after_seconds=0),
+            Interruption(at_step=2, notice=True, notice_seconds=0.3, capacity_returns_after_seconds=0),
             Interruption(at_seconds=0.0, notice=False, capacity_returns_after_seconds=0),
-            Interruption(at_step=8, notice=False, capacity_returns_after_seconds=0),
+            Interruption(at_step=18, notice=False, capacity_returns_after_seconds=0),
         )
         training.script_capacity("often", CapacityScript(interruptions=moments))
-        training.create("often-1", training.resuming_script, 10, 0.05)
+        deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        training.create("often-1", deaf + training.resuming_script, 20, 0.05)
         assert training.wait_ended("often-1")["TrainingJobStatus"] == "Completed"
-        assert [life.interrupted for life in training.facts("often-1").lifetimes] == [True, True, True, False]
+        lifetimes = training.facts("often-1").lifetimes
+        assert [life.interrupted for life in lifetimes] == [True, True, True, False]
+        assert [life.notice for life in lifetimes] == [True, False, False, None]
+        assert lifetimes[0].exit_code == 137
 
-    def test_a_script_may_come_while_the_job_runs(self, training):
+    def test_a_script_may_come_while_the_job_runs_which_is_stopped_while_it_waits_for_capacity(self, training):
         training.create("live-1", training.resuming_script, 1000, 0.02)
         training.wait_for_step("live-1", 3)
-        assert training.script_capacity("live", interrupt(at_seconds=0, notice=False)) == ["live-1"]
-        training.wait_until(lambda: len(training.facts("live-1").lifetimes) == 2)
+        never = interrupt(at_seconds=0, notice=False, capacity_returns_after_seconds=None)
+        assert training.script_capacity("live", never) == ["live-1"]
+        training.wait_until(lambda: training.describe("live-1")["SecondaryStatus"] == "Interrupted")
         training.stop("live-1")
-        training.wait_ended("live-1")
+        assert training.wait_ended("live-1")["SecondaryStatus"] == "Stopped"
+        assert len(training.facts("live-1").lifetimes) == 1
 
-    def test_a_script_is_used_once(self, training):
-        training.script_capacity("once", interrupt(at_step=1, notice=False))
-        for name in ("once-1", "once-2"):
-            training.create(name, training.resuming_script.replace("saved.exists()", "False"), 2, 0.05)
-            training.wait_ended(name)
-        assert len(training.facts("once-1").lifetimes) == 2
-        assert len(training.facts("once-2").lifetimes) == 1
-
-    def test_capacity_may_be_late_at_first(self, training):
-        training.script_capacity("late", CapacityScript(initial_wait_seconds=0.2))
-        training.create("late-1", "")
-        training.wait_ended("late-1")
-        messages = [item["StatusMessage"] for item in training.describe("late-1")["SecondaryStatusTransitions"]]
+    def test_capacity_may_be_late_and_waiting_counts_as_training_time_but_not_as_billable(self, training):
+        moment = Interruption(at_step=1, notice=False, capacity_returns_after_seconds=2.0)
+        training.script_capacity("late", CapacityScript(interruptions=(moment,), initial_wait_seconds=0.2))
+        training.create("late-1", training.resuming_script, 2, 0.02)
+        ended = training.wait_ended("late-1")
+        messages = [item["StatusMessage"] for item in ended["SecondaryStatusTransitions"]]
         assert messages[1] == "Insufficient capacity error from EC2 while launching instances, retrying!"
-
-    def test_on_demand_capacity_is_never_taken_away(self, training):
-        training.script_capacity("steady", interrupt(at_step=1, notice=False))
-        training.create("steady-1", training.resuming_script, 3, 0.02, spot=False)
-        training.wait_ended("steady-1")
-        assert len(training.facts("steady-1").lifetimes) == 1
-
-    def test_waiting_counts_as_training_time_but_not_as_billable(self, training):
-        training.script_capacity("bill", interrupt(at_step=1, notice=False, capacity_returns_after_seconds=2.0))
-        training.create("bill-1", training.resuming_script, 2, 0.02)
-        ended = training.wait_ended("bill-1")
         assert ended["BillableTimeInSeconds"] < ended["TrainingTimeInSeconds"]
+
+    def test_on_demand_capacity_is_never_taken_away_and_the_type_that_was_taken_is_described(self, training):
+        training.script_capacity("steady", interrupt(at_step=1, notice=False))
+        preferences = [{"InstanceType": "ml.m5.xlarge"}, {"InstanceType": "ml.m5.large"}]
+        resources = {"InstancePreferences": preferences, "InstanceCount": 1, "VolumeSizeInGB": 10}
+        training.create("steady-1", training.resuming_script, 3, 0.02, spot=False, ResourceConfig=resources)
+        ended = training.wait_ended("steady-1")
+        assert ended["ResourceConfig"] == resources | {"SelectedInstanceType": "ml.m5.xlarge"}
+        assert len(training.facts("steady-1").lifetimes) == 1
 
 
 class TestCheckpoints:
@@ -344,19 +353,15 @@ print("unmarked")
         (life,) = training.facts("mirror").lifetimes
         assert life.deletions == 1
 
-    def test_the_last_save_before_a_good_end_reaches_s3(self, make_training):
+    def test_another_jobs_checkpoints_are_restored_and_the_last_save_before_a_good_end_reaches_s3(self, make_training):
         training = make_training(sync_interval_seconds=600, upload_delay_seconds=600)
-        training.create("final", training.resuming_script, 3, 0)
-        training.wait_ended("final")
-        assert training.objects("checkpoints/") == {"checkpoints/step": b"3"}
-
-    def test_another_jobs_checkpoints_are_restored(self, training):
         training.put("checkpoints/step", "4")
         training.put("checkpoints/step.sagemaker-uploaded", "")
         training.create("heir", training.resuming_script, 5, 0)
         training.wait_ended("heir")
         (life,) = training.facts("heir").lifetimes
         assert (life.restored_files, life.resumed_step) == (1, 4)
+        assert training.objects("checkpoints/")["checkpoints/step"] == b"5"
 
 
 class TestStop:
@@ -395,38 +400,20 @@ time.sleep(600)
         (life,) = training.facts("stubborn").lifetimes
         assert (life.signal, life.exit_code, life.interrupted) == ("SIGKILL", 137, False)
 
-    def test_while_it_waits_for_capacity(self, training):
-        never = interrupt(at_step=1, notice=False, capacity_returns_after_seconds=None)
-        training.script_capacity("waiting", never)
-        training.create("waiting-1", training.resuming_script, 1000, 0.05)
-        training.wait_until(lambda: training.describe("waiting-1")["SecondaryStatus"] == "Interrupted")
-        training.stop("waiting-1")
-        assert training.wait_ended("waiting-1")["SecondaryStatus"] == "Stopped"
-
-    def test_one_that_ended_is_refused(self, training):
-        training.create("over", "")
-        training.wait_ended("over")
-        assert training.refusal("StopTrainingJob", TrainingJobName="over") == (
-            "ValidationException",
-            "The request was rejected because the training job is in status Completed.",
-        )
-
 
 class TestLimits:
     """A limit counts from the download of the data: a busy machine has time for what comes before the training."""
 
-    def test_max_runtime(self, training):
-        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 600})
-        ended = training.wait_ended("long")
-        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
-        assert training.path("long")[-3:] == ["Stopping", "Uploading", "MaxRuntimeExceeded"]
-
-    def test_max_wait_while_waiting(self, training):
+    def test_max_runtime_and_max_wait_while_waiting(self, training):
         never = interrupt(at_seconds=0.0, notice=False, capacity_returns_after_seconds=None)
         training.script_capacity("patient", never)
         training.create("patient-1", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 10})
+        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 600})
         ended = training.wait_ended("patient-1")
         assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
+        ended = training.wait_ended("long")
+        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
+        assert training.path("long")[-3:] == ["Stopping", "Uploading", "MaxRuntimeExceeded"]
 
     def test_max_wait_without_ever_having_capacity(self, training):
         training.script_capacity("hopeless", CapacityScript(initial_wait_seconds=3600))
@@ -443,84 +430,6 @@ class TestLimits:
         assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Failed", "Failed")
         assert ended["FailureReason"].startswith("CapacityError: Unable to provision")
         assert "BillableTimeInSeconds" not in ended
-
-    def test_of_several_types_the_one_that_was_taken_is_described(self, training):
-        preferences = [{"InstanceType": "ml.m5.xlarge"}, {"InstanceType": "ml.m5.large"}]
-        resources = {"InstancePreferences": preferences, "InstanceCount": 1, "VolumeSizeInGB": 10}
-        training.create("choosy-1", "", spot=False, ResourceConfig=resources)
-        ended = training.wait_ended("choosy-1")
-        assert ended["ResourceConfig"] == resources | {"SelectedInstanceType": "ml.m5.xlarge"}
-
-
-class TestEvents:
-    def test_every_change_of_the_secondary_status_is_an_event(self, training):
-        training.create("described", "")
-        training.wait_ended("described")
-        assert training.events.wait_for(5) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
-        last = training.events.details[-1]
-        assert last["TrainingJobStatus"] == "Completed"
-        assert isinstance(last["CreationTime"], int)
-        assert last["TrainingEndTime"] >= last["TrainingStartTime"] >= last["CreationTime"]
-        assert not {"BillableTimeInSeconds", "TrainingTimeInSeconds", "WarmPoolStatus"} & set(last)
-
-    def test_faults_are_switched_on_and_off(self, training):
-        training.service.set_event_faults(EventFaults(duplicate=True))
-        training.create("twice", "")
-        training.wait_ended("twice")
-        assert len(training.events.wait_for(10)) == 10
-        training.service.set_event_faults(EventFaults(drop=1.0))
-        training.create("silent", "")
-        training.wait_ended("silent")
-        training.service.set_event_faults(EventFaults())
-        training.create("again", "")
-        training.wait_ended("again")
-        names = [detail["TrainingJobName"] for detail in training.events.details[10:]]
-        training.events.wait_for(15)
-        assert "silent" not in names
-
-
-class TestTheRestOfTheApi:
-    def test_a_name_is_used_once(self, training):
-        training.create("taken", "")
-        code, message = training.refusal("CreateTrainingJob", **training.request("taken"))
-        assert code == "ResourceInUse"
-        assert "already exists" in message
-        assert training.wait_ended("taken")["TrainingJobStatus"] == "Completed"
-
-    @pytest.mark.parametrize("operation", ["DescribeTrainingJob", "StopTrainingJob"])
-    def test_what_does_not_exist_is_not_found(self, training, operation):
-        assert training.refusal(operation, TrainingJobName="no-job") == (
-            "ValidationException",
-            "Requested resource not found.",
-        )
-
-    def test_an_unknown_operation_is_named(self, training):
-        code, message = training.refusal("CreateEndpoint")
-        assert code == "UnknownOperationException"
-        assert "CreateEndpoint" in message
-
-    def test_tags_are_listed_and_searched_for(self, training):
-        training.create("tagged", "", Tags=[{"Key": "owner", "Value": "ann"}, {"Key": "team", "Value": "x"}])
-        arn = training.wait_ended("tagged")["TrainingJobArn"]
-        training.call("AddTags", ResourceArn=arn, Tags=[{"Key": "owner", "Value": "bob"}])
-        tags = [{"Key": "owner", "Value": "bob"}, {"Key": "team", "Value": "x"}]
-        assert training.call("ListTags", ResourceArn=arn) == {"Tags": tags}
-        assert training.events.details[-1]["Tags"] == {"owner": "ann", "team": "x"}
-        wanted = {"Filters": [{"Name": "Tags.owner", "Value": "bob"}]}
-        (found,) = training.call("Search", Resource="TrainingJob", SearchExpression=wanted)["Results"]
-        assert (found["TrainingJob"]["TrainingJobName"], found["TrainingJob"]["Tags"]) == ("tagged", tags)
-
-    def test_update_refuses_a_pool_that_is_not_there_and_what_is_no_pool(self, training):
-        training.create("updated", SLEEP)
-        debug = {"EnableRemoteDebug": True}
-        _, message = training.refusal("UpdateTrainingJob", TrainingJobName="updated", RemoteDebugConfig=debug)
-        assert "RemoteDebugConfig" in message
-        _, message = training.refusal(
-            "UpdateTrainingJob", TrainingJobName="updated", ResourceConfig={"KeepAlivePeriodInSeconds": 60}
-        )
-        assert "warm pool" in message
-        training.stop("updated")
-        training.wait_ended("updated")
 
 
 class TestRestartOfTheServer:
@@ -541,12 +450,6 @@ class TestRestartOfTheServer:
         training.restart()
         assert training.wait_ended("turn-1")["TrainingJobStatus"] == "Completed"
         assert training.path("turn-1").count("Interrupted") == 1
-
-    def test_an_ended_job_is_remembered(self, training):
-        training.create("memory", "")
-        before = training.wait_ended("memory")
-        training.restart()
-        assert training.describe("memory") == before
 
     def test_a_job_that_is_uploading_has_ended_when_the_server_has(self, training):
         base = "os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml')"

@@ -20,7 +20,7 @@ from spotkeep_local.training.warm_pools import (
 )
 
 REMEMBERING_SCRIPT = """
-import os, pathlib, sys
+import json.tool, os, pathlib
 base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
 cache = base / "sagemaker" / "warmpoolcache"
 cache.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,8 @@ print("remaining:", *sorted(path.name for path in (base / "model").iterdir()))
 (cache / os.environ["TRAINING_JOB_NAME"]).touch()
 home.write_text("used")
 (base / "model" / "weights").write_text("1")
-sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+compiled = list(pathlib.Path(os.environ["PYTHONPYCACHEPREFIX"]).rglob("tool*.pyc"))
+print("made at", compiled[0].stat().st_mtime_ns)
 """
 
 
@@ -44,14 +45,12 @@ def resources(seconds: int = 600, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def create(training: Any, name: str, *arguments: object, seconds: int = 600, **changes: Any) -> None:
-    training.create(
-        name, REMEMBERING_SCRIPT, *arguments, **{"spot": False, "ResourceConfig": resources(seconds)} | changes
-    )
+def create(training: Any, name: str, *, seconds: int = 600, **changes: Any) -> None:
+    training.create(name, REMEMBERING_SCRIPT, **{"spot": False, "ResourceConfig": resources(seconds)} | changes)
 
 
-def run(training: Any, name: str, *arguments: object, **changes: Any) -> dict[str, Any]:
-    create(training, name, *arguments, **changes)
+def run(training: Any, name: str, **changes: Any) -> dict[str, Any]:
+    create(training, name, **changes)
     ended: dict[str, Any] = training.wait_ended(name)
     return ended
 
@@ -66,37 +65,13 @@ def keep_alive(training: Any, name: str, seconds: int) -> None:
 
 
 @pytest.mark.long
-class TestAPoolIsLeft:
-    def test_in_use_while_the_job_runs_available_when_it_is_done(self, training: Any) -> None:
+class TestHosts:
+    def test_the_next_job_begins_on_the_very_host_and_one_that_leaves_no_pool_ends_it(self, training: Any) -> None:
         create(training, "first")
         assert pool(training, "first")["Status"] in {"InUse", "Available"}
         training.wait_ended("first")
         assert pool(training, "first")["Status"] == "Available"
 
-    def test_after_an_error_of_the_script(self, training: Any) -> None:
-        assert run(training, "first", 3)["TrainingJobStatus"] == "Failed"
-        assert pool(training, "first")["Status"] == "Available"
-
-    def test_not_by_a_job_that_never_had_its_data(self, training: Any) -> None:
-        training.put("data/one", "1")
-        request = training.request("first", spot=False, ResourceConfig=resources())
-        training.put("code/train.py", REMEMBERING_SCRIPT)
-        request["CheckpointConfig"]["S3Uri"] = "s3://no-such-bucket/checkpoints/"
-        training.call("CreateTrainingJob", **request)
-        assert training.wait_ended("first")["TrainingJobStatus"] == "Failed"
-        assert pool(training, "first")["Status"] == "Terminated"
-
-    def test_without_quota_the_job_runs_and_no_pool_is_kept(self, make_training: Any) -> None:
-        training = make_training(warm_pool_quota=0)
-        ended = run(training, "first")
-        assert ended["TrainingJobStatus"] == "Completed"
-        assert "WarmPoolStatus" not in ended
-
-
-@pytest.mark.long
-class TestReuse:
-    def test_the_next_job_begins_on_the_very_host(self, training: Any) -> None:
-        run(training, "first")
         run(training, "second")
         assert pool(training, "first") == {
             "Status": "Reused",
@@ -104,32 +79,12 @@ class TestReuse:
             "ReusedByJob": "second",
         }
         assert pool(training, "second")["Status"] == "Available"
-        assert training.log("first")[-3:] == ["cached:", "home: fresh", "remaining:"]
-        assert training.log("second")[-3:] == ["cached: first", "home: used", "remaining:"]
         assert training.facts("second").took_over == "first"
+        *of_first, made = training.log("first")[-4:]
+        assert of_first == ["cached:", "home: fresh", "remaining:"]
+        # A fresh host makes the byte code of what the job imports; the next job finds it there.
+        assert training.log("second")[-4:] == ["cached: first", "home: used", "remaining:", made]
 
-    def test_the_environment_is_unpacked_once(self, training: Any) -> None:
-        """A fresh host makes the byte code of what the job imports; the next job finds it there."""
-        script = (
-            "import json, os, pathlib, zipfile\n"
-            "import json.tool\n"
-            "made = list(pathlib.Path(os.environ['PYTHONPYCACHEPREFIX']).rglob('tool*.pyc'))\n"
-            "print('made at', made[0].stat().st_mtime_ns)\n"
-        )
-        for name in ("first", "second"):
-            training.create(name, script, spot=False, ResourceConfig=resources())
-            training.wait_ended(name)
-        assert training.log("first")[-1] == training.log("second")[-1]
-
-    def test_a_job_that_leaves_no_pool_may_take_one(self, training: Any) -> None:
-        run(training, "first")
-        assert "WarmPoolStatus" not in run(training, "second", seconds=0)
-        assert pool(training, "first")["ReusedByJob"] == "second"
-        assert list((training.folder / "hosts").rglob("warmpoolcache")) == []
-
-    def test_lists_are_filtered_by_the_pools_status_and_one_that_is_gone_cannot_be_kept(self, training: Any) -> None:
-        run(training, "first")
-        run(training, "second")
         for status, names in (("Reused", ["first"]), ("Available", ["second"]), ("Terminated", [])):
             found = training.call("ListTrainingJobs", WarmPoolStatusEquals=status)["TrainingJobSummaries"]
             assert [summary["TrainingJobName"] for summary in found] == names
@@ -139,28 +94,34 @@ class TestReuse:
         )
         assert "Reused" in message
 
+        assert "WarmPoolStatus" not in run(training, "third", seconds=0)
+        assert pool(training, "second")["ReusedByJob"] == "third"
+        assert list((training.folder / "hosts").rglob("warmpoolcache")) == []
 
-@pytest.mark.long
-class TestTheEnd:
-    def test_it_expires_and_its_host_is_gone(self, training: Any) -> None:
-        run(training, "first", seconds=1)
-        training.wait_until(lambda: pool(training, "first")["Status"] == "Terminated")
-        assert pool(training, "first")["ResourceRetainedBillableTimeInSeconds"] == 1
-        training.wait_until(lambda: not (training.folder / "hosts" / "first").exists())
+    def test_a_job_that_never_had_its_data_leaves_none(self, training: Any) -> None:
+        request = training.request("first", spot=False, ResourceConfig=resources())
+        training.put("code/train.py", REMEMBERING_SCRIPT)
+        request["CheckpointConfig"]["S3Uri"] = "s3://no-such-bucket/checkpoints/"
+        training.call("CreateTrainingJob", **request)
+        assert training.wait_ended("first")["TrainingJobStatus"] == "Failed"
+        assert pool(training, "first")["Status"] == "Terminated"
 
-    def test_while_it_waits_it_is_extended_up_to_an_hour_and_ended_by_zero(self, training: Any) -> None:
-        run(training, "first", seconds=10)
+    def test_its_time_is_changed_while_it_waits_and_its_host_ends_with_it(self, training: Any) -> None:
+        run(training, "first")
         code, message = training.refusal(
             "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 3601}
         )
         assert (code, "at most 3600" in message) == ("ValidationException", True)
-        keep_alive(training, "first", 600)
-        assert training.describe("first")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
-        time.sleep(10.2)
-        assert pool(training, "first")["Status"] == "Available"
-        keep_alive(training, "first", 0)
-        assert pool(training, "first")["Status"] == "Terminated"
-        assert not (training.folder / "hosts" / "first").exists()
+        keep_alive(training, "first", 1)
+        assert training.describe("first")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 1
+        training.wait_until(lambda: pool(training, "first")["Status"] == "Terminated")
+        assert pool(training, "first")["ResourceRetainedBillableTimeInSeconds"] == 1
+        training.wait_until(lambda: not (training.folder / "hosts" / "first").exists())
+
+        run(training, "second")
+        keep_alive(training, "second", 0)
+        assert pool(training, "second")["Status"] == "Terminated"
+        assert not (training.folder / "hosts" / "second").exists()
 
     def test_it_outlives_the_server_and_no_longer_than_its_time(self, training: Any) -> None:
         run(training, "first")
@@ -171,7 +132,7 @@ class TestTheEnd:
         training.wait_until(lambda: pool(training, "short")["Status"] == "Terminated")
         assert pool(training, "short")["ResourceRetainedBillableTimeInSeconds"] == 1
         run(training, "second")
-        assert training.log("second")[-3] == "cached: first"
+        assert training.log("second")[-4] == "cached: first"
 
 
 # The rules, without processes.
