@@ -18,6 +18,7 @@ from spotkeep_local.access.call_rates import CALLS_A_SECOND, SERVICES, CallCount
 from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.service_models import service_model
+from tests.discarding import discard
 
 # In eighths of a second, which floats hold exactly.
 CALLS = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["CreateTrainingJob", "SubmitServiceJob", "Search"])))
@@ -71,8 +72,9 @@ def test_what_has_a_rate_is_an_operation_of_the_services_that_are_held_to_it() -
 @pytest.fixture
 def rated_aws(tmp_path: Path) -> Iterator[lifecycle.LocalAws]:
     options = ServerOptions(**{**ServerOptions.fast().__dict__, "call_rates": True})
-    yield lifecycle.start(tmp_path, port=lifecycle.free_port(), options=options)
-    lifecycle.stop(tmp_path)
+    local = lifecycle.start(tmp_path, port=lifecycle.free_port(), options=options)
+    yield local
+    discard(local)
 
 
 def test_a_client_that_calls_too_fast_gets_the_throttle_of_the_service(rated_aws: lifecycle.LocalAws) -> None:

@@ -377,8 +377,19 @@ def histories(draw: st.DrawFn) -> SchedulerEnvironment:
 
 
 @given(histories())
-def test_no_decision_goes_above_a_limit(environment: SchedulerEnvironment):
+def test_rules_of_every_decision(environment: SchedulerEnvironment):
     after, decision = step(environment, time=100.0)
+    no_limit_is_exceeded(environment, after, decision)
+    no_lower_priority_goes_before_a_higher_one_of_its_share(environment, decision)
+    what_is_reserved_is_not_lent(environment, after)
+    lent_capacity_comes_back(after, decision)
+    a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment, decision)
+    the_waiting_and_leaving_come_to_rest(after)
+
+
+def no_limit_is_exceeded(
+    environment: SchedulerEnvironment, after: SchedulerEnvironment, decision: SchedulingDecision
+) -> None:
     assert all(used <= environment.limits[unit] for unit, used in in_use(after).items())
     (queue,) = environment.queues
     dispatched = {job.share for job in queue.waiting if job.job_id in decision.dispatched}
@@ -387,10 +398,10 @@ def test_no_decision_goes_above_a_limit(environment: SchedulerEnvironment):
             assert all(used <= each.most(unit) for unit, used in in_use(after, each.name).items())
 
 
-@given(histories())
-def test_no_lower_priority_goes_before_a_higher_one_of_its_share(environment: SchedulerEnvironment):
+def no_lower_priority_goes_before_a_higher_one_of_its_share(
+    environment: SchedulerEnvironment, decision: SchedulingDecision
+) -> None:
     (queue,) = environment.queues
-    decision = decide(environment)
     for job in queue.waiting:
         if job.job_id in decision.dispatched:
             continue
@@ -399,8 +410,7 @@ def test_no_lower_priority_goes_before_a_higher_one_of_its_share(environment: Sc
             assert not (behind and other.job_id in decision.dispatched)
 
 
-@given(histories())
-def test_what_is_reserved_is_not_lent(environment: SchedulerEnvironment):
+def what_is_reserved_is_not_lent(environment: SchedulerEnvironment, after: SchedulerEnvironment) -> None:
     (queue,) = environment.queues
     total = Counter[str]()
     for each in queue.shares or ():
@@ -408,7 +418,6 @@ def test_what_is_reserved_is_not_lent(environment: SchedulerEnvironment):
     # With more promised than there is, first come, first served.
     if any(total[unit] > environment.limits[unit] for unit in TYPES):
         return
-    after, _decision = step(environment, time=100.0)
     for each in queue.shares or ():
         if each.strategy is not RESERVE:
             continue
@@ -418,22 +427,20 @@ def test_what_is_reserved_is_not_lent(environment: SchedulerEnvironment):
             assert all_used[unit] + max(0, idle) <= environment.limits[unit]
 
 
-@given(histories())
-def test_lent_capacity_comes_back(environment: SchedulerEnvironment):
+def lent_capacity_comes_back(after: SchedulerEnvironment, decision: SchedulingDecision) -> None:
     """What a job in front waits for, within its share's own, is there once those who borrow it have left."""
-    environment, decision = step(environment, time=100.0)
     reclaiming = {each.beneficiary for each in decision.preempted if not each.within_share}
-    _, later = step(let_leave(environment), time=101.0)
+    _, later = step(let_leave(after), time=101.0)
     assert reclaiming <= set(later.dispatched)
 
 
-@given(histories())
-def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: SchedulerEnvironment):
+def a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(
+    environment: SchedulerEnvironment, decision: SchedulingDecision
+) -> None:
     (queue,) = environment.queues
     shares = {each.name: each for each in queue.shares or ()}
     waiting_jobs = {job.job_id: job for job in queue.waiting}
     placed_jobs = {job.job_id: job for job in queue.placed}
-    decision = decide(environment)
     assert len({each.job_id for each in decision.preempted}) == len(decision.preempted)
     for each in decision.preempted:
         victim, beneficiary = placed_jobs[each.job_id], waiting_jobs[each.beneficiary]
@@ -448,16 +455,11 @@ def test_a_job_gives_way_to_a_lender_or_to_a_higher_priority_alone(environment: 
             assert any(used[unit] > shares[victim.share or ""].limits[unit] for unit in victim.needs)
 
 
-@given(histories())
-def test_the_waiting_and_leaving_come_to_rest(environment: SchedulerEnvironment):
+def the_waiting_and_leaving_come_to_rest(environment: SchedulerEnvironment) -> None:
     """Jobs do not chase each other away for ever."""
     for time in range(60):
-        environment, decision = step(environment, time=100.0 + time)
-        if (
-            not decision.dispatched
-            and not decision.preempted
-            and not any(job.leaves for job in environment.queues[0].placed)
-        ):
-            return
         environment = let_leave(environment)
+        environment, decision = step(environment, time=101.0 + time)
+        if not (decision.dispatched or decision.preempted or any(job.leaves for job in environment.queues[0].placed)):
+            return
     raise AssertionError("jobs give way to each other again and again")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeep_local.control_connection import ControlError
 from spotkeep_local.ec2.market import SpotPoolChange
 
 if TYPE_CHECKING:
@@ -31,14 +32,7 @@ def test_a_fleet_of_type_maintain_launches_and_replaces(ec2: Ec2, events: Events
         assert (event["source"], event["resources"]) == ("aws.ec2fleet", [arn])
     assert ec2.history(fleet)[:3] == ["submitted", "active", "launched"]
     assert sorted(ec2.history(fleet)[3:]) == ["launched", "terminated"]
-
-
-def test_an_instance_that_ends_by_itself_is_replaced_for_ever(ec2: Ec2) -> None:
-    # The trap of a training that ends with `shutdown`: the fleet has to be deleted.
-    fleet = ec2.fleet(ec2.template())
-    first = ec2.running(fleet)
-    ec2.client.terminate_instances(InstanceIds=[first])
-    second = ec2.running(fleet, other_than=[first])
+    # The trap of a training that ends with `shutdown`: what ends by itself is replaced too, and for ever.
     ec2.client.terminate_instances(InstanceIds=[second])
     ec2.running(fleet, other_than=[first, second])
 
@@ -61,14 +55,6 @@ def test_a_deleted_fleet_ends_its_instances_and_launches_no_more(ec2: Ec2, event
         "fleetNotInDeletableState",
         "fleetIdDoesNotExist",
     ]
-
-
-def test_a_fleet_deleted_without_its_instances_leaves_them_running(ec2: Ec2) -> None:
-    fleet = ec2.fleet(ec2.template())
-    instance = ec2.running(fleet)
-    ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=False)
-    assert ec2.client.describe_fleets(FleetIds=[fleet])["Fleets"][0]["FleetState"] == "deleted_running"
-    assert ec2.state(instance) == "running"
 
 
 def test_a_fleet_goes_where_capacity_is(ec2: Ec2, events: Events) -> None:
@@ -100,10 +86,16 @@ def test_the_same_client_token_is_the_same_fleet(ec2: Ec2) -> None:
         ec2.fleet(template, ClientToken="digits-7-1", target=2)
 
 
-def test_on_demand_capacity_is_always_there(ec2: Ec2) -> None:
+def test_on_demand_capacity_is_always_there_and_outlives_a_fleet_that_is_deleted_alone(ec2: Ec2) -> None:
     ec2.control.script_market([SpotPoolChange(zone=zone, capacity=0) for zone in ec2.zones])
     fleet = ec2.fleet(ec2.template(), spot=False)
-    assert "InstanceLifecycle" not in ec2.instance(ec2.running(fleet))
+    instance = ec2.running(fleet)
+    assert "InstanceLifecycle" not in ec2.instance(instance)
+    with pytest.raises(ControlError, match="is not a Spot Instance"):
+        ec2.control.interrupt(instance)
+    ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=False)
+    assert ec2.client.describe_fleets(FleetIds=[fleet])["Fleets"][0]["FleetState"] == "deleted_running"
+    assert ec2.state(instance) == "running"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ def test_an_instance_is_pending_then_runs_its_user_data(ec2: Ec2, events: Events
     # An instance whose user data has ended still runs, and bills.
     ec2.wait_until(lambda: ec2.control.instance_facts(instance).user_data_exit_code == 3)
     assert ec2.state(instance) == "running"
+    # What ministack would answer from resources of its own is refused.
+    for operation in (ec2.client.reboot_instances, ec2.client.stop_instances):
+        with pytest.raises(ClientError, match="the local AWS has no"):
+            operation(InstanceIds=[instance])
 
 
 def test_a_terminated_instance_gets_sigterm_first(ec2: Ec2) -> None:
@@ -51,7 +55,7 @@ def test_an_instance_that_does_not_exist(ec2: Ec2) -> None:
         assert refused.value.response["Error"]["Code"] == "InvalidInstanceID.NotFound"
 
 
-def test_a_launch_template_is_what_an_instance_is_made_from(ec2: Ec2) -> None:
+def test_a_launch_template_is_what_an_instance_is_made_from_and_found_by(ec2: Ec2) -> None:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotkeep:run", "Value": "digits-7"}]}]
     fleet = ec2.fleet(ec2.template("#!/bin/sh\necho from the template\n", TagSpecifications=tags), types=["g5.xlarge"])
     instance = ec2.instance(ec2.running(fleet))
@@ -59,6 +63,13 @@ def test_a_launch_template_is_what_an_instance_is_made_from(ec2: Ec2) -> None:
     assert {"Key": "spotkeep:run", "Value": "digits-7"} in instance["Tags"]
     assert {"Key": "aws:ec2:fleet-id", "Value": fleet} in instance["Tags"]
     ec2.wait_for_line(instance["InstanceId"], "from the template")
+    ec2.run()
+    asked = [
+        {"Name": "tag:spotkeep:run", "Values": ["digits-7"]},
+        {"Name": "instance-state-name", "Values": ["running"]},
+    ]
+    reservations = ec2.client.describe_instances(Filters=asked)["Reservations"]
+    assert [item["Instances"][0]["InstanceId"] for item in reservations] == [instance["InstanceId"]]
 
 
 @pytest.mark.parametrize(
@@ -77,22 +88,3 @@ def test_an_instance_that_cannot_be_is_in_its_fleets_history(ec2: Ec2, data: dic
         return " ".join(record["EventInformation"].get("EventDescription", "") for record in records)
 
     ec2.wait_until(lambda: problem in described())
-
-
-def test_instances_are_found_by_state_and_tag(ec2: Ec2) -> None:
-    tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotkeep:run", "Value": "digits-8"}]}]
-    tagged = ec2.run(TagSpecifications=tags)
-    ec2.run()
-    asked = [
-        {"Name": "tag:spotkeep:run", "Values": ["digits-8"]},
-        {"Name": "instance-state-name", "Values": ["running"]},
-    ]
-    reservations = ec2.client.describe_instances(Filters=asked)["Reservations"]
-    assert [item["Instances"][0]["InstanceId"] for item in reservations] == [tagged]
-
-
-@pytest.mark.parametrize("operation", ["reboot_instances", "stop_instances", "describe_tags"])
-def test_what_ministack_would_answer_from_resources_of_its_own_is_refused(ec2: Ec2, operation: str) -> None:
-    request = {} if operation == "describe_tags" else {"InstanceIds": [ec2.run()]}
-    with pytest.raises(ClientError, match="the local AWS has no"):
-        getattr(ec2.client, operation)(**request)

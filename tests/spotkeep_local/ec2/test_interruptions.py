@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.control_connection import ControlError
 from spotkeep_local.ec2.market import SpotPoolChange
 
 if TYPE_CHECKING:
@@ -62,12 +61,6 @@ def test_a_notice_that_nothing_follows(ec2: Ec2, events: Events) -> None:
 def test_a_warning_of_a_foreign_instance(ec2: Ec2, events: Events) -> None:
     ec2.control.warn_of("i-0foreign0")
     events.wait_for("EC2 Spot Instance Interruption Warning", instance_id="i-0foreign0")
-
-
-def test_an_on_demand_instance_is_never_interrupted(ec2: Ec2) -> None:
-    instance = ec2.run()
-    with pytest.raises(ControlError, match="is not a Spot Instance"):
-        ec2.control.interrupt(instance)
 
 
 def test_a_zone_that_loses_its_capacity_takes_its_instances_away(ec2: Ec2, events: Events) -> None:

@@ -27,10 +27,18 @@ def test_one_api_tags_a_volume_and_a_vpc(ec2: Ec2) -> None:
     assert ec2.describe_volume(volume)["Tags"] == [{"Key": "zone", "Value": "a"}]
 
 
-def test_a_tag_of_a_running_instance_shows_in_its_metadata(ec2: Ec2) -> None:
-    instance_id = ec2.run(f"#!/bin/sh\n{ec2.metadata}\nuntil metadata tags/instance/run; do sleep 0.1; done\nsleep 60")
-    ec2.client.create_tags(Resources=[instance_id], Tags=[{"Key": "run", "Value": "digits-7"}])
-    ec2.wait_for_line(instance_id, "digits-7")
+def test_a_tag_of_a_running_instance_shows_in_its_metadata_and_fifty_besides_those_of_aws_are_the_most(
+    ec2: Ec2,
+) -> None:
+    look = f"#!/bin/sh\n{ec2.metadata}\nuntil metadata tags/instance/run; do sleep 0.1; done\nsleep 60"
+    instance = ec2.run(look)
+    ec2.client.create_tags(Resources=[instance], Tags=[{"Key": "run", "Value": "digits-7"}])
+    ec2.wait_for_line(instance, "digits-7")
+    more = [{"Key": f"t{number}", "Value": ""} for number in range(50)]
+    ec2.client.create_tags(Resources=[instance], Tags=more[:49])
+    assert len(ec2.instance(instance)["Tags"]) > 50
+    with pytest.raises(ClientError, match="TagLimitExceeded"):
+        ec2.client.create_tags(Resources=[instance], Tags=more[49:])
 
 
 def test_what_does_not_exist_is_not_tagged(ec2: Ec2) -> None:
@@ -63,15 +71,4 @@ def test_a_fleet_whose_instances_cannot_have_their_tags_launches_none_and_says_w
 
     ec2.wait_until(lambda: "'cost/center' is not a valid tag key" in why())
     assert ec2.active(fleet) == []
-    ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=True)
-
-
-def test_fifty_tags_are_the_most_and_those_of_aws_do_not_count(ec2: Ec2) -> None:
-    fleet = ec2.fleet(ec2.template())
-    instance = ec2.running(fleet)
-    ours = [{"Key": f"t{number}", "Value": ""} for number in range(51)]
-    ec2.client.create_tags(Resources=[instance], Tags=ours[:50])
-    assert len(ec2.instance(instance)["Tags"]) > 50
-    with pytest.raises(ClientError, match="TagLimitExceeded"):
-        ec2.client.create_tags(Resources=[instance], Tags=ours[50:])
     ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=True)

@@ -54,31 +54,35 @@ def test_a_volume_that_cannot_be(ec2: Ec2, request_: dict[str, Any], code: str) 
     assert refusal(ec2.client.create_volume, **request_) == code
 
 
-def test_a_volume_is_attached_in_its_own_zone_only(ec2: Ec2) -> None:
-    instance = ec2.run(zone="us-east-1a")
-    elsewhere, here = ec2.volume(zone="us-east-1b"), ec2.volume(zone="us-east-1a")
+def test_a_volume_is_attached_in_its_own_zone_and_nowhere_else(ec2: Ec2) -> None:
+    tags = [{"ResourceType": "volume", "Tags": [{"Key": "spotkeep:run", "Value": "digits-7"}]}]
+    first, second = ec2.run(zone="us-east-1a"), ec2.run(zone="us-east-1a")
+    elsewhere, volume, other = ec2.volume(zone="us-east-1b"), ec2.volume(TagSpecifications=tags), ec2.volume()
     attach = ec2.client.attach_volume
-    assert refusal(attach, VolumeId=elsewhere, InstanceId=instance, Device="/dev/sdf") == "InvalidVolume.ZoneMismatch"
-    ec2.attach(here, instance)
-    volume = ec2.describe_volume(here)
-    assert volume["State"] == "in-use"
-    assert volume["Attachments"][0]["InstanceId"] == instance
-    assert ec2.instance(instance)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"] == here
-
-
-def test_an_attached_volume_is_attached_nowhere_else(ec2: Ec2) -> None:
-    first, second = ec2.run(), ec2.run()
-    volume, other = ec2.volume(), ec2.volume()
+    assert refusal(attach, VolumeId=elsewhere, InstanceId=first, Device="/dev/sdf") == "InvalidVolume.ZoneMismatch"
     ec2.attach(volume, first)
-    attach = ec2.client.attach_volume
+    described = ec2.describe_volume(volume)
+    assert (described["State"], described["Attachments"][0]["InstanceId"]) == ("in-use", first)
+    assert ec2.instance(first)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"] == volume
     assert refusal(attach, VolumeId=volume, InstanceId=second, Device="/dev/sdf") == "VolumeInUse"
     assert refusal(attach, VolumeId=other, InstanceId=first, Device="/dev/sdf") == "InvalidParameterValue"
     assert refusal(ec2.client.delete_volume, VolumeId=volume) == "VolumeInUse"
     assert refusal(ec2.client.detach_volume, VolumeId=volume, InstanceId=second) == "InvalidAttachment.NotFound"
 
+    def found(**filters: str) -> list[str]:
+        asked = [{"Name": name, "Values": [value]} for name, value in filters.items()]
+        return [found["VolumeId"] for found in ec2.client.describe_volumes(Filters=asked)["Volumes"]]
 
-def test_a_detached_volume_is_available_and_can_be_deleted(ec2: Ec2) -> None:
-    instance, volume = ec2.run(), ec2.volume()
+    assert found(**{"tag:spotkeep:run": "digits-*"}) == [volume]
+    assert found(**{"attachment.instance-id": first}) == [volume]
+    available = found(status="available")
+    assert (volume in available, other in available) == (False, True)
+    colour = [{"Name": "colour", "Values": ["red"]}]
+    assert refusal(ec2.client.describe_volumes, Filters=colour) == "InvalidParameterValue"
+
+
+def test_a_volume_is_available_again_when_it_is_detached_or_its_instance_ends(ec2: Ec2) -> None:
+    instance, volume, kept = ec2.run(), ec2.volume(), ec2.volume()
     ec2.attach(volume, instance)
     assert ec2.client.detach_volume(VolumeId=volume)["State"] == "detaching"
     ec2.wait_for_volume(volume, "available")
@@ -87,35 +91,8 @@ def test_a_detached_volume_is_available_and_can_be_deleted(ec2: Ec2) -> None:
     assert refusal(ec2.client.describe_volumes, VolumeIds=[volume]) == "InvalidVolume.NotFound"
     ec2.client.get_waiter("volume_deleted").wait(VolumeIds=[volume])
 
-
-def test_an_instance_that_does_not_run_takes_no_volume(ec2: Ec2) -> None:
-    instance, volume = ec2.run(), ec2.volume()
+    ec2.attach(kept, instance)
     ec2.client.terminate_instances(InstanceIds=[instance])
-    assert (
-        refusal(ec2.client.attach_volume, VolumeId=volume, InstanceId=instance, Device="/dev/sdf") == "IncorrectState"
-    )
-
-
-def test_an_instance_that_ends_lets_go_of_its_volumes(ec2: Ec2) -> None:
-    instance, volume = ec2.run(), ec2.volume()
-    ec2.attach(volume, instance)
-    ec2.client.terminate_instances(InstanceIds=[instance])
-    ec2.wait_for_volume(volume, "available")
-
-
-def test_volumes_are_found_by_tag_state_and_attachment(ec2: Ec2) -> None:
-    tags = [{"ResourceType": "volume", "Tags": [{"Key": "spotkeep:run", "Value": "digits-7"}]}]
-    tagged, instance = ec2.volume(TagSpecifications=tags), ec2.run()
-    ec2.volume()
-    ec2.attach(tagged, instance)
-
-    def found(**filters: str) -> list[str]:
-        asked = [{"Name": name.replace("__", ":"), "Values": [value]} for name, value in filters.items()]
-        return [volume["VolumeId"] for volume in ec2.client.describe_volumes(Filters=asked)["Volumes"]]
-
-    assert found(**{"tag:spotkeep:run": "digits-*"}) == [tagged]
-    assert found(**{"attachment.instance-id": instance}) == [tagged]
-    assert tagged not in found(status="available")
-    assert refusal(ec2.client.describe_volumes, Filters=[{"Name": "colour", "Values": ["red"]}]) == (
-        "InvalidParameterValue"
-    )
+    ec2.wait_for_volume(kept, "available")
+    late = {"VolumeId": kept, "InstanceId": instance, "Device": "/dev/sdf"}
+    assert refusal(ec2.client.attach_volume, **late) == "IncorrectState"
