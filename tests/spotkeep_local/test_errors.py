@@ -17,8 +17,3 @@ def test_every_error_is_drawn_and_has_one_root() -> None:
 def test_a_failed_start_shows_the_end_of_the_log() -> None:
     error = errors.StartError("it ended", log_tail=["one", "two"], log_path="server.log")
     assert str(error) == "the local AWS did not start: it ended. Last lines of server.log:\n  one\n  two"
-
-
-def test_a_missing_tool_says_how_to_get_it() -> None:
-    assert "node is missing" in str(errors.ToolMissingError("node", looked_at="bin/node"))
-    assert "make setup" in str(errors.ToolMissingError("node", looked_at="bin/node"))

@@ -99,14 +99,6 @@ def submission(name: str, **changes: object) -> dict[str, object]:
 # Failures and retries.
 
 
-def test_a_failure_ends_the_job_where_no_retry_is_asked_for(batch: Batch):
-    batch.make_queue()
-    job = batch.submit("fails")
-    batch.sagemaker.advance(batch.run(job), SecondaryStatus.FAILED, reason="AlgorithmError: boom, exit code: 1")
-    failed = batch.wait_for(job, "FAILED")
-    assert failed["statusReason"] == "Received status from SageMaker: AlgorithmError: boom, exit code: 1"
-
-
 def test_a_failed_attempt_is_followed_by_another_training_job(batch: Batch):
     batch.make_queue()
     job = batch.submit("again", retryStrategy={"attempts": 2})
@@ -114,8 +106,9 @@ def test_a_failed_attempt_is_followed_by_another_training_job(batch: Batch):
     batch.sagemaker.advance(first, SecondaryStatus.FAILED, reason="AlgorithmError: boom")
     batch.wait_until(lambda: batch.training_job(job) != first)
     second = batch.run(job)
-    batch.sagemaker.advance(second, SecondaryStatus.FAILED, reason="AlgorithmError: boom")
+    batch.sagemaker.advance(second, SecondaryStatus.FAILED, reason="AlgorithmError: boom, exit code: 1")
     failed = batch.wait_for(job, "FAILED")
+    assert failed["statusReason"] == "Received status from SageMaker: AlgorithmError: boom, exit code: 1"
     names = [attempt["serviceResourceId"]["value"].rpartition("/")[2] for attempt in failed["attempts"]]
     assert names == [first, second]
 
@@ -391,6 +384,7 @@ def test_lists_by_status_by_name_and_by_share(batch: Batch):
         batch.wait_for(batch.submit(name, quotaShareName="b"), "RUNNABLE")
     assert listed(batch) == ["runs"]
     assert listed(batch, jobStatus="RUNNABLE") == ["waits-2", "Waits-1"]
+    assert listed(batch, jobStatus="RUNNABLE", maxResults=1) == ["waits-2"]
     assert listed(batch, filters=[{"name": "JOB_NAME", "values": ["waits-1"]}]) == ["Waits-1"]
     assert listed(batch, filters=[{"name": "JOB_NAME", "values": ["WAITS*"]}]) == ["waits-2", "Waits-1"]
     of_share = [{"name": "QUOTA_SHARE_NAME", "values": ["b"]}]
@@ -403,20 +397,6 @@ def test_lists_by_status_by_name_and_by_share(batch: Batch):
     assert "name must be one of" in batch.refusal(
         "ListServiceJobs", jobQueue="queue", filters=[{"name": "COLOUR", "values": ["red"]}]
     )
-
-
-def test_a_list_comes_page_by_page(batch: Batch):
-    batch.make_queue(limit=0)
-    for number in range(3):
-        batch.submit(f"job-{number}")
-    filters = [{"name": "JOB_NAME", "values": ["job-*"]}]
-    first = batch.call("ListServiceJobs", jobQueue="queue", filters=filters, maxResults=2)
-    second = batch.call(
-        "ListServiceJobs", jobQueue="queue", filters=filters, maxResults=2, nextToken=first["nextToken"]
-    )
-    names = [job["jobName"] for answer in (first, second) for job in answer["jobSummaryList"]]
-    assert names == ["job-2", "job-1", "job-0"]
-    assert "nextToken" not in second
 
 
 def test_unknown_jobs_and_priorities_are_refused(batch: Batch):
