@@ -221,6 +221,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     events = session.client("events")
     events.put_rule(Name="jobs", EventPattern=json.dumps({"source": ["aws.sagemaker"]}))
     events.put_targets(Rule="jobs", Targets=[{"Id": "queue", "Arn": queue_arn}])
+    session.client("ec2").create_volume(AvailabilityZone="us-east-1a", Size=1)
     deploy_echo(local)
     session.client("dynamodb").put_item(TableName="runs", Item={"pk": {"S": "the-last-write"}})
     end(local, signal.SIGINT)
@@ -250,6 +251,7 @@ def test_what_was_there_is_there_after_a_restart_on_another_port(kept: Path, sta
     assert sorted(bodies) == [b"first", b"second"]
     assert json.load(session.client("lambda").invoke(FunctionName="layered")["Payload"]) == "brought"
     assert [rule["Name"] for rule in session.client("events").list_rules()["Rules"]] == ["jobs"]
+    assert [volume["Size"] for volume in session.client("ec2").describe_volumes()["Volumes"]] == [1]
     stack = session.client("cloudformation").describe_stacks(StackName="echo")["Stacks"][0]
     assert stack["StackStatus"] == "CREATE_COMPLETE"
     url = local.on_this_port(address_of(local))
@@ -302,6 +304,7 @@ def test_a_server_that_does_not_answer_is_replaced_by_one_that_begins_empty_and_
     assert (again.port, again.pid == stuck.pid) == (stuck.port, False)
     assert [line for line in said if "killed" in line and "gone" in line]
     assert again.session().client("s3").list_buckets()["Buckets"] == []
+    assert again.session().client("ec2").describe_volumes()["Volumes"] == []
     assert again.access_key == stuck.access_key, "what a shell exported still works"
 
 

@@ -17,7 +17,7 @@ import pytest
 
 SEAMS = Path(__file__).parents[2] / "local/spotkeep_local/ministack_seams.py"
 SCRIPT = """
-import importlib, json, sys
+import asyncio, importlib, json, sys
 from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 
@@ -29,7 +29,13 @@ except IncompatibleMinistackError as error:
     refusal = str(error)
 used = json.loads(sys.argv[1])
 gone = [f"{module}.{name}" for module, name in used if not hasattr(importlib.import_module(module), name)]
-print(json.dumps({"refusal": refusal, "gone": gone}))
+
+prepared = []
+async def theirs(*request): return "answered"
+seams.replace_handler("cloudformation", theirs)
+seams.on_first_request("cloudformation", lambda: prepared.append("prepared"))
+answers = [asyncio.run(seams.handler_of("cloudformation")("GET", "/", {}, b"", {})) for _ in range(2)]
+print(json.dumps({"refusal": refusal, "gone": gone, "prepared": prepared, "answers": answers}))
 """
 
 
@@ -76,3 +82,7 @@ def test_each_name_of_ministack_that_is_used_is_there(found: dict[str, Any]) -> 
     """A name that is replaced and was not there before would change nothing, in silence."""
     assert len(names_used()) > 30
     assert found["gone"] == []
+
+
+def test_what_is_slow_is_done_before_the_first_request_and_once(found: dict[str, Any]) -> None:
+    assert (found["prepared"], found["answers"]) == (["prepared"], ["answered", "answered"])

@@ -111,7 +111,8 @@ if __name__ == "__main__":
     )
     training.put(
         "code/train.sh",
-        'cat /opt/ml/../ml/none; echo "$2" > "$1/model/from-shell"; python3 "$1/input/data/code/talks.py" || exit 1',
+        'cat /opt/ml/../ml/none; test "$1" = "${SAGEMAKER_BASE_DIR-/opt/ml}" || exit 2; '
+        'echo "$2" > "$1/model/from-shell"; python3 "$1/input/data/code/talks.py" || exit 3',
     )
     request = training.request("paths")
     request["AlgorithmSpecification"] |= {
