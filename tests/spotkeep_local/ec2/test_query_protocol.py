@@ -16,49 +16,11 @@ from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
 from spotkeep_local.service_base.aws_service import HttpRequest
 from spotkeep_local.service_base.service_models import service_model
+from tests.models.aws_requests import CALLS
 
 EC2 = Ec2QueryProtocol()
 MODEL = service_model("ec2")  # takes longer to read than an example may last
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
-OVERRIDES = st.fixed_dictionaries(
-    {},
-    optional={
-        "InstanceType": st.sampled_from(["m5.large", "g5.xlarge"]),
-        "MaxPrice": st.sampled_from(["0.1", "2"]),
-        "SubnetId": TEXT,
-        "WeightedCapacity": st.floats(0.5, 8),
-    },
-).filter(bool)
-FLEETS = st.fixed_dictionaries(
-    {
-        "LaunchTemplateConfigs": st.lists(
-            st.fixed_dictionaries(
-                {"LaunchTemplateSpecification": st.fixed_dictionaries({"LaunchTemplateId": TEXT, "Version": TEXT})},
-                optional={"Overrides": st.lists(OVERRIDES, min_size=1, max_size=3)},
-            ),
-            min_size=1,
-            max_size=3,
-        ),
-        "TargetCapacitySpecification": st.fixed_dictionaries(
-            {"TotalTargetCapacity": st.integers(0, 50)},
-            optional={"DefaultTargetCapacityType": st.sampled_from(["spot", "on-demand"])},
-        ),
-    },
-    optional={
-        "Type": st.sampled_from(["maintain", "instant"]),
-        "ReplaceUnhealthyInstances": st.booleans(),
-        "TagSpecifications": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "ResourceType": st.just("fleet"),
-                    "Tags": st.lists(st.fixed_dictionaries({"Key": TEXT, "Value": TEXT}), min_size=1, max_size=3),
-                }
-            ),
-            min_size=1,
-            max_size=2,
-        ),
-    },
-)
 
 
 def sent(operation: str, request: dict[str, Any]) -> HttpRequest:
@@ -75,9 +37,10 @@ def received(operation: str, answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parsed.items() if name != "ResponseMetadata"}
 
 
-@given(FLEETS)
-def test_what_a_client_sends_is_what_is_read(request: dict[str, Any]) -> None:
-    assert EC2.parameters("CreateFleet", sent("CreateFleet", request)) == request
+@pytest.mark.parametrize("operation", ["AttachVolume", "CreateFleet", "CreateTags", "CreateVolume"])
+def test_what_a_client_sends_is_what_is_read(operation: str) -> None:
+    request = CALLS["ec2"][operation]
+    assert EC2.parameters(operation, sent(operation, request)) == request
 
 
 def test_times_are_read_as_epoch_seconds() -> None:

@@ -94,30 +94,26 @@ def test_a_container_has_its_images_environment_and_not_the_hosts(docker: Docker
     assert folder == str(tmp_path)
 
 
-@pytest.mark.parametrize(("program", "code"), [("raise SystemExit(9)", 9), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_its_exit_code_is_that_of_the_command(docker: Docker, program: str, code: int) -> None:
-    docker("pull", "python:3.12")
-    assert docker(*run_words(program)).returncode == code
-
-
-def test_what_cannot_be_started_has_dockers_own_codes(docker: Docker, tmp_path: Path) -> None:
+def test_exit_codes_are_those_of_the_command_or_dockers_own(docker: Docker, tmp_path: Path) -> None:
     assert docker(*run_words("1")).returncode == 125, "the image was not pulled"
     docker("pull", "python:3.12")
+    assert docker(*run_words("raise SystemExit(9)")).returncode == 9
+    assert docker(*run_words("import os; os.kill(os.getpid(), 9)")).returncode == 137
     missing = docker(*run_words("1", folder=tmp_path / "missing"))
     assert (missing.returncode, "bind source path does not exist" in missing.stderr) == (125, True)
     none = docker(*run_words("1", entrypoint="python4"))
     assert (none.returncode, '"python4": executable file not found' in none.stderr) == (127, True)
     assert none.stderr.startswith("docker: Error response from daemon: ")
-
-
-def test_words_that_the_agent_does_not_say_are_refused(docker: Docker) -> None:
+    # Words that the agent does not say are refused.
     assert docker("run", "--privileged", "python:3.12").returncode == 2
     assert docker("ps").returncode == 2
 
 
-def test_sigterm_is_passed_on_and_a_name_is_taken_once(docker: Docker, environment: dict[str, str]) -> None:
+def test_sigterm_is_passed_on_a_name_is_taken_once_and_it_outlives_a_command_that_is_killed(
+    docker: Docker, environment: dict[str, str]
+) -> None:
     docker("pull", "python:3.12")
-    words = run_words(SCRIPT + "time.sleep(600)")
+    words = run_words(SCRIPT + "print(os.getpid(), flush=True); time.sleep(600)")
     with subprocess.Popen(command(*words), env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "up\n"
@@ -126,10 +122,6 @@ def test_sigterm_is_passed_on_and_a_name_is_taken_once(docker: Docker, environme
         assert running.wait(60) == 75
     assert docker("rm", "--force", "training").returncode == 1, "it is gone with its end"
 
-
-def test_it_outlives_the_command_that_runs_it_until_it_is_removed(docker: Docker, environment: dict[str, str]) -> None:
-    docker("pull", "python:3.12")
-    words = run_words(SCRIPT + "print(os.getpid(), flush=True); time.sleep(600)")
     with subprocess.Popen(command(*words), env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         running.stdout.readline()

@@ -93,17 +93,12 @@ def read(call: Call, action: str, headers: dict[str, str], *, protocol: str | No
     ("service", "operation", "headers", "code", "status"),
     [
         ("sagemaker", "CreateTrainingJob", TARGET, "AccessDeniedException", 400),
-        ("kms", "Decrypt", TARGET, "AccessDeniedException", 400),
-        ("dynamodb", "GetItem", TARGET, "AccessDeniedException", 400),
         ("sqs", "SendMessage", TARGET, "AccessDenied", 403),
         ("lambda", "Invoke", {}, "AccessDeniedException", 403),
-        ("scheduler", "CreateSchedule", {}, "AccessDeniedException", 403),
         ("s3", "GetObject", {}, "AccessDenied", 403),
         ("s3", "DeleteObjects", FORM, "AccessDenied", 403),
         ("sns", "Publish", FORM, "AuthorizationError", 403),
         ("sts", "AssumeRole", FORM, "AccessDenied", 403),
-        ("iam", "CreateRole", FORM, "AccessDenied", 403),
-        ("cloudformation", "CreateChangeSet", FORM, "AccessDenied", 403),
         ("cloudwatch", "PutMetricData", CBOR, "AccessDenied", 403),
     ],
 )
