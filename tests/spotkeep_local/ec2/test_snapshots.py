@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .conftest import Ec2
 
 
-def completed(ec2: Ec2, volume: str, **more: object) -> str:
-    snapshot = str(ec2.client.create_snapshot(VolumeId=volume, **more)["SnapshotId"])
+def completed(ec2: Ec2, volume: str) -> str:
+    snapshot = str(ec2.client.create_snapshot(VolumeId=volume)["SnapshotId"])
     ec2.wait_until(lambda: state(ec2, snapshot) == "completed")
     return snapshot
 
@@ -30,15 +30,27 @@ def state(ec2: Ec2, snapshot: str) -> str:
     return str(ec2.client.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]["State"])
 
 
-def test_a_snapshot_is_pending_then_completed(ec2: Ec2) -> None:
+def test_a_snapshot_is_pending_then_completed_found_by_its_tag_and_outlives_its_volume(ec2: Ec2) -> None:
+    tags = [{"ResourceType": "snapshot", "Tags": [{"Key": "run", "Value": "of-this-test"}]}]
     volume = ec2.volume(Size=7, Encrypted=True)
-    made = ec2.client.create_snapshot(VolumeId=volume, Description="before the move")
+    made = ec2.client.create_snapshot(VolumeId=volume, Description="before the move", TagSpecifications=tags)
     assert made["State"] == "pending"
-    ec2.wait_until(lambda: state(ec2, made["SnapshotId"]) == "completed")
-    ec2.client.get_waiter("snapshot_completed").wait(SnapshotIds=[made["SnapshotId"]])
-    (snapshot,) = ec2.client.describe_snapshots(SnapshotIds=[made["SnapshotId"]])["Snapshots"]
+    snapshot_id = made["SnapshotId"]
+    ec2.wait_until(lambda: state(ec2, snapshot_id) == "completed")
+    ec2.client.get_waiter("snapshot_completed").wait(SnapshotIds=[snapshot_id])
+    completed(ec2, volume)
+    tagged = [{"Name": "tag:run", "Values": ["of-this-test"]}]
+    (snapshot,) = ec2.client.describe_snapshots(OwnerIds=["self"], Filters=tagged)["Snapshots"]
+    assert snapshot["SnapshotId"] == snapshot_id
     assert (snapshot["VolumeSize"], snapshot["Progress"], snapshot["VolumeId"]) == (7, "100%", volume)
     assert (snapshot["Encrypted"], snapshot["Description"]) == (True, "before the move")
+
+    ec2.client.delete_volume(VolumeId=volume)
+    assert state(ec2, snapshot_id) == "completed"
+    ec2.client.delete_snapshot(SnapshotId=snapshot_id)
+    with pytest.raises(ClientError) as refused:
+        ec2.client.describe_snapshots(SnapshotIds=[snapshot_id])
+    assert refused.value.response["Error"]["Code"] == "InvalidSnapshot.NotFound"
 
 
 def test_a_volume_from_a_snapshot_has_its_size_unless_it_is_larger(ec2: Ec2) -> None:
@@ -73,22 +85,3 @@ def test_a_snapshot_that_is_not_done_makes_no_volume(tmp_path: Path) -> None:
     with pytest.raises(Ec2Error) as refused:
         Volumes(cloud).create({"AvailabilityZone": "us-east-1a", "SnapshotId": "snap-1"})
     assert refused.value.code == "IncorrectState"
-
-
-def test_a_snapshot_outlives_its_volume(ec2: Ec2) -> None:
-    volume = ec2.volume()
-    snapshot = completed(ec2, volume)
-    ec2.client.delete_volume(VolumeId=volume)
-    assert state(ec2, snapshot) == "completed"
-    ec2.client.delete_snapshot(SnapshotId=snapshot)
-    with pytest.raises(ClientError) as refused:
-        ec2.client.describe_snapshots(SnapshotIds=[snapshot])
-    assert refused.value.response["Error"]["Code"] == "InvalidSnapshot.NotFound"
-
-
-def test_snapshots_are_found_by_tag(ec2: Ec2) -> None:
-    tags = [{"ResourceType": "snapshot", "Tags": [{"Key": "run", "Value": "of-this-test"}]}]
-    snapshot = completed(ec2, ec2.volume(), TagSpecifications=tags)
-    completed(ec2, ec2.volume())
-    found = ec2.client.describe_snapshots(OwnerIds=["self"], Filters=[{"Name": "tag:run", "Values": ["of-this-test"]}])
-    assert [item["SnapshotId"] for item in found["Snapshots"]] == [snapshot]

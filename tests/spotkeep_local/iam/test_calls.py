@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep_local.iam.authorization import Call, UnknownCall
@@ -158,6 +158,8 @@ VOLUMES = st.fixed_dictionaries(
 def test_nested_query_parameters_come_back(service: str, operation: str, requests: st.SearchStrategy[Any]) -> None:
     client(service)  # takes longer to make than an example may last
 
+    # Each is serialized by a client, which takes longer than to read it.
+    @settings(max_examples=settings.default.max_examples // 3)
     @given(requests)
     def check(parameters: dict[str, Any]) -> None:
         call = read_call(sent(service, operation, parameters))

@@ -366,6 +366,11 @@ print("unmarked")
 
 
 class TestStop:
+    def test_one_that_has_hardly_begun(self, training):
+        training.create("early", SLEEP)
+        training.stop("early")
+        assert training.wait_ended("early")["SecondaryStatus"] == "Stopped"
+
     def test_a_script_gets_sigterm_and_may_leave_a_model(self, training):
         training.create(
             "gentle",

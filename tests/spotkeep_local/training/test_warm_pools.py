@@ -118,7 +118,8 @@ class TestHosts:
         assert pool(training, "first")["ResourceRetainedBillableTimeInSeconds"] == 1
         training.wait_until(lambda: not (training.folder / "hosts" / "first").exists())
 
-        run(training, "second")
+        training.create("second", "", spot=False, ResourceConfig=resources())
+        training.wait_ended("second")
         keep_alive(training, "second", 0)
         assert pool(training, "second")["Status"] == "Terminated"
         assert not (training.folder / "hosts" / "second").exists()
