@@ -63,7 +63,13 @@ def another_program() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-def test_two_starts_at_once_give_one_server_which_outlives_its_starter_and_is_stopped(state_dir: Path) -> None:
+def test_two_starts_at_once_give_one_server_which_outlives_its_starter_and_is_stopped(
+    state_dir: Path, old_record: subprocess.Popen[bytes]
+) -> None:
+    """It harms no process that an old record names, and keeps no temporary files of the server before."""
+    directory = StateDirectory(state_dir)
+    (directory.temporary / "unpacked").mkdir()
+    assert lifecycle.status(state_dir) is None
     script = (
         "import sys; from pathlib import Path; from spotkeep_local import lifecycle;"
         "from spotkeep_local.options import ServerOptions;"
@@ -82,10 +88,34 @@ def test_two_starts_at_once_give_one_server_which_outlives_its_starter_and_is_st
     local = lifecycle.status(state_dir)
     assert local is not None
     assert pids == {str(local.pid)}
+    assert old_record.poll() is None
+    assert not (directory.temporary / "unpacked").exists()
+    waiting = threading.Event()
+    while directory.discarded.exists():
+        waiting.wait(0.01)
+
     assert lifecycle.stop(state_dir)
     assert lifecycle.status(state_dir) is None
     assert process_identity.start_time(local.pid) is None
     assert not lifecycle.stop(state_dir), "there is nothing left to stop"
+
+
+@pytest.fixture
+def old_record(state_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has the number of an earlier server, as the record in the state directory says."""
+    directory = StateDirectory(state_dir)
+    directory.create()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        ServerRecord(
+            pid=bystander.pid,
+            process_started="long ago",
+            nonce="n",
+            port=lifecycle.free_port(),
+            region="us-east-1",
+            account_id="000000000000",
+        ).write(directory.record)
+        yield bystander
+        bystander.kill()
 
 
 def test_a_running_server_says_what_other_programs_need_to_know(local_aws: lifecycle.LocalAws) -> None:
@@ -117,38 +147,6 @@ def test_without_a_port_it_takes_the_usual_one_or_else_a_free_one(
         monkeypatch.setattr(lifecycle, "DEFAULT_PORT", preferred)
         with lifecycle._listen(StateDirectory(state_dir), None) as listening:
             assert (listening.getsockname()[1] == preferred) == taken
-
-
-def test_a_start_harms_no_process_of_an_old_record_and_waits_for_no_temporary_files(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes long here: so it says what it restores."""
-    monkeypatch.setattr(lifecycle, "_QUICK_START_SECONDS", 0)
-    directory = StateDirectory(state_dir)
-    directory.create()
-    (directory.temporary / "unpacked").mkdir()
-    (directory.objects / "bucket").mkdir()
-    (directory.objects / "bucket" / "key").touch()
-    said: list[str] = []
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
-        ServerRecord(
-            pid=bystander.pid,
-            process_started="long ago",
-            nonce="n",
-            port=lifecycle.free_port(),
-            region="us-east-1",
-            account_id="000000000000",
-        ).write(directory.record)
-        assert lifecycle.status(state_dir) is None
-        local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST, on_waiting=said.append)
-        assert local.pid != bystander.pid
-        assert bystander.poll() is None
-        bystander.kill()
-    assert said == ["restores what it kept: 1 files of S3, 0 MB of everything else"]
-    assert not (directory.temporary / "unpacked").exists()
-    waiting = threading.Event()
-    while directory.discarded.exists():
-        waiting.wait(0.01)
 
 
 def test_another_server_on_the_recorded_port_is_not_taken_for_ours(
@@ -236,10 +234,16 @@ def archive(name: str, text: str) -> bytes:
     return buffer.getvalue()
 
 
-def test_what_was_there_is_there_after_a_restart_on_another_port(kept: Path, state_dir: Path) -> None:
+def test_what_was_there_is_there_after_a_restart_on_another_port(
+    kept: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The old port may be taken, or the state a copy: events must not wait in a queue that is not read."""
     shutil.copytree(kept, state_dir)
-    local = start(state_dir)
+    monkeypatch.setattr(lifecycle, "_QUICK_START_SECONDS", 0)
+    said: list[str] = []
+    local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST, on_waiting=said.append)
+    files = [path for path in StateDirectory(kept).objects.rglob("*") if path.is_file()]
+    assert said == [f"restores what it kept: {len(files)} files of S3, 0 MB of everything else"]
     session = local.session()
     assert session.client("dynamodb").get_item(TableName="runs", Key={"pk": {"S": "the-last-write"}})["Item"]
     s3 = session.client("s3")

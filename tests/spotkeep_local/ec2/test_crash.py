@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local import lifecycle, process_identity
-from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
 
@@ -24,53 +23,49 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[Isolation], lifecycle.LocalAws]]:
-    """Starts a local AWS of the test's own; again after it was killed."""
+def start(tmp_path: Path) -> Iterator[Callable[[], lifecycle.LocalAws]]:
+    """Starts a local AWS of the test's own; again after it has ended."""
     port = lifecycle.free_port()
-
-    def begin(isolation: Isolation) -> lifecycle.LocalAws:
-        options = ServerOptions(**{**ServerOptions.fast().__dict__, "isolation": isolation})
-        return lifecycle.start(tmp_path, port=port, options=options)
-
-    yield begin
+    yield lambda: lifecycle.start(tmp_path, port=port, options=ServerOptions.fast())
     if (left := lifecycle.status(tmp_path)) is not None:
         discard(left)
 
 
-# Who ends it and what a host is are two things: each of both once.
-@pytest.mark.parametrize(("isolation", "end"), [(Isolation.AUTO, "stop"), (Isolation.RELOCATED, "kill")])
-def test_a_server_that_ends_leaves_nothing_running(
-    start: Callable[[Isolation], lifecycle.LocalAws], isolation: Isolation, end: str
-) -> None:
-    local = start(isolation)
+def test_a_server_that_is_stopped_or_killed_leaves_nothing_running(start: Callable[[], lifecycle.LocalAws]) -> None:
+    """That a host without namespaces of its own ends with a server that is killed: `training/test_job_host.py`."""
+    local = start()
     ec2 = Ec2(local)
     fleet = ec2.fleet(ec2.template(), zones=["us-east-1a"])
     first = ec2.running(fleet)
     volume = ec2.volume(TagSpecifications=[{"ResourceType": "volume", "Tags": [{"Key": "run", "Value": "7"}]}])
     ec2.attach(volume, first)
-    process = ec2.control.instance_facts(first).process_id
+    has_ended = ending(ec2, first)
+    lifecycle.stop(local.state_dir)
+    wait_until(lambda: has_ended() and volume not in _loop_devices())
+
+    local = start()
+    ec2 = Ec2(local)
+    assert ec2.state(first) == "terminated"
+    assert not (local.state_dir / "ec2/hosts" / first).exists()
+    assert ec2.instance(first)["StateReason"]["Code"] == "Server.InternalError"
+    found = ec2.describe_volume(volume)
+    assert (found["State"], found["Tags"]) == ("available", [{"Key": "run", "Value": "7"}])
+    second = ec2.running(fleet, other_than=[first])
+    ec2.attach(volume, second)
+    assert ec2.history(fleet) == ["submitted", "active", "launched", "terminated", "launched"]
+    has_ended = ending(ec2, second)
+    os.kill(local.pid, signal.SIGKILL)
+    wait_until(lambda: has_ended() and volume not in _loop_devices())
+
+
+def ending(ec2: Ec2, instance: str) -> Callable[[], bool]:
+    """Tells whether the process of an instance that runs its user data has ended."""
+    process = ec2.control.instance_facts(instance).process_id
     assert process is not None
     started = process_identity.start_time(process)
     # What the user data wrote shows that it ran.
-    ec2.wait_for_line(first, "READY")
-    if end == "stop":
-        lifecycle.stop(local.state_dir)
-    else:
-        os.kill(local.pid, signal.SIGKILL)
-    wait_until(lambda: not process_identity.is_same_process(process, started))
-    wait_until(lambda: volume not in _loop_devices())
-
-    if end == "kill":
-        return
-    again = Ec2(start(isolation))
-    assert again.state(first) == "terminated"
-    assert not (local.state_dir / "ec2/hosts" / first).exists()
-    assert again.instance(first)["StateReason"]["Code"] == "Server.InternalError"
-    found = again.describe_volume(volume)
-    assert (found["State"], found["Tags"]) == ("available", [{"Key": "run", "Value": "7"}])
-    second = again.running(fleet, other_than=[first])
-    again.attach(volume, second)
-    assert again.history(fleet) == ["submitted", "active", "launched", "terminated", "launched"]
+    ec2.wait_for_line(instance, "READY")
+    return lambda: not process_identity.is_same_process(process, started)
 
 
 def _loop_devices() -> str:
