@@ -40,7 +40,6 @@ def wait_until(condition: Callable[[], Any]) -> Any:
 class Ec2:
     """What a test asks of EC2, in few words."""
 
-    sleeper = SLEEPER
     zones = ZONES
     metadata = METADATA
 
@@ -48,7 +47,6 @@ class Ec2:
         self.local = local
         self.client = local.session().client("ec2")
         self.control = FleetControl(local)
-        self.isolation = self.control.platform().isolation
         self.wait_until = wait_until
 
     def template(self, user_data: str = SLEEPER, **data: Any) -> str:
