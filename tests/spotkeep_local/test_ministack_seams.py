@@ -20,6 +20,8 @@ SCRIPT = """
 import asyncio, importlib, json, sys
 from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
+from ministack.services import ec2
+from ministack.services.cloudformation import stacks
 
 seams.check()
 seams.EXPECTED_VERSION = "9"
@@ -35,7 +37,16 @@ async def theirs(*request): return "answered"
 seams.replace_handler("cloudformation", theirs)
 seams.on_first_request("cloudformation", lambda: prepared.append("prepared"))
 answers = [asyncio.run(seams.handler_of("cloudformation")("GET", "/", {}, b"", {})) for _ in range(2)]
-print(json.dumps({"refusal": refusal, "gone": gone, "prepared": prepared, "answers": answers}))
+
+types = ["AWS::Test::Thing", "AWS::Test::Other"]
+for name in types:
+    seams.add_resource_type(name, create=None, update=None, delete=None)
+may_block = [name for name in (*types, "AWS::S3::Bucket") if stacks._runs_on_worker_thread(name)]
+
+ec2._create_launch_template({"LaunchTemplateName": ["t"], "LaunchTemplateData.ImageId": ["ami-1"]})
+named = [seams.launch_template(template_id=None, name=name) for name in ("t", "other")]
+found = {"refusal": refusal, "gone": gone, "prepared": prepared, "answers": answers, "may_block": may_block}
+print(json.dumps({**found, "named": [template and template["LaunchTemplateName"] for template in named]}))
 """
 
 
@@ -86,3 +97,11 @@ def test_each_name_of_ministack_that_is_used_is_there(found: dict[str, Any]) -> 
 
 def test_what_is_slow_is_done_before_the_first_request_and_once(found: dict[str, Any]) -> None:
     assert (found["prepared"], found["answers"]) == (["prepared"], ["answered", "answered"])
+
+
+def test_making_a_type_of_resource_that_we_add_may_block(found: dict[str, Any]) -> None:
+    assert found["may_block"] == ["AWS::Test::Thing", "AWS::Test::Other"]
+
+
+def test_a_launch_template_is_found_by_its_name(found: dict[str, Any]) -> None:
+    assert found["named"] == ["t", None]

@@ -293,11 +293,11 @@ if not (base / "checkpoints" / "saved").exists():
         moments = (
             Interruption(at_step=2, notice=True, notice_seconds=0.3, capacity_returns_after_seconds=0),
             Interruption(at_seconds=0.0, notice=False, capacity_returns_after_seconds=0),
-            Interruption(at_step=18, notice=False, capacity_returns_after_seconds=0),
+            Interruption(at_step=50, notice=False, capacity_returns_after_seconds=0),
         )
         training.script_capacity("often", CapacityScript(interruptions=moments))
         deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        training.create("often-1", deaf + training.resuming_script, 20, 0.05)
+        training.create("often-1", deaf + training.resuming_script, 60, 0.05)
         assert training.wait_ended("often-1")["TrainingJobStatus"] == "Completed"
         lifetimes = training.facts("often-1").lifetimes
         assert [life.interrupted for life in lifetimes] == [True, True, True, False]
