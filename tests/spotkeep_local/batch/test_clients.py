@@ -16,6 +16,7 @@ from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from tests.models.granted import make_queue, make_role
 from tests.spotkeep_local.batch.conftest import wait_until
+from tests.spotkeep_local.training.conftest import RESUMING_SCRIPT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
 
 ROLE = "arn:aws:iam::000000000000:role/training-role"
 TYPE = "ml.m5.large"
-SCRIPT = """
-import json, os, pathlib, time
-base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-saved = base / "checkpoints" / "step"
-first = int(saved.read_text()) if saved.exists() else 0
-print("spotkeep-event: " + json.dumps({"event": "resume", "step": first}))
-for step in range(first + 1, STEPS + 1):
-    time.sleep(0.05)
-    draft = saved.with_name("draft")
-    draft.write_text(str(step))
-    draft.rename(saved)
-    print("spotkeep-event: " + json.dumps({"event": "progress", "step": step, "total_steps": STEPS}))
-"""
 
 
 @pytest.fixture
@@ -52,16 +40,17 @@ def client(local_aws: LocalAws) -> Any:
     return local_aws.session().client("batch")
 
 
-def payload(local_aws: LocalAws, bucket: str, name: str, *, steps: int = 3) -> dict[str, Any]:
-    script = SCRIPT.replace("STEPS", str(steps))
-    local_aws.session().client("s3").put_object(Bucket=bucket, Key=f"{name}/train.py", Body=script.encode())
+def payload(local_aws: LocalAws, bucket: str, name: str) -> dict[str, Any]:
+    script = RESUMING_SCRIPT.encode()
+    local_aws.session().client("s3").put_object(Bucket=bucket, Key=f"{name}/train.py", Body=script)
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{bucket}/{name}/"}
     return {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
             "TrainingImage": "image",
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["python3", "-u", "/opt/ml/input/data/code/train.py"],
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
+            "ContainerArguments": ["4", "0.05"],
         },
         "RoleArn": ROLE,
         "InputDataConfig": [{"ChannelName": "code", "DataSource": {"S3DataSource": source}}],
@@ -119,9 +108,7 @@ def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, 
     control = LocalControl(local_aws)
     control.event_faults(EventFaults(duplicate=True))
     control.script_capacity(run=name, script=CapacityScript(interruptions=(interruption,)))
-    job = submit(
-        client, queue, payload(local_aws, bucket, f"{name}-1", steps=4) | {"TrainingJobName": name}, tags={"a": "b"}
-    )
+    job = submit(client, queue, payload(local_aws, bucket, f"{name}-1") | {"TrainingJobName": name}, tags={"a": "b"})
     try:
         ended = wait_for(client, job, "SUCCEEDED", "FAILED")
     finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local import process_identity
+from spotkeep_local.ec2.machine_images import PYTORCH
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:
@@ -134,6 +135,45 @@ def test_a_host_reaches_the_local_aws_in_its_role_and_what_it_does_stays_in_it(h
     assert not Path("/etc/of-a-host").exists()
     assert not Path("/of-a-host").exists()
     assert "user-in-a-host" not in Path("/etc/passwd").read_text()
+
+
+LOOK = """
+import os, pathlib
+status = pathlib.Path("/proc/self/status").read_text().split("\\n")
+print("rights:", os.getuid() > 0, *(line for line in status if line[:6] in ("CapEff", "NoNewP")))
+processes = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+print("processes:", processes[0], len(processes) < 10)
+print("sees:", [sorted(os.listdir(folder)) for folder in ("/run", "/home")], os.path.exists("/opt/other"))
+try:
+    pathlib.Path("/opt/library/file").write_text("changed")
+except OSError as error:
+    print("the library:", error.strerror)
+pathlib.Path("/home/trainer/made").touch()
+"""
+
+
+def test_a_container_has_processes_of_its_own_and_sees_what_is_mounted(hosts: Ec2) -> None:
+    words = "--rm --name training --pull never --log-driver none --network host --userns host --cap-drop ALL "
+    words += "--security-opt no-new-privileges --user $(id -u trainer):$(id -g trainer) --workdir /home/trainer "
+    words += "--mount type=bind,source=/home/trainer,target=/home/trainer "
+    words += "--mount type=bind,source=/opt/library,target=/opt/library,readonly --entrypoint python3 python:3.12"
+    body = "useradd --create-home trainer; mkdir -p /opt/library /opt/other; echo kept > /opt/library/file\n"
+    body += f"chown trainer /opt/library/file; cat > /home/trainer/look.py << 'END'\n{LOOK}\nEND\n"
+    body += f"docker pull python:3.12 > /dev/null; docker run {words} /home/trainer/look.py; echo ENDED $?\n"
+    body += "cat /opt/library/file; ls /home/trainer; echo DONE; sleep 600\n"
+    instance = hosts.run(f"#!/bin/bash\n{body}", ImageId=PYTORCH.image_id)
+    hosts.wait_for_line(instance, "DONE")
+    assert hosts.console(instance).splitlines() == [
+        "rights: True CapEff:\t0000000000000000 NoNewPrivs:\t1",
+        "processes: 1 True",
+        "sees: [[], ['trainer']] False",
+        "the library: Read-only file system",
+        "ENDED 0",
+        "kept",
+        "look.py",
+        "made",
+        "DONE",
+    ]
 
 
 def test_nothing_of_an_ended_host_is_left(hosts: Ec2) -> None:

@@ -1,4 +1,7 @@
-"""The docker of a host: what it promises, each time as a program of its own; the last test has namespaces."""
+"""The docker of a host: what it promises, each time as a program of its own.
+
+What it does in a host with namespaces: `ec2/test_hosts.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FINISHED
-from spotkeep_local.ec2.machine_images import PYTORCH
-from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.process_identity import start_time
-from tests.models.fleet_site import Site
 
 IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
 SCRIPT = (
@@ -133,38 +130,3 @@ def test_sigterm_is_passed_on_a_name_is_taken_once_and_it_outlives_a_command_tha
     while start_time(container) is not None:
         assert time.monotonic() < ends, "it goes on"
         time.sleep(0.05)
-
-
-_LOOK = """
-import os, pathlib
-status = pathlib.Path("/proc/self/status").read_text().split("\\n")
-print("rights:", os.environ["USER"], os.getuid() > 0, *(line for line in status if line[:6] in ("CapEff", "NoNewP")))
-processes = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
-print("processes:", processes[0], len(processes) < 10)
-print("sees:", [sorted(os.listdir(folder)) for folder in ("/run", "/home", "/opt/ml")])
-try:
-    pathlib.Path("/opt/spotkeep", os.listdir("/opt/spotkeep")[0], "x").touch()
-except OSError as error:
-    print("the library:", error.strerror)
-pathlib.Path(os.environ["HOME"], "x").touch()
-"""
-
-
-@pytest.mark.long
-def test_with_namespaces_it_has_processes_of_its_own_and_sees_what_is_mounted(local_aws: Any) -> None:
-    platform = FleetControl(local_aws).platform()
-    if platform.isolation != "namespace":
-        pytest.skip(f"no hosts with namespaces here: {platform.reason}")
-    hosts = Site(local_aws)
-    try:
-        job = InstanceJob(("python3", "-c", _LOOK), VolumeSpec(size_gb=1), log_group=hosts.group, image="python:3.12")
-        instance = hosts.instance(hosts.launch(job, ami=PYTORCH.image_id))
-        hosts.wait(lambda: hosts.record.training.over, "the end", lambda: hosts.console(instance))
-        said = hosts.console(instance)
-    finally:
-        hosts.close()
-    assert hosts.record.training.state == FINISHED, said
-    assert "rights: spotkeep True CapEff:\t0000000000000000 NoNewPrivs:\t1" in said
-    assert "processes: 1 True" in said
-    assert "sees: [['spotkeep'], ['spotkeep'], [" in said, "not docker's own folder in /run"
-    assert "the library: Read-only file system" in said
