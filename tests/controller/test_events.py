@@ -275,7 +275,7 @@ def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage) -> None:
         max_leaves=6,
     ).filter(lambda event: event not in (None, {}, CLOCK_EVENT))
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_junk_is_answered_and_touches_nothing(junk: object, monkeypatch: pytest.MonkeyPatch) -> None:
     def untouched() -> ControllerParts:
         raise AssertionError("junk reached the record")
@@ -294,7 +294,7 @@ BODIES = st.one_of(
 
 
 @given(bodies=st.lists(BODIES, max_size=10))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
     bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,16 +208,6 @@ def test_several_runs_are_answered_one_by_one(launcher: ScriptedLauncher) -> Non
     assert answer["next"][0]["command"] == "spotkeep ps"
 
 
-def test_at_the_url_an_unfinished_launch_is_an_error_of_the_function(launcher: ScriptedLauncher) -> None:
-    """Lambda makes the status 502 of it, which is asked again, and the alarm on errors rings."""
-    launcher.fails = LaunchUnfinishedError(run="first", doing="launching", cause=RuntimeError("busy"))
-    event = {"requestContext": {"http": {"method": "POST"}}, "body": json.dumps(DOCUMENT)}
-    with pytest.raises(LaunchUnfinishedError):
-        invoke(event)
-    launcher.fails = None
-    assert invoke(event)["statusCode"] == 200
-
-
 def test_the_plan_travels_beside_the_document(launcher: ScriptedLauncher) -> None:
     assert invoke({**DOCUMENT, "plan": a_plan()})["ok"] is True
     [(_, document, _)] = launcher.calls
@@ -271,33 +261,23 @@ def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None
     }
 
 
-def test_the_request_id_is_the_token_of_a_document_without_one(launcher: ScriptedLauncher) -> None:
-    invoke(DOCUMENT)
-    assert launcher.calls == [("launch", DOCUMENT, Context().aws_request_id)]
+def test_the_request_id_is_the_token_of_a_document_without_one_and_the_action_is_no_field_of_it(
+    launcher: ScriptedLauncher,
+) -> None:
+    for event in (DOCUMENT, {"action": "launch", **DOCUMENT}, {"action": "validate", **DOCUMENT}):
+        invoke(event)
+    launched = ("launch", DOCUMENT, Context().aws_request_id)
+    assert launcher.calls == [launched, launched, ("validate", DOCUMENT)]
 
 
-def test_the_action_is_no_field_of_the_document(launcher: ScriptedLauncher) -> None:
-    invoke({"action": "launch", **DOCUMENT})
-    invoke({"action": "validate", **DOCUMENT})
-    assert launcher.calls == [("launch", DOCUMENT, Context().aws_request_id), ("validate", DOCUMENT)]
-
-
-def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLauncher) -> None:
+def test_validating_answers_with_the_defaults_filled_in_and_the_pools_there_are(launcher: ScriptedLauncher) -> None:
     answer = invoke({"action": "validate", **DOCUMENT})
-    assert answer["ok"] is True
-    assert answer["request"]["capacity"] == "spot"
-    assert answer["usd_per_hour"] == 0.23
+    assert (answer["ok"], answer["request"]["capacity"], answer["usd_per_hour"]) == (True, "spot", 0.23)
     assert answer["warnings"] == ["mind this"]
-
-
-def test_a_job_is_held_against_the_pools_there_are(launcher: ScriptedLauncher) -> None:
-    [match] = invoke({"action": "validate", **DOCUMENT})["pools"]
+    [match] = answer["pools"]
     assert (match["fits"], match["differences"]) == (True, [])
-    assert (match["pool"]["run"], match["pool"]["seconds_left"], match["pool"]["idle_so_far_usd"]) == (
-        "old",
-        600,
-        0.115,
-    )
+    pool = match["pool"]
+    assert (pool["run"], pool["seconds_left"], pool["idle_so_far_usd"]) == ("old", 600, 0.115)
 
 
 def test_pools_that_cannot_be_read_are_a_warning_not_a_refusal(launcher: ScriptedLauncher) -> None:
@@ -314,44 +294,11 @@ def test_pools_are_listed_extended_and_ended(launcher: ScriptedLauncher) -> None
     assert launcher.pools.calls == [("pools",), ("extend", "old", 600), ("stop", "old")]
 
 
-@pytest.mark.parametrize(
-    ("payload", "fields"),
-    [
-        ({"action": "pools", "run": "old"}, ["'run'"]),
-        ({"action": "extend-pool", "run": "old"}, ["for"]),
-        ({"action": "extend-pool", "run": "old", "for": "soon"}, ["for"]),
-        ({"action": "extend-pool", "run": "old", "for": 0}, ["for"]),
-        ({"action": "extend-pool", "for": "10m"}, ["run"]),
-        ({"action": "stop-pool", "run": 7}, ["run"]),
-        ({"action": "stop-pool", "run": "old", "force": True}, ["'force'"]),
-    ],
-)
-def test_a_bad_word_about_a_pool_does_nothing(
-    launcher: ScriptedLauncher, payload: dict[str, Any], fields: list[str]
-) -> None:
-    assert refused_fields(invoke(payload)) == fields
-    assert launcher.pools.calls == []
-
-
-def test_a_resume_takes_changes_of_the_request_and_no_other_action_does(launcher: ScriptedLauncher) -> None:
-    invoke({"action": "resume", "run": "first", "changes": {"command": "python fixed.py"}})
-    assert launcher.calls[-1] == ("resume", "first", {"command": "python fixed.py"})
-    assert refused_fields(invoke({"action": "resume", "run": "first", "changes": ["command"]})) == ["changes"]
-    assert refused_fields(invoke({"action": "stop", "run": "first", "changes": {}})) == ["'changes'"]
-
-
 @pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notifications"])
 def test_an_action_on_a_run_takes_the_run(launcher: ScriptedLauncher, action: str) -> None:
     answer = invoke({"action": action, "run": "first"})
     assert launcher.calls == [(action, "first")]
     assert (answer["ok"], answer["run"]) == (True, "first")
-
-
-@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notifications"])
-def test_an_action_on_a_run_takes_nothing_else(launcher: ScriptedLauncher, action: str) -> None:
-    assert refused_fields(invoke({"action": action, "force": True})) == ["'force'", "run"]
-    assert refused_fields(invoke({"action": action, "run": ["first"]})) == ["run"]
-    assert launcher.calls == []
 
 
 @pytest.mark.parametrize("state", [RunState.COMPLETED, RunState.FAILED, RunState.STOPPED])
@@ -365,15 +312,21 @@ def test_the_next_commands_fit_the_state(launcher: ScriptedLauncher, state: RunS
 
 
 @pytest.mark.parametrize(
-    ("action", "meant"), [("stpo", "stop"), ("Resume", "resume"), ([], "Known are"), (None, "Known")]
+    ("payload", "fields"),
+    [
+        ({"action": "stpo", "run": "first"}, ["action"]),
+        ({"action": "stop", "run": ["first"], "force": True}, ["'force'", "run"]),
+        ({"action": "resume", "run": "first", "changes": ["command"]}, ["changes"]),
+        ({"action": "stop-pool", "run": 7}, ["run"]),
+        ({"action": "shell", "run": 7, "host": 0}, ["run", "host"]),
+    ],
 )
-def test_an_unknown_action_is_refused_with_the_nearest_one(
-    launcher: ScriptedLauncher, action: object, meant: str
+def test_what_cannot_be_read_as_an_action_does_nothing(
+    launcher: ScriptedLauncher, payload: dict[str, Any], fields: list[str]
 ) -> None:
-    answer = invoke({"action": action, "run": "first"})
-    assert refused_fields(answer) == ["action"]
-    assert meant in answer["problems"][0]["fix"]
-    assert launcher.calls == []
+    """What is wrong with each action is in `test_payload`."""
+    assert refused_fields(invoke(payload)) == fields
+    assert (launcher.calls, launcher.pools.calls) == ([], [])
 
 
 def test_a_refusal_is_an_answer_with_every_problem(launcher: ScriptedLauncher) -> None:
@@ -387,30 +340,42 @@ def test_a_refusal_is_an_answer_with_every_problem(launcher: ScriptedLauncher) -
     }
 
 
-def test_what_aws_did_not_do_for_certain_is_raised_so_that_lambda_tries_again(launcher: ScriptedLauncher) -> None:
-    busy = AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="Rate exceeded")
-    launcher.fails = LaunchUnfinishedError(run="first", doing="launching", cause=busy)
-    with pytest.raises(LaunchUnfinishedError) as caught:
-        invoke(DOCUMENT)
-    assert "Rate exceeded" in str(caught.value)
-    assert "same document and token" in str(caught.value)
+def of_dynamodb(code: str, message: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, "TransactWriteItems")
 
 
-def test_a_throttled_run_table_is_unfinished_too(launcher: ScriptedLauncher) -> None:
-    throttled = {"Error": {"Code": "ThrottlingException", "Message": "slow down"}}
-    launcher.fails = ClientError(throttled, "TransactWriteItems")  # type: ignore[arg-type]
-    with pytest.raises(LaunchUnfinishedError, match="slow down"):
-        invoke(DOCUMENT)
-    launcher.fails = EndpointConnectionError(endpoint_url="https://dynamodb.us-east-1.amazonaws.com")
-    with pytest.raises(LaunchUnfinishedError, match="dynamodb"):
-        invoke(DOCUMENT)
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (
+            LaunchUnfinishedError(
+                run="first",
+                doing="launching",
+                cause=AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="Rate exceeded"),
+            ),
+            "Rate exceeded.*same document and token",
+        ),
+        (of_dynamodb("ThrottlingException", "slow down"), "slow down"),
+        (EndpointConnectionError(endpoint_url="https://dynamodb.us-east-1.amazonaws.com"), "dynamodb"),
+    ],
+)
+def test_what_aws_did_not_do_for_certain_is_raised_so_that_lambda_tries_again(
+    launcher: ScriptedLauncher, failure: Exception, says: str
+) -> None:
+    """At the URL Lambda makes the status 502 of it, which is asked again, and the alarm on errors rings."""
+    launcher.fails = failure
+    at_the_url = {"requestContext": {"http": {"method": "POST"}}, "body": json.dumps(DOCUMENT)}
+    for event in (DOCUMENT, at_the_url):
+        with pytest.raises(LaunchUnfinishedError, match=f"(?s){says}"):
+            invoke(event)
+    launcher.fails = None
+    assert invoke(at_the_url)["statusCode"] == 200
 
 
 def test_a_run_table_that_may_not_be_used_is_an_error_that_calling_again_does_not_mend(
     launcher: ScriptedLauncher,
 ) -> None:
-    denied = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
-    launcher.fails = ClientError(denied, "GetItem")  # type: ignore[arg-type]
+    launcher.fails = of_dynamodb("AccessDeniedException", "no")
     with pytest.raises(ClientError):
         invoke(DOCUMENT)
 
@@ -429,21 +394,11 @@ def test_a_shell_is_answered_with_what_its_plugin_takes_and_its_token_is_not_log
     assert "nvidia-smi" not in str([vars(record) for record in logged])
 
 
-def test_a_shell_that_is_asked_for_wrongly_is_refused_with_all_that_is_wrong(launcher: ScriptedLauncher) -> None:
-    for host in ("2", 0, True):
-        assert refused_fields(invoke({"action": "shell", "run": "first", "command": "", "host": host})) == [
-            "command",
-            "host",
-        ]
-    assert refused_fields(invoke({"action": "shell", "run": "first", "command": "x" * 4_001})) == ["command"]
-    assert refused_fields(invoke({"action": "shell", "run": 7, "user": "root"})) == ["'user'", "run"]
-    assert launcher.calls == []
-
-
 @pytest.mark.parametrize(
     ("event", "metric"),
     [
         (DOCUMENT, "LaunchAccepted"),
+        (DOCUMENT, "LaunchReplayed"),
         ({"action": "validate", **DOCUMENT}, "DocumentValidated"),
         ({"action": "stop", "run": "first"}, "StopRequested"),
         ({"action": "resume", "run": "first"}, "ResumeAccepted"),
@@ -455,18 +410,11 @@ def test_a_shell_that_is_asked_for_wrongly_is_refused_with_all_that_is_wrong(lau
 def test_every_outcome_is_counted(
     launcher: ScriptedLauncher, capsys: pytest.CaptureFixture[str], event: object, metric: str
 ) -> None:
+    launcher.replayed = metric == "LaunchReplayed"
     invoke(event)
     counted = [line for line in map(json.loads, capsys.readouterr().out.splitlines()) if metric in line]
     assert [line[metric] for line in counted] == [[1.0]]
     assert counted[0]["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Spotkeep"
-
-
-def test_a_replay_is_counted_apart(launcher: ScriptedLauncher, capsys: pytest.CaptureFixture[str]) -> None:
-    launcher.replayed = True
-    assert invoke(DOCUMENT)["replayed"] is True
-    out = capsys.readouterr().out
-    assert "LaunchReplayed" in out
-    assert "LaunchAccepted" not in out
 
 
 @pytest.fixture
@@ -517,23 +465,6 @@ def deployed(
     entry.made_once.cache_clear()
     yield session.client("sagemaker")
     entry.made_once.cache_clear()
-
-
-@pytest.mark.long
-def test_the_real_launcher_launches_replays_and_stops_on_the_local_aws(deployed: SageMakerClient) -> None:
-    document = {"name": "first", "command": "python train.py", "run": f"first-{uuid.uuid4().hex[:8]}"}
-    first, again = invoke(document), invoke(document)
-    assert (first["ok"], first["replayed"], again["replayed"]) == (True, False, True)
-    assert again == first | {"replayed": True}
-    job = deployed.describe_training_job(TrainingJobName=first["job_name"])
-    assert job["TrainingJobArn"] == first["job_arn"]
-    assert job["EnableManagedSpotTraining"] is True
-    assert job["CheckpointConfig"]["S3Uri"] == first["checkpoint_uri"]
-    assert refused_fields(invoke({"action": "resume", "run": first["run"]})) == ["run"]
-    assert invoke({"action": "stop", "run": first["run"]})["state"] == "STOPPING"
-    waiter = deployed.get_waiter("training_job_completed_or_stopped")
-    waiter.wait(TrainingJobName=first["job_name"], WaiterConfig={"Delay": 1, "MaxAttempts": 60})
-    assert deployed.describe_training_job(TrainingJobName=first["job_name"])["TrainingJobStatus"] == "Stopped"
 
 
 @pytest.mark.long
@@ -606,17 +537,12 @@ def in_a_process_of_its_own(environment: dict[str, str], *events: object) -> tup
     return answers, modules, said
 
 
-@pytest.mark.long
-def test_the_real_function_runs_outside_lambda_without_the_tracing_library(local_environment: dict[str, str]) -> None:
-    [answer], modules, _ = in_a_process_of_its_own(local_environment, {"action": "validate", "name": "first"})
-    assert refused_fields(answer) == ["command"]
-    assert not [module for module in modules if module.startswith("aws_xray_sdk")]
-
-
-def test_no_value_of_a_variable_or_hyperparameter_is_ever_logged(local_environment: dict[str, str]) -> None:
+def test_the_function_logs_no_value_of_a_variable_or_hyperparameter_and_needs_no_tracing_library(
+    local_environment: dict[str, str],
+) -> None:
     secret = "hunter2"
     environment = local_environment | {"POWERTOOLS_LOG_LEVEL": "DEBUG", "POWERTOOLS_LOGGER_LOG_EVENT": "true"}
-    answers, _, said = in_a_process_of_its_own(
+    answers, modules, said = in_a_process_of_its_own(
         environment,
         {**DOCUMENT, "environment": {"A": secret}, "hyperparameters": {"a": secret}},
         {**DOCUMENT, "environment": {"A": secret * 100}, "hyperparameters": {"a": [secret]}},
@@ -627,3 +553,4 @@ def test_no_value_of_a_variable_or_hyperparameter_is_ever_logged(local_environme
     assert answers[2]["request"]["environment"] == {"A": secret}
     assert "refused" in said
     assert secret not in said
+    assert not [module for module in modules if module.startswith("aws_xray_sdk")]

@@ -77,13 +77,27 @@ def test_i7_all_that_is_wrong_with_an_action_is_said_at_once(action: str) -> Non
     assert refused_fields(asked) == ["'force'", named, *beside]
 
 
+@pytest.mark.parametrize(
+    ("payload", "fields"),
+    [
+        ({"action": "shell", "run": "a", "command": "", "host": "2"}, ["command", "host"]),
+        ({"action": "shell", "run": "a", "command": "x" * 4_001, "host": True}, ["command", "host"]),
+        ({"action": "extend-pool", "run": "a"}, ["for"]),
+        ({"action": "extend-pool", "run": "a", "for": 0}, ["for"]),
+        ({"action": "pools", "run": "a"}, ["'run'"]),
+    ],
+)
+def test_what_an_action_takes_has_bounds(payload: dict[str, Any], fields: list[str]) -> None:
+    assert refused_fields(payload) == fields
+
+
 @pytest.mark.parametrize("action", ["resum", "advance-sweep", "launch-scheduled", None, 7, ["stop"], {"a": 1}])
 def test_what_no_user_may_ask_for_is_refused_with_what_there_is(action: object) -> None:
     """Not what the deployment asks of itself either: it comes as an event, never as a user's payload."""
     assert refused_fields({"action": action, "sweep": "s", "schedule": "nightly"}) == ["action"]
 
 
-@pytest.mark.parametrize("sweep", [{}, {"sweep": None}, {"sweep": 7}, {"sweep": "s", "run": "a"}])
+@pytest.mark.parametrize("sweep", [{}, {"sweep": 7}, {"sweep": "s", "run": "a"}])
 def test_a_pause_is_of_a_sweep_alone(sweep: dict[str, Any]) -> None:
     fields = refused_fields({"action": "pause", **sweep})
     assert fields == (["'run'"] if "run" in sweep else ["sweep"])
