@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.disk.manifest import MalformedManifestError, parse_manifest
@@ -42,16 +44,26 @@ def save_twice(folder: Path) -> None:
             checkpointer.log(loss=0.5)
 
 
-@pytest.mark.parametrize("field", NUMBERS)
-@pytest.mark.parametrize("value", BAD, ids=lambda value: value[:12])
-def test_a_number_without_bounds_is_damage_and_the_one_before_is_taken(
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    save_twice(folder)
+    return folder
+
+
+@given(field=st.sampled_from(NUMBERS), value=st.sampled_from(BAD))
+def test_a_number_without_bounds_makes_no_manifest(saved: Path, field: str, value: str) -> None:
+    with pytest.raises(MalformedManifestError, match=r"makes no sense|is not JSON"):
+        parse_manifest(forged((saved / "step-2/manifest.json").read_bytes(), field, value))
+
+
+@pytest.mark.parametrize(("field", "value"), [("created", HUGE), ("files.0.size", "NaN"), ("step", BAD[-3])])
+def test_it_is_damage_and_the_one_before_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, field: str, value: str
 ) -> None:
     save_twice(tmp_path)
     manifest = tmp_path / "step-2/manifest.json"
     manifest.write_bytes(forged(manifest.read_bytes(), field, value))
-    with pytest.raises(MalformedManifestError, match=r"makes no sense|is not JSON"):
-        parse_manifest(manifest.read_bytes())
     state: dict[str, Any] = {"weights": b""}
     with Checkpointer(state, directory=tmp_path, every_steps=1) as checkpointer:
         assert checkpointer.step == 1
