@@ -86,7 +86,7 @@ def test_a_message_that_is_cut_places_no_mention_by_it() -> None:
     assert content["description"].endswith("x \uff20everyone\n" + FENCE)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
+@given(MARKUP)
 def test_no_part_of_a_message_takes_markup(attack: str) -> None:
     message = chat_message_of(notification(attack, owner=attack))
     texts = [message["content"]["title"], message["metadata"]["summary"]]
@@ -109,7 +109,7 @@ def sent_to_the_webhook(document: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(body))
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
+@given(MARKUP)
 def test_a_webhook_that_is_a_chat_s_takes_no_markup(attack: str) -> None:
     document = document_of(notification(attack, owner=attack))
     posted = sent_to_the_webhook(document)
