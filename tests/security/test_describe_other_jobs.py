@@ -37,16 +37,14 @@ def test_a_user_does_not_search(all_policies: dict[str, Policies]) -> None:
         assert not policies.allows("UsersPolicy", "sagemaker:Search", "*", HERE)
 
 
-@pytest.mark.parametrize(
-    "action", ["sagemaker:StopTrainingJob", "sagemaker:UpdateTrainingJob", "sagemaker:DeleteTrainingJob"]
-)
+@pytest.mark.parametrize("role", ["LauncherRole", "ControllerRole", "ExecutionRole"])
 def test_nothing_of_ours_changes_a_job_that_is_not_the_deployments(
-    all_policies: dict[str, Policies], action: str
+    all_policies: dict[str, Policies], role: str
 ) -> None:
     for deployment, policies in all_policies.items():
-        for role in ("LauncherRole", "ControllerRole", "ExecutionRole"):
-            assert not policies.allows(role, action, JOB, HERE)
-            assert not policies.allows(role, action, JOB, {**HERE, TAG: f"{deployment}-2"})
+        for action in ("StopTrainingJob", "UpdateTrainingJob", "DeleteTrainingJob"):
+            assert not policies.allows(role, f"sagemaker:{action}", JOB, HERE)
+            assert not policies.allows(role, f"sagemaker:{action}", JOB, {**HERE, TAG: f"{deployment}-2"})
 
 
 def test_what_a_training_runs_with_describes_no_job(all_policies: dict[str, Policies]) -> None:

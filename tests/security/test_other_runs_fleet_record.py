@@ -38,23 +38,17 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     cloud.close()
 
 
-def run_table(policies: Policies) -> str:
-    return policies.arn("AWS::DynamoDB::Table")
+def test_no_instance_writes_what_is_executed_or_what_functions_keep(policies: Policies) -> None:
+    table = policies.arn("AWS::DynamoDB::Table")
 
+    def may(role: str, action: str, partition: str) -> bool:
+        keys = {"dynamodb:LeadingKeys": [partition], "aws:PrincipalTag/run": "run"}
+        return policies.allows(role, f"dynamodb:{action}", table, keys)
 
-@pytest.mark.parametrize("action", ["dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"])
-@pytest.mark.parametrize("partition", ["fleet-job#victim", "run#victim", "checkpoint-lock#s3://b/c/", "token#t"])
-def test_no_instance_writes_what_is_executed_or_what_functions_keep(
-    policies: Policies, action: str, partition: str
-) -> None:
-    keys = {"dynamodb:LeadingKeys": [partition], "aws:PrincipalTag/run": "run"}
-    for role in ("InstanceRole", "RunRole"):
-        assert not policies.allows(role, action, run_table(policies), keys)
-
-
-def test_an_instance_reads_its_job(policies: Policies) -> None:
-    keys = {"dynamodb:LeadingKeys": ["fleet-job#run"], "aws:PrincipalTag/run": "run"}
-    assert policies.allows("RunRole", "dynamodb:GetItem", run_table(policies), keys)
+    assert may("RunRole", "GetItem", "fleet-job#run"), "an instance reads its job"
+    for partition in ("fleet-job#victim", "run#victim", "checkpoint-lock#s3://b/c/", "token#t"):
+        for action in ("PutItem", "UpdateItem", "DeleteItem"):
+            assert not any(may(role, action, partition) for role in ("InstanceRole", "RunRole")), (partition, action)
 
 
 def test_a_job_that_is_written_into_a_record_is_not_executed(cloud: Cloud) -> None:
