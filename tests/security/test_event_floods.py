@@ -111,29 +111,20 @@ def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:
     assert LAUNCH not in json.dumps(described(make.run(RUN), None))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("action", "resource"),
-    [
-        ("logs:FilterLogEvents", STREAMS),
-        ("logs:GetLogEvents", f"{STREAMS}:log-stream:digits-1/algo-1-1"),
-        ("sagemaker:DescribeTrainingJob", f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/digits-1"),
-        ("dynamodb:GetItem", None),
-        ("dynamodb:Query", None),
-        ("ec2:DescribeFleets", "*"),
-        ("ec2:DescribeLaunchTemplateVersions", "*"),
-    ],
-)
 @pytest.mark.parametrize("role", ["ExecutionRole", "InstanceRole"])
-def test_no_job_can_learn_the_id_of_another_launch(
-    policies: Policies, role: str, action: str, resource: str | None
-) -> None:
+def test_no_job_can_learn_the_id_of_another_launch(policies: Policies, role: str) -> None:
     """Not from a log, not from a job, and not from the run's partition of the run table."""
-    if resource is not None:
-        assert not policies.allows(role, action, resource)
-        return
+    for action, resource in {
+        "logs:FilterLogEvents": STREAMS,
+        "logs:GetLogEvents": f"{STREAMS}:log-stream:digits-1/algo-1-1",
+        "sagemaker:DescribeTrainingJob": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/digits-1",
+        "ec2:DescribeFleets": "*",
+        "ec2:DescribeLaunchTemplateVersions": "*",
+    }.items():
+        assert not policies.allows(role, action, resource), action
     table = policies.arn("AWS::DynamoDB::Table")
-    assert not policies.allows(role, action, table, {"dynamodb:LeadingKeys": ["run#digits-1"]})
+    for action in ("dynamodb:GetItem", "dynamodb:Query"):
+        assert not policies.allows(role, action, table, {"dynamodb:LeadingKeys": ["run#digits-1"]}), action
 
 
 def test_training_jobs_may_write_into_each_others_streams_which_is_why_lines_carry_the_id(policies: Policies) -> None:
@@ -152,7 +143,7 @@ def nested(depth: int) -> str:
 
 HOSTILE: dict[str, tuple[str, int]] = {
     "longer lines than are taken": (line(event="progress", step=1, reason="x" * 200_000), PAGES),
-    "lines without an end": (line(event="saved", step=1, reason="x" * 10_000)[:-2], PAGES),
+    "lines without an end": (line(event="saved", step=1, reason="x" * 10_000)[:-2], 3),
     "the longest lines that are taken": (line(event="progress", step=1, metrics={str(n): n for n in range(1_200)}), 3),
     "as many lines as a page holds": (LAUNCH, 3),
     "lines that are nested deep": (nested(8_000), 3),

@@ -61,8 +61,7 @@ def commit(repository: Path) -> None:
     git(repository, "commit", "-q", "-m", "hostile")
 
 
-@pytest.mark.parametrize("in_git", [True, False])
-@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize(("in_git", "absolute"), [(True, False), (False, True)])
 def test_a_link_that_leads_outside_is_refused_with_its_path(
     repository: Path, home: Path, *, in_git: bool, absolute: bool
 ) -> None:
@@ -190,7 +189,7 @@ def prepared(job_file: Path, *overrides: str) -> PreparedJob:
     return prepare(read_job_file(job_file, overrides=overrides), deployment=None, new_token=lambda: "token")
 
 
-@pytest.mark.parametrize("source", ["../../.ssh", "~/.ssh", "{home}/.ssh", "keys", "../../../home/.ssh/"])
+@pytest.mark.parametrize("source", ["../../.ssh", "~/.ssh", "{home}/.ssh", "keys"])
 def test_a_job_file_takes_nothing_from_outside_its_repository(
     repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:

@@ -82,26 +82,18 @@ def what_it_says(hosts: Site, **fields: Any) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_script_and_its_workers_are_refused_the_roles_credentials(hosts: Site) -> None:
-    said = what_it_says(hosts)
-    assert "the script was refused: PermissionError" in said
-    assert "a worker was refused: PermissionError" in said
-    assert "the SDKs see: true" in said
-
-
-@pytest.mark.long
-def test_in_a_container_it_is_as_closed_as_on_the_instance(hosts: Site) -> None:
+@pytest.mark.parametrize("image", [None, "python:3.12"], ids=["on the instance", "in a container"])
+def test_the_script_and_its_workers_are_refused_the_roles_credentials(hosts: Site, image: str | None) -> None:
     """A container has the instance's network and the user that trains: the very rule that closes it holds there."""
-    said = what_it_says(hosts, image="python:3.12")
+    said = what_it_says(hosts, image=image)
     assert "the script was refused: PermissionError" in said
     assert "a worker was refused: PermissionError" in said
     assert "the SDKs see: true" in said
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("image", [None, "python:3.12"])
-def test_a_job_that_asks_for_it_has_them(hosts: Site, image: str | None) -> None:
-    said = what_it_says(hosts, instance_metadata="open", image=image)
+def test_a_job_that_asks_for_it_has_them(hosts: Site) -> None:
+    said = what_it_says(hosts, instance_metadata="open")
     assert f"the script has the credentials of {hosts.run}" in said
 
 
