@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,18 +18,12 @@ from spotkeep_jobs.backends.ec2.jobs import FleetOwners
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
 from spotkeep_jobs.functions.controller_parts import ControllerParts
-from spotkeep_jobs.functions.controller_wiring import wired
-from spotkeep_jobs.functions.environment import ControllerEnvironment
-from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.launching import controller_on
 from tests.models.clock import NOON
 from tests.models.ec2 import Ec2, ModelFleet
 from tests.models.faults import Fault, Faults, client_error
 from tests.models.functions import Context
-from tests.models.granted import make_queue
-from tests.models.run_table import make_run_table, open_run
 from tests.spotkeep_jobs.conftest import Make, World
 
 make = Make()
@@ -105,49 +98,6 @@ def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
     run_item = stage.table.get("digits")
     assert run_item is not None
     assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, MODEL)
-
-
-def test_i4_a_doubled_event_reaches_the_subscriber_once(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On real clients and the local AWS; SageMaker says what the test scripts."""
-    for name, value in local_aws.environment().items():
-        monkeypatch.setenv(name, value)
-    # Another test's session has that test's credentials.
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
-    dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
-    make_run_table(dynamodb, f"runs-{suffix}")
-    topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
-    queue, queue_arn = make_queue(session, f"subscriber-{suffix}", service="sns.amazonaws.com")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
-    parts = wired(
-        ControllerEnvironment(
-            deployment="spotkeep",
-            run_table=f"runs-{suffix}",
-            notification_topic_arn=topic,
-            prices='{"ml.m5.xlarge": 0.23}',
-            training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
-            training_bundle_asset_uri="s3://assets/4567.pyz",
-            schedule_group="pools",
-            schedule_role_arn="role",
-            schedule_dead_letter_arn="queue",
-            schedule_function_arn="function",
-            launcher_function="spotkeep-launcher",
-            checkpoint_bucket="checkpoints",
-            dead_notification_queue_url=queue,
-        ),
-        clock=lambda: NOON,
-    )
-    stage = Stage()
-    stage.completes()
-    runs = controller_on(parts.table, stage.sagemaker, logs=JobLogs(session.client("logs"))).runs
-    monkeypatch.setattr(entry, "production_parts", lambda: replace(parts, runs=runs))
-    attempt = make.attempt("digits", job_arn=stage.run.job_arn)
-    open_run(parts.table, run=stage.run.model_copy(update={"version": 0}), attempt=attempt)
-    assert [call(training_event())["changes"] for _ in range(3)] == [1, 0, 0]
-    messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
-    [mail] = [json.loads(message["Body"]) for message in messages]
-    assert mail["Subject"] == "[spotkeep] digits completed, 70 % saved"
-    assert mail["MessageAttributes"]["status"]["Value"] == "completed"
 
 
 def test_another_deployments_job_is_ignored_quietly(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-import time
-import uuid
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +27,9 @@ from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.shells import Shell
 from tests.models.functions import Context
-from tests.models.granted import make_role
-from tests.models.run_table import make_run_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_sagemaker import SageMakerClient
+    pass
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DOCUMENT = {"name": "first", "command": "python train.py", "environment": {"HF_TOKEN": "hunter2"}}
@@ -426,7 +420,7 @@ def local_environment(local_aws: Any) -> dict[str, str]:
         "SPOTKEEP_DEPLOYMENT": "spotkeep",
         "SPOTKEEP_RUN_TABLE": "no-such-table",
         "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
-        "SPOTKEEP_EXECUTION_ROLE_ARN": make_role(local_aws, "spotkeep-execution", service="sagemaker.amazonaws.com"),
+        "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/execution",
         "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
         "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
         "SPOTKEEP_DEFAULT_IMAGE": "123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
@@ -438,64 +432,6 @@ def local_environment(local_aws: Any) -> dict[str, str]:
         "POWERTOOLS_SERVICE_NAME": "launcher",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
     }
-
-
-@pytest.fixture
-def deployed(
-    local_aws: Any, local_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SageMakerClient]:
-    """The real launcher on the local AWS, with what a deployment would have made; its SageMaker client."""
-    session = local_aws.session()
-    suffix = uuid.uuid4().hex[:8]
-    names = {"SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_CHECKPOINT_BUCKET": f"checkpoints-{suffix}"}
-    bundle = io.BytesIO()
-    with zipfile.ZipFile(bundle, "w") as archive:
-        archive.writestr("__main__.py", "import signal; signal.pause()")
-    s3 = session.client("s3")
-    s3.create_bucket(Bucket=names["SPOTKEEP_CHECKPOINT_BUCKET"])
-    s3.create_bucket(Bucket=f"assets-{suffix}")
-    s3.put_object(Bucket=f"assets-{suffix}", Key="4567.pyz", Body=bundle.getvalue())
-    make_run_table(session.client("dynamodb"), names["SPOTKEEP_RUN_TABLE"])
-    names["SPOTKEEP_TRAINING_BUNDLE_URI"] = f"s3://{names['SPOTKEEP_CHECKPOINT_BUCKET']}/bundles/0123/spotkeep.pyz"
-    names["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"] = f"s3://assets-{suffix}/4567.pyz"
-    for name, value in (local_environment | names).items():
-        monkeypatch.setenv(name, value)
-    # Another test's session has that test's credentials.
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    entry.made_once.cache_clear()
-    yield session.client("sagemaker")
-    entry.made_once.cache_clear()
-
-
-@pytest.mark.long
-def test_after_the_uploaded_bundle_is_gone_jobs_start_with_the_copy_of_it(
-    deployed: SageMakerClient, local_aws: Any
-) -> None:
-    s3 = local_aws.session().client("s3")
-
-    def started() -> str:
-        """A job that got to its training, and where it fetched its bundle."""
-        name = f"first-{uuid.uuid4().hex[:8]}"
-        launched = invoke({"name": "first", "command": "python train.py", "run": name, "token": name})
-        while True:
-            job = deployed.describe_training_job(TrainingJobName=launched["job_name"])
-            if job["SecondaryStatus"] not in ("Starting", "Downloading"):
-                break
-            time.sleep(0.05)
-        assert job["SecondaryStatus"] == "Training"
-        invoke({"action": "stop", "run": launched["run"]})
-        [uri] = [
-            channel["DataSource"]["S3DataSource"]["S3Uri"]
-            for channel in job["InputDataConfig"]
-            if channel["ChannelName"] == "spotkeep"
-        ]
-        return uri
-
-    before = started()
-    bucket, key = os.environ["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"].removeprefix("s3://").split("/")
-    s3.delete_object(Bucket=bucket, Key=key)
-    entry.made_once.cache_clear()  # As in a new process of the function.
-    assert started() == before == os.environ["SPOTKEEP_TRAINING_BUNDLE_URI"]
 
 
 IN_A_PROCESS_OF_ITS_OWN = """
