@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,7 @@ class Attackers:
         self.app = app
         self.bucket: str = app.connection["checkpoint_bucket"]
         self.table: str = app.connection["run_table"]
+        self._clients: dict[tuple[str, str], Any] = {}
         found = app.client("cloudformation")
         self._resources = {
             each["LogicalResourceId"]: each["PhysicalResourceId"]
@@ -130,6 +131,16 @@ class Attackers:
         """The developer, with the users' policy and nothing else."""
         let_developer_train(self.app.local, deployment="spotkeep")
         return self.app.local.session(key=self.app.local.keys.developer)
+
+    def clients_of(self, principal: str) -> Callable[[str], Any]:
+        """Return what makes the clients of a principal, each once, by the name of its property here and the service."""
+
+        def client(service: str) -> Any:
+            if (principal, service) not in self._clients:
+                self._clients[principal, service] = getattr(self, principal).client(service)
+            return self._clients[principal, service]
+
+        return client
 
     def put(self, key: str) -> str:
         """Put an object into the checkpoint bucket as its administrator, and return its key."""

@@ -11,17 +11,26 @@ import shutil
 import tarfile
 import time
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.config import Config
+from click.testing import Result
+from typer.testing import CliRunner
 
+from spotkeep.events import EVENT_PREFIX
 from spotkeep_cli.account.local_people import let_developer_train
+from spotkeep_cli.aws.deployment import DeploymentClient
+from spotkeep_cli.aws_calls import Connection
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.main import app as command_line
+from spotkeep_cli.seams import Seams
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
@@ -29,6 +38,8 @@ from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.fleet_control import FleetControl
+from spotkeep_local.hosts.host_platform import job_isolation
+from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
 
@@ -37,11 +48,14 @@ QUEUED_TYPE = "ml.m5.large"
 _QUEUES = {
     "cpu": {
         "types": {QUEUED_TYPE: 2},
-        "shares": {"vision": {"types": {QUEUED_TYPE: 1}}, "nlp": {"types": {QUEUED_TYPE: 1}, "lending": "lend"}},
+        # `others` is the share that a rehearsal of a sweep takes instances back with.
+        "shares": {"vision": {"types": {QUEUED_TYPE: 1}}, "others": {"types": {QUEUED_TYPE: 1}, "lending": "lend"}},
     }
 }
 CONTEXT = {"drills": "true", "shells": "true", "tpe_search": "true", "queues": json.dumps(_QUEUES)}
 """What the deployment of all tests is made with: one deployment with everything in it is cheaper than one for each."""
+ENVIRONMENTS_ARE_KEPT = job_isolation(Isolation.AUTO) is Isolation.NAMESPACE
+"""Elsewhere each host has another path for the packages of a script, and installs them anew."""
 _PATIENCE_SECONDS = 600.0
 _SECONDS_BETWEEN_PASSES = 5.0
 """Five minutes, as time runs in these tests."""
@@ -49,8 +63,10 @@ _SECONDS_BETWEEN_QUESTIONS = 0.5
 _LONGEST_INVOCATION = Config(read_timeout=600)
 """A function may take its own time and, on a busy machine, minutes to start. botocore waits a minute for the answer and
 then invokes the function again: a test would see what the second invocation answers."""
+_QUICK_PIP = {"PIP_NO_WARN_CONFLICTS": "1"}
+"""With all that the tests of the frameworks need beside it, pip reads for seconds whether it fits together."""
 _COUNT = """\
-import argparse, getpass, os, pathlib, sys, time
+import argparse, getpass, os, pathlib, time
 from spotkeep import Checkpointer
 
 print("trained by", getpass.getuser(), flush=True)
@@ -59,8 +75,6 @@ options.add_argument("steps", type=int)
 options.add_argument("--pause", type=float, default=0.05)
 options.add_argument("--hurry", action="store_true", help="do not pause once it has resumed")
 options.add_argument("--hold-at", type=int, help="wait here in the first process: only what happens to it goes on")
-options.add_argument("--fail", action="store_true")
-options.add_argument("--fail-in", help="the attempt that fails at its end")
 given = options.parse_args()
 done = {"count": 0}
 with Checkpointer({"done": done}, every_steps=5) as checkpointer:
@@ -70,15 +84,26 @@ with Checkpointer({"done": done}, every_steps=5) as checkpointer:
             time.sleep(600)
         done["count"] += 1
         time.sleep(0 if given.hurry and resumed else given.pause)
-if given.fail or given.fail_in == os.environ.get("SPOTKEEP_ATTEMPT", ""):
-    sys.exit("it was asked to fail")
 pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
 """
 
 
+@cache
+def _wheel_that_imports(module: str) -> bytes:
+    """Return a package `needed` that imports a module: made once, since an archive holds the time of its making."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        packed.writestr("needed.py", f"import {module}\n")
+        info = "needed-1.0.dist-info"
+        packed.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1.0\n")
+        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{info}/RECORD", "")
+    return content.getvalue()
+
+
 @dataclass
 class DeployedApp:
-    """The app on a local AWS, which may be another process after a crash."""
+    """The app on a local AWS."""
 
     state_dir: Path
     local: lifecycle.LocalAws
@@ -92,6 +117,22 @@ class DeployedApp:
     def connection(self) -> dict[str, Any]:
         value = self.client("ssm").get_parameter(Name="/spotkeep/connection")["Parameter"]["Value"]
         return dict(json.loads(value))
+
+    @cached_property
+    def as_a_user(self) -> DeploymentClient:
+        """The deployment, as the command line reaches it with a user's permissions."""
+        return DeploymentClient(
+            connection=Connection.model_validate(self.connection),
+            client=self.local.session(key=self.local.keys.developer).client,
+            options=ConnectionOptions(),
+        )
+
+    def spotkeep(self, *words: str) -> Result:
+        """Run the command line in this process, with a user's permissions."""
+        seams = Seams(
+            connect=lambda _options: self.as_a_user, spot_market=lambda _options: pytest.fail("no plan is made here")
+        )
+        return CliRunner().invoke(command_line, list(words), obj=seams)
 
     @property
     def runs(self) -> RunTable:
@@ -134,19 +175,49 @@ class DeployedApp:
         *,
         files: Mapping[str, str | bytes] | None = None,
         environment: Mapping[str, str] | None = None,
+        needs_a_package: bool = False,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Give the document of a job that counts, with its script and further files where the launcher finds them."""
+        """Give the document of a job that counts, with its script and further files where the launcher finds them.
+
+        Args:
+            command: What its script is called with.
+            files: Further files of its source.
+            environment: Further variables.
+            needs_a_package: Whether it is a package that starts the script, which its image lacks.
+            fields: Further fields of the document.
+        """
         run = f"counting-{uuid.uuid4().hex[:8]}"
+        own_files: dict[str, str | bytes] = {"count.py": _COUNT, **(files or {})}
+        own_environment = {"SPOTKEEP_PROGRESS_SECONDS": "0", **(environment or {})}
+        words: str | list[str] = f"python3 count.py {command}"
+        if needs_a_package:
+            own_files |= {
+                "requirements.txt": "--no-index\n--find-links wheels\nneeded==1.0\n",
+                "wheels/needed-1.0-py3-none-any.whl": _wheel_that_imports("count"),
+            }
+            own_environment |= _QUICK_PIP
+            words = ["python", "-c", f"import sys; sys.argv[1:] = {command.split()}; import needed"]
         return {
             "name": "counting",
             "run": run,
-            "command": f"python3 count.py {command}",
-            "source": self.upload_source(run, {"count.py": _COUNT, **(files or {})}),
-            "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0", **(environment or {})},
+            "command": words,
+            "source": self.upload_source(run, own_files),
+            "environment": own_environment,
             "max_run": "10m",
             **fields,
         }
+
+    def installed(self, job_name: str) -> list[str]:
+        """Say from where each process of a job has the packages that it needs, as its log does."""
+        found = self.client("logs").filter_log_events(
+            logGroupName="/aws/sagemaker/TrainingJobs", filterPattern='"installed"'
+        )
+        # ministack gives the events of all streams, whatever prefix is asked for.
+        lines = [each["message"] for each in found["events"] if each["logStreamName"].startswith(f"{job_name}/")]
+        return [
+            json.loads(line.removeprefix(EVENT_PREFIX))["reason"] for line in lines if line.startswith(EVENT_PREFIX)
+        ]
 
     def launch(self, **fields: Any) -> dict[str, Any]:
         """Launch a run through the launcher Lambda."""
@@ -180,12 +251,6 @@ class DeployedApp:
         # Nothing has to be done in time then. Several tests wait at once, and what they wait for needs the processor.
         pause_seconds = 2 * _SECONDS_BETWEEN_QUESTIONS
         return self.wait_until(run, lambda item: item.state.ended, passes=passes, pause_seconds=pause_seconds)
-
-    def restart(self) -> None:
-        """Stop the local AWS and start one on what it saved."""
-        lifecycle.stop(self.state_dir)
-        self.local = lifecycle.start(self.state_dir, options=ServerOptions.fast())
-        self._clients.clear()
 
 
 class OnEc2:

@@ -1,9 +1,7 @@
-"""What goes wrong in the real world, done to the deployed app: crashes, lost and doubled events, damaged files."""
+"""What goes wrong in the real world, done to the deployed app: throttles, lost answers, events twice, damaged files."""
 
 from __future__ import annotations
 
-import uuid
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,8 +13,6 @@ from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Int
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
-
-    from spotkeep_jobs.record.record import Run
 
 pytestmark = pytest.mark.long
 
@@ -37,37 +33,6 @@ def object_keys(app: DeployedApp, uri: str) -> tuple[str, list[str]]:
         .paginate(Bucket=address.netloc, Prefix=address.path.lstrip("/"))
     )
     return address.netloc, [entry["Key"] for page in pages for entry in page.get("Contents", [])]
-
-
-def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("5", token=uuid.uuid4().hex)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: deployed_app.invoke("launcher", job), range(4)))
-    assert all(answer["ok"] for answer in answers), answers
-    assert {answer["job_name"] for answer in answers} == {f"{job['run']}-1"}
-    assert sum(not answer["replayed"] for answer in answers) == 1, answers
-    jobs = deployed_app.client("sagemaker").list_training_jobs(NameContains=job["run"])["TrainingJobSummaries"]
-    assert len(jobs) == 1
-    deployed_app.wait_until_ended(job["run"])
-
-
-def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("5")
-    deployed_app.control.event_faults(EventFaults(drop=1.0))
-    try:
-        deployed_app.launch(**job)
-        sagemaker = deployed_app.client("sagemaker")
-        waiter = sagemaker.get_waiter("training_job_completed_or_stopped")
-        waiter.wait(TrainingJobName=f"{job['run']}-1", WaiterConfig={"Delay": 1, "MaxAttempts": 90})
-        run_item = deployed_app.runs.get(job["run"])
-        assert run_item is not None
-        assert not run_item.state.ended
-        ended = deployed_app.wait_until_ended(job["run"], passes=True)
-    finally:
-        deployed_app.control.event_faults(EventFaults())
-    assert ended.state is RunState.COMPLETED
-    deployed_app.invoke("controller", {})
-    assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 
 
 def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_events_late_and_twice(
@@ -93,11 +58,6 @@ def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_ev
     assert 0 < (second.resumed_step or 0) <= (first.last_step_seen or 0)
     deployed_app.invoke("controller", {})
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
-
-
-def last_step(app: DeployedApp, run_item: Run) -> int:
-    lifetimes = app.control.job_facts(run_item.job_name).lifetimes if run_item.job_arn else ()
-    return (lifetimes[-1].last_step_seen or 0) if lifetimes else 0
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
@@ -127,16 +87,3 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
         filterPattern='"fallback"',
     )
     assert any(f'"step":{newest_step}' in event["message"] for event in log["events"])
-
-
-def test_a_local_aws_that_was_stopped_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("60 --hold-at 20")
-    deployed_app.launch(**job)
-    deployed_app.wait_until(job["run"], lambda run_item: last_step(deployed_app, run_item) >= 10)
-    deployed_app.restart()
-    ended = deployed_app.wait_until_ended(job["run"], passes=True)
-    assert ended.state is RunState.COMPLETED
-    lifetimes = deployed_app.control.job_facts(ended.job_name).lifetimes
-    assert len(lifetimes) == 2
-    assert (lifetimes[-1].resumed_step or 0) > 0
-    assert ending_notifications(deployed_app, job["run"]) == ["completed"]

@@ -31,16 +31,3 @@ def test_a_run_in_a_container_is_interrupted_and_goes_on_to_its_end(on_ec2: OnEc
     assert on_ec2.live_fleets() == []
     # EC2 lets go of the volume when the instance is terminated; a pass deletes it then.
     on_ec2.until(lambda: app.invoke("controller", {}) and not on_ec2.volumes(run), lambda: "the volume's end")
-
-
-def test_an_image_that_no_instance_can_have_fails_its_run_with_the_reason(on_ec2: OnEc2) -> None:
-    answer = on_ec2.app.invoke(
-        "launcher",
-        {
-            **on_ec2.app.counting("10", backend="ec2"),
-            "image": IN_ECR.replace("us-east-1", "eu-west-1"),
-            "token": "t" * 32,
-        },
-    )
-    assert not answer["ok"]
-    assert [problem["field"] for problem in answer["problems"]] == ["image"]

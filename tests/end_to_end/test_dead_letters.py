@@ -8,13 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.main import app
-from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, RunState
 from tests.models.run_table import open_run
@@ -51,22 +45,16 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     assert attempt is not None
     ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": given_up_at}
     deployed_app.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt, notifications=(dead,)))
-    options = ConnectionOptions()
-    deployment = DeploymentClient(
-        connection=Connection.model_validate(deployed_app.connection),
-        client=deployed_app.local.session().client,
-        options=options,
-    )
     deployed_app.invoke("controller", {})
-    [letter] = deployment.dead_letters.take()
+    queue = deployed_app.as_a_user.dead_letters
+    [letter] = queue.take()
     assert letter.notification_id == dead.notification_id
-    deployment.dead_letters.give_back([letter])
+    queue.give_back([letter])
 
-    seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
-    replayed = CliRunner().invoke(app, ["notifications", "replay", run.run, "--yes", "--json"], obj=seams)
+    replayed = deployed_app.spotkeep("notifications", "replay", run.run, "--yes", "--json")
     assert json.loads(replayed.stdout) == {"ok": True, "notifications": [dead.notification_id], "messages_removed": 1}
     deployed_app.invoke("controller", {})
     deployed_app.invoke("controller", {})
     [notification] = deployed_app.runs.notifications(run.run)
     assert (notification.state, notification.deliveries) == (NotificationState.SENT, 1)
-    assert deployment.dead_letters.take() == ()
+    assert queue.take() == ()

@@ -42,7 +42,7 @@ def destroy_while_passes_come(app: DeployedApp) -> None:
 
 
 def launch_into_the_queue(app: DeployedApp) -> str:
-    in_the_queue = {"queue": "cpu", "share": "nlp", "instance_type": QUEUED_TYPE, "capacity": "on-demand"}
+    in_the_queue = {"queue": "cpu", "share": "others", "instance_type": QUEUED_TYPE, "capacity": "on-demand"}
     return str(app.launch(**app.counting("3000 --pause 0.2", **in_the_queue))["run"])
 
 

@@ -1,36 +1,39 @@
-"""`spotkeep drill` on the deployed app: the experiment takes a training instance away, and the run comes back."""
+"""A run on an instance, and what its user does to it: opens a shell there, and has a drill take the instance away."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spotkeep_fleet.record import decode, fleet_key
 from spotkeep_jobs.record.states import RunState
 
+from .conftest import ENVIRONMENTS_ARE_KEPT, OnEc2
+from .test_shell import make_plugin, opened, shell
+
 if TYPE_CHECKING:
-    from conftest import DeployedApp
+    from click.testing import Result
+
+    from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
 
 _EVERY_STEPS = 5
+_FINDS = ["python3", "-c", "import importlib.util as u; print('finds', u.find_spec('needed') is not None)"]
 
 
-def drill(app: DeployedApp, run: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).parent / "spotkeep"), "--local", "drill", run, "--yes", "--json", "--within", "4"],
-        env={**os.environ, "SPOTKEEP_LOCAL_STATE": str(app.state_dir), "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Drilled:
+    """What was said of a run that was drilled, and stopped after it."""
+
+    first_instance: str
+    shell: dict[str, Any]
+    drill: Result
+    console: str
 
 
 def wait_for_a_step(app: DeployedApp, run: str) -> None:
@@ -46,18 +49,46 @@ def wait_for_a_step(app: DeployedApp, run: str) -> None:
     raise AssertionError("the instance reported no step in a minute")
 
 
-def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_app: DeployedApp) -> None:
-    app, volume = deployed_app, {"size_gb": 1, "when_done": "delete"}
-    run = app.launch(**app.counting("1500", backend="ec2", instance_types=["m5.large"], volume=volume))["run"]
+@pytest.fixture(scope="module")
+def drilled(deployed_app: DeployedApp, tmp_path_factory: pytest.TempPathFactory) -> Drilled:
+    app, on_ec2 = deployed_app, OnEc2(deployed_app)
+    document = app.counting(
+        "1500", needs_a_package=True, setup=_FINDS, backend="ec2", instance_types=["m5.large"],
+        environment={"SPOTKEEP_PROGRESS_SECONDS": "10"}, volume={"size_gb": 1, "when_done": "delete"},
+    )  # fmt: skip
+    run = app.launch(**document)["run"]
     app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING, passes=True)
     wait_for_a_step(app, run)
-    ended = drill(app, run)
+    (instance,) = on_ec2.instances(run)
+    found = opened(shell(app, make_plugin(tmp_path_factory.mktemp("plugin")), run))["parameters"]
+    ended = app.spotkeep("drill", run, "--yes", "--json", "--within", "4")
     app.invoke("launcher", {"action": "stop", "run": run})
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    document = json.loads(ended.stdout)
+    app.wait_until_ended(run, passes=True)
+    return Drilled(first_instance=instance["InstanceId"], shell=found, drill=ended, console=on_ec2.said(run))
+
+
+def test_a_shell_on_an_instance_is_that_of_the_user_who_trains(drilled: Drilled) -> None:
+    assert drilled.shell["Target"] == drilled.first_instance
+    assert drilled.shell["DocumentName"] == "AWS-StartInteractiveCommand"
+    (command,) = drilled.shell["Parameters"]["command"]
+    assert "--user=spotkeep" in command
+
+
+def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(drilled: Drilled) -> None:
+    assert drilled.drill.exit_code == 0, drilled.drill.output
+    document = json.loads(drilled.drill.stdout)
     assert document["recovered"] is True
-    assert document["replacement"] != document["instance"]
+    assert document["instance"] == drilled.first_instance != document["replacement"]
     # EC2's two minutes are seconds here: the notice may pass unheard, and what is lost then is one interval.
     assert 0 <= document["steps_lost"] <= _EVERY_STEPS
     assert {"notice", "gone", "taken up", "training"} <= {entry["phase"] for entry in document["phases"]}
-    app.wait_until_ended(run, passes=True)
+
+
+@pytest.mark.skipif(not ENVIRONMENTS_ARE_KEPT, reason="each host installs anew on this machine")
+def test_an_instance_that_takes_a_run_over_has_what_it_needs_on_the_volume_and_is_set_up_itself(
+    drilled: Drilled,
+) -> None:
+    lines = drilled.console.splitlines()
+    reasons = [json.loads(line[line.index("{") :])["reason"] for line in lines if '"event":"installed"' in line]
+    assert sorted(reasons) == ["by pip", "kept on this machine"]
+    assert sum("finds True" in line for line in lines) == 2

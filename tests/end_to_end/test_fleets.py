@@ -1,4 +1,4 @@
-"""Runs on EC2 fleets in the deployed app: launcher, controller, events, real instances from the deployed template."""
+"""What an instance starts with is what was deployed: runner and agent, which are pinned by their hash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_jobs.backends.ec2.history import MAX_FUTILE_INSTANCES
-from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 
 from .conftest import OnEc2
 
@@ -17,23 +17,6 @@ if TYPE_CHECKING:
     from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
-
-
-def test_a_script_that_fails_fails_its_run_and_a_resume_goes_on_on_the_same_volume(on_ec2: OnEc2) -> None:
-    app, run = on_ec2.app, on_ec2.launch("10 --fail", script_retries=1)
-    ended = app.wait_until_ended(run)
-    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
-    assert "exit code" in (ended.failure_reason or "")
-    (volume,) = on_ec2.volumes(run)
-    assert ended.volume_id == volume
-    answer = app.invoke("launcher", {"action": "resume", "run": run})
-    assert (answer["ok"], answer["attempt"]) == (True, 2)
-    ended = app.wait_until(run, lambda run_item: run_item.attempt == 2 and run_item.state.ended)
-    assert ended.end_reason is EndReason.SCRIPT_FAILED
-    assert on_ec2.volumes(run) == [volume]
-    steps = [entry.step for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
-    assert steps[0] == 0
-    assert set(steps[1:]) == {10}
 
 
 @pytest.fixture

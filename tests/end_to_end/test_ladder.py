@@ -63,11 +63,3 @@ def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: 
     times = [jobs.describe_training_job(TrainingJobName=attempt.job_name) for attempt in attempts]
     for before, following in itertools.pairwise(times):
         assert before["TrainingEndTime"] <= following["CreationTime"], json.dumps(times, default=str)
-
-
-def test_a_failed_script_is_started_again_as_often_as_it_may(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("10 --fail-in 1", script_retries=1)
-    deployed_app.launch(**job)
-    ended = deployed_app.wait_until_ended(job["run"])
-    assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)
-    assert resumed_from(deployed_app, job["run"]) == [0, 10]

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.main import app as command_line
-from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import NotificationKind, NotificationState, RunState
 from spotkeep_local.capacity import EventFaults
 
@@ -61,16 +56,35 @@ def becomes_a_run(app: DeployedApp, name: str, *, passes: bool = False) -> None:
     raise AssertionError(f"{name} is no run")
 
 
-def test_it_becomes_a_run_is_notified_and_billed(deployed_app: DeployedApp) -> None:
-    name = starts_a_job(deployed_app, tag="spotkeep")
-    becomes_a_run(deployed_app, name)
-    run = deployed_app.wait_until_ended(name)
+@dataclass(frozen=True)
+class Started:
+    """Two jobs that a client started: one with our tag, one with another deployment's."""
+
+    ours: str
+    anothers: str
+
+
+@pytest.fixture(scope="module")
+def started(deployed_app: DeployedApp) -> Started:
+    return Started(ours=starts_a_job(deployed_app, tag="spotkeep"), anothers=starts_a_job(deployed_app, tag="another"))
+
+
+def test_it_becomes_a_run_is_notified_and_billed(deployed_app: DeployedApp, started: Started) -> None:
+    becomes_a_run(deployed_app, started.ours)
+    run = deployed_app.wait_until_ended(started.ours)
     assert (run.adopted, run.owner, run.capacity, run.state) == (True, "ada", "spot", RunState.COMPLETED)
     assert run.cost is not None
     assert run.cost.training_seconds > 0
     deployed_app.invoke("controller", {})
-    [notification] = deployed_app.runs.notifications(name)
+    [notification] = deployed_app.runs.notifications(started.ours)
     assert (notification.kind, notification.state) == (NotificationKind.COMPLETED, NotificationState.SENT)
+
+
+def test_one_of_another_deployment_is_left_alone(deployed_app: DeployedApp, started: Started) -> None:
+    waiter = deployed_app.client("sagemaker").get_waiter("training_job_completed_or_stopped")
+    waiter.wait(TrainingJobName=started.anothers, WaiterConfig={"Delay": 1, "MaxAttempts": 90})
+    deployed_app.invoke("controller", {})
+    assert deployed_app.runs.get(started.anothers) is None
 
 
 def test_a_pass_finds_it_where_every_event_is_lost(deployed_app: DeployedApp) -> None:
@@ -81,33 +95,19 @@ def test_a_pass_finds_it_where_every_event_is_lost(deployed_app: DeployedApp) ->
         assert deployed_app.wait_until_ended(name, passes=True).state is RunState.COMPLETED
     finally:
         deployed_app.control.event_faults(EventFaults())
-
-
-def test_one_of_another_deployment_is_left_alone(deployed_app: DeployedApp) -> None:
-    name = starts_a_job(deployed_app, tag="another")
-    waiter = deployed_app.client("sagemaker").get_waiter("training_job_completed_or_stopped")
-    waiter.wait(TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 90})
     deployed_app.invoke("controller", {})
-    assert deployed_app.runs.get(name) is None
+    assert [each.kind for each in deployed_app.runs.notifications(name)] == [NotificationKind.COMPLETED]
 
 
 def test_import_reads_it_with_a_users_permissions_and_none_without_the_tag(
-    deployed_app: DeployedApp, tmp_path: Path
+    deployed_app: DeployedApp, started: Started, tmp_path: Path
 ) -> None:
-    deployment = DeploymentClient(
-        connection=Connection.model_validate(deployed_app.connection),
-        client=deployed_app.local.session(key=deployed_app.local.keys.developer).client,
-        options=ConnectionOptions(),
-    )
-    seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
-    ours, another = starts_a_job(deployed_app, tag="spotkeep"), starts_a_job(deployed_app, tag="another")
-
-    denied = CliRunner().invoke(command_line, ["import", another, "-o", str(tmp_path / "another.yaml")], obj=seams)
-    assert denied.exit_code
-    assert "AccessDeniedException" in denied.stderr
-    imported = CliRunner().invoke(command_line, ["import", ours, "-o", str(tmp_path / "ours.yaml")], obj=seams)
+    another = deployed_app.spotkeep("import", started.anothers, "-o", str(tmp_path / "another.yaml"))
+    assert another.exit_code
+    assert "AccessDeniedException" in another.stderr
+    imported = deployed_app.spotkeep("import", started.ours, "-o", str(tmp_path / "ours.yaml"))
     assert imported.exit_code == 0
     document = yaml.safe_load((tmp_path / "ours.yaml").read_text())
     assert document["command"] == ["python3", "-c", "import time; time.sleep(1)"]
-    assert (document["name"], document["capacity"], document["max_wait"]) == (ours, "spot", 1_200)
+    assert (document["name"], document["capacity"], document["max_wait"]) == (started.ours, "spot", 1_200)
     assert "tags" not in document

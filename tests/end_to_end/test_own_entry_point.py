@@ -1,27 +1,18 @@
-"""An image's own entry point on the deployed app: interrupted, resumed, billed and stopped, without a file of ours."""
+"""An image's own entry point on the deployed app: launched, interrupted, resumed and billed, without a file of ours."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.main import app as command_line
-from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import NotificationKind, NotificationState, RunState
 from spotkeep_local.capacity import CapacityScript, Interruption
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from click.testing import Result
 
     from .conftest import DeployedApp
 
@@ -48,7 +39,7 @@ for number in range(done, int(given["num_round"])):
 """Stands for the program in the image of XGBoost: its argument, its files, its names of checkpoints."""
 
 
-def of_trees(app: DeployedApp, folder: Path, **hyperparameters: Any) -> dict[str, Any]:
+def of_trees(app: DeployedApp, folder: Path) -> dict[str, Any]:
     """Name the image's program, upload the data, and give the document."""
     program = folder / "booster.py"
     program.write_text(BOOSTER)
@@ -60,23 +51,15 @@ def of_trees(app: DeployedApp, folder: Path, **hyperparameters: Any) -> dict[str
         "run": run,
         "algorithm": "xgboost-1.7",
         "channels": {"train": {"uri": f"s3://{bucket}/runs/{run}/data/", "content_type": "text/csv"}},
-        "hyperparameters": {"num_round": 12, "pause": 0.2, **hyperparameters},
+        "hyperparameters": {"num_round": 12, "pause": 0.2},
         "max_run": "10m",
         "notify": ["completed", "interrupted", "resumed"],
     }
 
 
-def as_a_user(app: DeployedApp, *words: str) -> Result:
-    deployment = DeploymentClient(
-        connection=Connection.model_validate(app.connection),
-        client=app.local.session(key=app.local.keys.developer).client,
-        options=ConnectionOptions(),
-    )
-    seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
-    return CliRunner().invoke(command_line, list(words), obj=seams)
-
-
-def test_a_built_in_algorithm_goes_on_from_its_own_checkpoints(deployed_app: DeployedApp, tmp_path: Path) -> None:
+def test_a_built_in_algorithm_that_a_user_launches_goes_on_from_its_own_checkpoints(
+    deployed_app: DeployedApp, tmp_path: Path
+) -> None:
     document = of_trees(deployed_app, tmp_path)
     deployed_app.control.script_capacity(
         run=document["run"],
@@ -84,18 +67,19 @@ def test_a_built_in_algorithm_goes_on_from_its_own_checkpoints(deployed_app: Dep
             interruptions=(Interruption(at_uploads=2, notice=False, capacity_returns_after_seconds=0.2),)
         ),
     )
-    client = deployed_app.local.session(key=deployed_app.local.keys.developer).client("lambda")
-    payload = json.dumps({"token": uuid.uuid4().hex, **document}).encode()
-    said = client.invoke(FunctionName=deployed_app.connection["launcher_function"], Payload=payload)
-    answer = json.loads(said["Payload"].read())
-    assert answer["ok"], answer
-    assert any("nothing of Spotkeep beside it" in warning for warning in answer["warnings"])
+    job_file = tmp_path / "trees.yaml"
+    job_file.write_text(yaml.safe_dump(document))
+    launched = deployed_app.spotkeep("launch", str(job_file), "--yes", "--detach")
+    assert launched.exit_code == 0, launched.output
+    said = " ".join(launched.output.split())
+    assert "nothing of Spotkeep beside it" in said
+    assert "none: algorithm xgboost-1.7-1 runs" in said
 
     run = deployed_app.wait_until_ended(document["run"])
     assert (run.state, run.interruptions) == (RunState.COMPLETED, 1)
     assert run.cost is not None
     assert run.cost.training_seconds > 0
-    log = as_a_user(deployed_app, "logs", document["run"])
+    log = deployed_app.spotkeep("logs", document["run"])
     begun = [line for line in log.stdout.splitlines() if "begins at round" in line]
     assert "begins at round 0 with 2 rows" in begun[0]
     assert len(begun) == 2
@@ -105,18 +89,6 @@ def test_a_built_in_algorithm_goes_on_from_its_own_checkpoints(deployed_app: Dep
     assert kinds == dict.fromkeys(
         (NotificationKind.COMPLETED, NotificationKind.INTERRUPTED, NotificationKind.RESUMED), NotificationState.SENT
     )
-    described = as_a_user(deployed_app, "describe", document["run"])
+    described = deployed_app.spotkeep("describe", document["run"])
     assert described.exit_code == 0
     assert "completed" in described.stdout
-
-
-def test_a_user_launches_it_from_a_file_and_stops_it(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    document = of_trees(deployed_app, tmp_path, num_round=600)
-    job_file = tmp_path / "trees.yaml"
-    job_file.write_text(yaml.safe_dump(document))
-    launched = as_a_user(deployed_app, "launch", str(job_file), "--yes", "--detach")
-    assert launched.exit_code == 0, launched.output
-    assert "none: algorithm xgboost-1.7-1 runs" in " ".join(launched.output.split())
-    deployed_app.wait_until(document["run"], lambda run: run.state is RunState.TRAINING)
-    assert as_a_user(deployed_app, "stop", document["run"], "--yes").exit_code == 0
-    assert deployed_app.wait_until_ended(document["run"]).state is RunState.STOPPED

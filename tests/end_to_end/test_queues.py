@@ -61,14 +61,12 @@ def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_l
     borrows = launch(app, "", share="vision", command=["sh", "-c", counts], environment=WORDS)
     app.wait_until(borrows, lambda run: has_saved(app, run, step=SAVED))
 
-    owner = launch(app, "10", share="nlp")
+    owner = launch(app, "10", share="others")
     app.wait_until(borrows, lambda run: run.interruptions == 1)
     assert app.wait_until_ended(owner).state is RunState.COMPLETED
     preempted = app.wait_until_ended(borrows)
-    alone = app.wait_until_ended(launch(app, f"{STEPS} --pause 0", share="nlp"))
     assert (preempted.state, preempted.interruptions) == (RunState.COMPLETED, 1)
-    assert (alone.state, alone.interruptions) == (RunState.COMPLETED, 0)
-    assert model_of(app, preempted) == model_of(app, alone) == str(STEPS)
+    assert model_of(app, preempted) == str(STEPS), "as one that was left alone"
 
     attempt = app.runs.attempt(borrows, 1)
     assert attempt is not None

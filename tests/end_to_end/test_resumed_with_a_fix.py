@@ -9,7 +9,7 @@ import pytest
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 
 if TYPE_CHECKING:
-    from conftest import DeployedApp
+    from conftest import OnEc2
 
 pytestmark = pytest.mark.long
 
@@ -37,35 +37,38 @@ BUG = f"if step == {BUG_AT}: raise ValueError('no such column')"
     ids=["sagemaker", "ec2"],
 )
 def test_a_run_that_failed_by_a_bug_completes_from_its_last_checkpoint_with_the_fix(
-    deployed_app: DeployedApp, where: dict[str, Any], reason: str
+    on_ec2: OnEc2, where: dict[str, Any], reason: str
 ) -> None:
-    job = deployed_app.counting("", **where) | {
+    app = on_ec2.app
+    job = app.counting("", **where) | {
         "command": "python3 train.py",
         "metrics": {"loss": {"pattern": "loss=([0-9.]+)", "step": "step ([0-9]+)", "goal": "minimize"}},
     }
     run = job["run"]
-    broken = deployed_app.upload_source(run, {"train.py": SCRIPT.format(steps=STEPS, bug=BUG)})
-    deployed_app.launch(**job | {"source": broken})
-    failed = deployed_app.wait_until_ended(run)
+    broken = app.upload_source(run, {"train.py": SCRIPT.format(steps=STEPS, bug=BUG)})
+    app.launch(**job | {"source": broken})
+    failed = app.wait_until_ended(run)
     assert (failed.state, failed.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
     assert reason in (failed.failure_reason or "")
+    volumes = on_ec2.volumes(run)
 
-    fixed = deployed_app.upload_source(run, {"train.py": SCRIPT.format(steps=STEPS, bug="pass")})
-    answer = deployed_app.invoke("launcher", {"action": "resume", "run": run, "changes": {"source": fixed}})
+    fixed = app.upload_source(run, {"train.py": SCRIPT.format(steps=STEPS, bug="pass")})
+    answer = app.invoke("launcher", {"action": "resume", "run": run, "changes": {"source": fixed}})
     assert answer["ok"], answer
-    ended = deployed_app.wait_until_ended(run)
+    ended = app.wait_until_ended(run)
     assert (ended.state, ended.attempt, ended.checkpoint_uri) == (RunState.COMPLETED, 2, failed.checkpoint_uri)
-    timeline = deployed_app.runs.timeline(run)
+    assert on_ec2.volumes(run) == volumes == ([failed.volume_id] if "backend" in where else [])
+    timeline = app.runs.timeline(run)
     resumed = [entry.step for entry in timeline if entry.kind is TimelineKind.STEP_RESUMED]
     assert resumed[0] == 0
     assert 0 < (resumed[-1] or 0) <= BUG_AT
     [changed] = [entry for entry in timeline if entry.kind is TimelineKind.REQUEST_CHANGED]
     assert changed.text.startswith("Goes on with changes in source (")
 
-    measured = deployed_app.runs.metrics(run)
+    measured = app.runs.metrics(run)
     assert measured is not None
     loss, count = measured.metrics["loss"], measured.metrics["count"]
     assert (count.last, count.last_step) == (STEPS, STEPS)
     assert (loss.last, loss.last_step, loss.best) == (100 - STEPS + 1, STEPS, 100 - STEPS + 1)
     assert [step for step, _ in count.points] == list(range(1, STEPS + 1))
-    assert f"count        {STEPS} at step {STEPS}" in deployed_app.runs.notifications(run)[-1].body
+    assert f"count        {STEPS} at step {STEPS}" in app.runs.notifications(run)[-1].body

@@ -1,4 +1,4 @@
-"""A run with a deadline in the deployed app: it stays on spot while that is safe, and goes on demand in time."""
+"""A run with a deadline in the deployed app: its policy gives up spot, and its work goes on demand in time."""
 
 from __future__ import annotations
 
@@ -8,24 +8,12 @@ import pytest
 
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.runs.steering import DECISION_INTERVAL_SECONDS, HANDOVER_SECONDS
 from spotkeep_local.capacity import CapacityScript, Interruption
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
 pytestmark = pytest.mark.long
-
-WORK_SECONDS, RESTART_SECONDS = 60, 60
-NOTHING_TO_SPARE = WORK_SECONDS + RESTART_SECONDS + HANDOVER_SECONDS + DECISION_INTERVAL_SECONDS
-"""With less than this until the deadline, waiting for spot is not safe any more."""
-
-
-def steered(app: DeployedApp, **fields: Any) -> dict[str, Any]:
-    return app.counting(
-        "30 --pause 0.1", instance_type="ml.m5.large", work=f"{WORK_SECONDS}s",
-        restart=f"{RESTART_SECONDS}s", notify=["completed", "next-fallback"], **fields,
-    )  # fmt: skip
 
 
 def decisions(app: DeployedApp, run: str) -> list[str]:
@@ -51,30 +39,13 @@ def plan_that_leaves_a_drought_of(seconds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: DeployedApp) -> None:
-    job = steered(deployed_app, deadline=NOTHING_TO_SPARE + 5)
-    deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(initial_wait_seconds=600))
-    assert deployed_app.launch(**job)["capacity"] == "spot"
-    ended = deployed_app.wait_until_ended(job["run"], passes=True)
-    assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
-    assert [attempt.end_reason for attempt in deployed_app.runs.attempts(job["run"])] == [
-        EndReason.DEADLINE, EndReason.COMPLETED,
-    ]  # fmt: skip
-    texts = decisions(deployed_app, job["run"])
-    assert texts[-1].startswith("Leaves spot for on-demand: the last safe moment for on-demand: ")
-    assert texts[-1].endswith("how far it is is not known: all 1m of work count as left")
-    texts = [entry.text for entry in deployed_app.runs.timeline(job["run"])]
-    assert any(text.startswith("Attempt 2 looks for on-demand ml.m5.large: the last safe moment") for text in texts)
-    assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
-        "next-fallback",
-        "completed",
-    ]
-
-
 def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_is_taken_along(
     deployed_app: DeployedApp,
 ) -> None:
-    job = steered(deployed_app, deadline="3h", plan=plan_that_leaves_a_drought_of(15))
+    job = deployed_app.counting(
+        "30 --pause 0.1", instance_type="ml.m5.large", work="60s", restart="60s", deadline="3h",
+        plan=plan_that_leaves_a_drought_of(15), notify=["completed", "next-fallback"],
+    )  # fmt: skip
     loss = Interruption(at_step=12, notice=True, notice_seconds=20, capacity_returns_after_seconds=None)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
     deployed_app.launch(**job)
@@ -83,6 +54,10 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     texts = decisions(deployed_app, job["run"])
     assert texts[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
     assert texts[-1].startswith("Leaves spot for on-demand: 3.0 h to spare, and on-demand pays whatever is to spare")
+    [first, _] = deployed_app.runs.attempts(job["run"])
+    assert first.end_reason is EndReason.DEADLINE
+    notified = [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])]
+    assert notified == ["next-fallback", "completed"]
     steps = [entry.step for entry in deployed_app.runs.timeline(job["run"]) if entry.kind is TimelineKind.STEP_RESUMED]
     assert steps[0] == 0
     assert (steps[-1] or 0) >= 12

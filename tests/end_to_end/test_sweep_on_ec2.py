@@ -1,4 +1,4 @@
-"""A search on EC2: trials pause where asha asks them to, the best goes on, and an interruption changes nothing."""
+"""A search on EC2: trials pause where asha asks them to, and the best goes on, on the volume that it had."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 SCRIPT = """\
-import argparse, time
+import argparse
 from spotkeep import Checkpointer
 
 options = argparse.ArgumentParser()
@@ -26,11 +26,9 @@ options.add_argument("--gain", type=int)
 gain = options.parse_args().gain
 done = {"count": 0}
 with Checkpointer({"done": done}, every_steps=2) as checkpointer:
-    resumed = checkpointer.step > 0
     for step in checkpointer.steps(18):
         done["count"] += 1
         checkpointer.log(gained=gain * done["count"])
-        time.sleep(0.3 if resumed else 2)  # on a busy machine, too, the notice comes before the trial pauses
 """
 
 
@@ -45,7 +43,7 @@ def ended(on_ec2: OnEc2, name: str) -> tuple[Sweep, list[Trial]]:
     raise AssertionError(f"{name} has not ended: {sweep}, {trials}")
 
 
-def test_trials_pause_the_best_goes_on_and_an_interruption_changes_nothing(on_ec2: OnEc2) -> None:
+def test_trials_pause_and_the_best_goes_on(on_ec2: OnEc2) -> None:
     app, name = on_ec2.app, f"search-{uuid.uuid4().hex[:8]}"
     app.launch(
         name=name,
@@ -65,12 +63,7 @@ def test_trials_pause_the_best_goes_on_and_an_interruption_changes_nothing(on_ec
             "objective": {"metric": "gained", "goal": "maximize"},
         },
     )
-    interrupted = app.runs.sweep_and_trials(name)[1][0].run
-    on_ec2.wait_for(interrupted, '"step":2')
-    on_ec2.control.interrupt(on_ec2.instances(interrupted)[0]["InstanceId"], notice_seconds=20)
-
     sweep, trials = ended(on_ec2, name)
-
     assert sweep.state is SweepState.COMPLETED, trials
     best = next(trial for trial in trials if trial.parameters["gain"] == 3)
     assert sweep.best is not None
@@ -80,10 +73,6 @@ def test_trials_pause_the_best_goes_on_and_an_interruption_changes_nothing(on_ec
         2: (TrialState.PAUSED, 12, 6),
         3: (TrialState.COMPLETED, 54, 18),
     }
-    interruptions = {
-        trial.run: sum(attempt.interruptions for attempt in app.runs.attempts(trial.run)) for trial in trials
-    }
-    assert interruptions == {trial.run: int(trial.run == interrupted) for trial in trials}
     for trial in trials:
         measured = app.runs.metrics(trial.run)
         assert measured is not None
@@ -91,6 +80,7 @@ def test_trials_pause_the_best_goes_on_and_an_interruption_changes_nothing(on_ec
         assert dict(measured.metrics["gained"].points) == {
             step: gain * step for step in range(1, (trial.step or 0) + 1)
         }
+    assert [len(app.runs.attempts(trial.run)) for trial in trials] == [1 + (trial is best) for trial in trials]
     assert on_ec2.live_fleets() == []
     assert sweep.cost is not None
     assert sweep.cost.redone_steps == 0

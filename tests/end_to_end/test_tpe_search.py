@@ -17,7 +17,7 @@ from .conftest import DeployedApp
 def test_a_deployment_with_tpe_search_chooses_trials_by_it(deployed_app: DeployedApp) -> None:
     function = TpeFunction(lambda: deployed_app.client("lambda"), function="spotkeep-search")
     space = Space.model_validate({"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34, 50]})
-    plan = SearchPlan(space=space, search="tpe", trials=20, goal="minimize")
+    plan = SearchPlan(space=space, search="tpe", trials=6, goal="minimize")
     trials: list[TrialResult] = []
     while begun := function(plan, trials, 7):
         trials += [
@@ -29,5 +29,5 @@ def test_a_deployment_with_tpe_search_chooses_trials_by_it(deployed_app: Deploye
             )
             for each in begun
         ]
-    assert [trial.number for trial in trials] == list(range(1, 21))
-    assert len({trial.parameters["lr"] for trial in trials}) == 20
+    assert [trial.number for trial in trials] == list(range(1, 7))
+    assert len({trial.parameters["lr"] for trial in trials}) == 6

@@ -1,46 +1,31 @@
-"""Warm pools in the deployed app: reused, extended, ended, expired, and refused for want of a quota."""
+"""Warm pools in the deployed app: reused with the packages in them, extended, ended, expired, refused for no quota."""
 
 from __future__ import annotations
 
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spotkeep_jobs.record.states import NotificationKind, NotificationState, PoolEndReason, PoolState
 
+from .conftest import ENVIRONMENTS_ARE_KEPT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from conftest import DeployedApp
-
     from spotkeep_jobs.record.record import Notification, Pool
+
+    from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
 
 _PATIENCE_SECONDS = 600.0
-_STEP = """\
-from spotkeep import Checkpointer
-with Checkpointer({"done": {"count": 0}}, every_steps=5) as checkpointer:
-    for step in checkpointer.steps(3):
-        pass
-"""
 
 
 def job(app: DeployedApp, **fields: Any) -> dict[str, Any]:
-    run = f"pool-{uuid.uuid4().hex[:8]}"
-    return {
-        "name": "pool",
-        "run": run,
-        "command": "python step.py",
-        "source": app.upload_source(run, {"step.py": _STEP}),
-        "capacity": "on-demand",
-        "instance_type": "ml.m5.large",
-        "keep_alive": "10m",
-        "max_run": "10m",
-        **fields,
-    }
+    kept = {"capacity": "on-demand", "instance_type": "ml.m5.large", "keep_alive": "10m"}
+    return app.counting("5", **kept | fields)
 
 
 def ran(app: DeployedApp, **fields: Any) -> str:
@@ -77,10 +62,10 @@ def no_quota(deployed_app: DeployedApp) -> Iterator[None]:
 
 def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) -> None:
     app = deployed_app
-    first = ran(app)
+    first = ran(app, needs_a_package=True)
     assert pool_of(app, first).state is PoolState.AVAILABLE
 
-    following = job(app)
+    following = job(app, needs_a_package=True)
     matches = {
         each["pool"]["run"]: each for each in app.invoke("launcher", {"action": "validate", **following})["pools"]
     }
@@ -89,9 +74,12 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
     differing = {each["criterion"] for match in other if match["pool"]["run"] == first for each in match["differences"]}
     assert differing == {"ResourceConfig.VolumeSizeInGB"}
 
-    second = ran(app)
+    second = str(app.launch(**following)["run"])
+    app.wait_until_ended(second)
     assert (pool_of(app, first).state, pool_of(app, first).reused_by) == (PoolState.REUSED, f"{second}-1")
     assert app.control.job_facts(f"{second}-1").took_over == f"{first}-1"
+    reasons = [app.installed(f"{run}-1") for run in (first, second)]
+    assert reasons == [["by pip"], ["from the warm pool's cache" if ENVIRONMENTS_ARE_KEPT else "by pip"]]
     assert pool_of(app, second).chain_since == pool_of(app, first).chain_since
 
     before = pool_of(app, second).kept_until
