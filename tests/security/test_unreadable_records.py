@@ -30,7 +30,7 @@ from spotkeep_fleet.record import (
     new_record,
 )
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.job_view import JobPhase, JobView
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -113,6 +113,12 @@ def smuggle(world: World, item: dict[str, Any]) -> None:
     world.dynamodb.smuggled[fleet_key("count")] = item  # type: ignore[attr-defined]
 
 
+def observed(world: World) -> JobView:
+    job = world.jobs.observe("count-1")
+    assert job is not None
+    return job
+
+
 def until_over(world: World, *, minutes: float = 10) -> None:
     """Reconcile every few minutes, as the controller does."""
     for _ in range(8):
@@ -154,9 +160,7 @@ def test_a_stop_ends_it(name: str) -> None:
     assert world.jobs.stop("count-1")
     assert (world.fleet_state, world.ec2.terminated) == ("deleted_running", [])
     until_over(world)
-    job = world.jobs.observe("count-1")
-    assert job is not None
-    assert (job.end_reason, world.ec2.terminated) == (EndReason.STOPPED_BY_USER, ["i-a"])
+    assert (observed(world).end_reason, world.ec2.terminated) == (EndReason.STOPPED_BY_USER, ["i-a"])
 
 
 @pytest.mark.parametrize("name", REFUSED_EACH_ITS_WAY)
@@ -165,9 +169,7 @@ def test_max_run_ends_it(name: str) -> None:
     smuggle(world, ITEMS[name])
     world.passes(61)
     until_over(world)
-    job = world.jobs.observe("count-1")
-    assert job is not None
-    assert (job.end_reason, world.ec2.terminated) == (EndReason.MAX_RUNTIME_EXCEEDED, ["i-a"])
+    assert (observed(world).end_reason, world.ec2.terminated) == (EndReason.MAX_RUNTIME_EXCEEDED, ["i-a"])
 
 
 def test_max_run_ends_an_instance_whose_record_never_says_that_it_trains() -> None:
@@ -187,9 +189,7 @@ def test_a_missing_record_stands_before_nothing() -> None:
     del world.dynamodb.items[fleet_key("count")]
     assert world.jobs.stop("count-1")
     until_over(world)
-    job = world.jobs.observe("count-1")
-    assert job is not None
-    assert (job.end_reason, world.ec2.terminated) == (EndReason.STOPPED_BY_USER, ["i-a"])
+    assert (observed(world).end_reason, world.ec2.terminated) == (EndReason.STOPPED_BY_USER, ["i-a"])
 
 
 def test_a_script_that_never_stops_writing_does_not_stand_before_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +203,7 @@ def test_a_script_that_never_stops_writing_does_not_stand_before_a_stop(monkeypa
     assert world.jobs.stop("count-1")
     world.change_record(lease=None)
     until_over(world)
-    job = world.jobs.observe("count-1")
-    assert job is not None
-    assert (job.end_reason, world.record.ended) == (EndReason.STOPPED_BY_USER, True)
+    assert (observed(world).end_reason, world.record.ended) == (EndReason.STOPPED_BY_USER, True)
 
 
 @pytest.mark.parametrize("volumes", [1, 2])
@@ -259,12 +257,10 @@ ANYTHING = st.recursive(
 def test_whatever_a_field_holds_the_run_is_described_and_ends(path: tuple[str, ...], value: Any, stops: bool) -> None:
     world = world_that_trains()
     smuggle(world, item_of(text_with(path, json.dumps(value))))
-    assert world.jobs.observe("count-1") is not None
+    observed(world)
     if stops:
         assert world.jobs.stop("count-1")
     world.passes(6 * 60 + 70)
     until_over(world)
-    job = world.jobs.observe("count-1")
-    assert job is not None
-    assert job.ended
+    assert observed(world).ended
     assert world.now - NOON < timedelta(hours=8)
