@@ -35,9 +35,12 @@ def denied(action: str, *, of: str | None = None, because: str = "") -> Iterator
         of: The service that answers; the action's own when left out.
         because: What else the message says.
     """
-    with pytest.raises(ClientError) as refused:
+    try:
         yield
-    error = refused.value.response["Error"]
+    except ClientError as refused:
+        error = refused.response["Error"]
+    else:
+        pytest.fail(f"{action} was allowed")
     assert error["Code"] == _CODES.get(of or action.partition(":")[0], "AccessDeniedException"), error
     assert f"is not authorized to perform: {action} " in error["Message"]
     # A denial of what the judge does not know says nothing about the policies.

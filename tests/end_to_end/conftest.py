@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from botocore.config import Config
@@ -88,6 +88,18 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count
 """
 
 
+_T = TypeVar("_T")
+
+
+def until(found: Callable[[], _T], what: Callable[[], str], *, pause_seconds: float = 0.3) -> _T:
+    """Wait until something is found, and return it; `what` says what was not."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not (it := found()):
+        assert time.monotonic() < deadline, f"waited in vain for {what()}"
+        time.sleep(pause_seconds)
+    return it
+
+
 @cache
 def _wheel_that_imports(module: str) -> bytes:
     """Return a package `needed` that imports a module: made once, since an archive holds the time of its making."""
@@ -144,6 +156,12 @@ class DeployedApp:
             config = _LONGEST_INVOCATION if service == "lambda" else None
             self._clients[service] = self.local.session().client(service, config=config)
         return self._clients[service]
+
+    def run(self, name: str) -> Run:
+        """Return a run's record."""
+        found = self.runs.get(name)
+        assert found is not None, f"{name} is not in the run table"
+        return found
 
     def invoke(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         answer = self.client("lambda").invoke(
@@ -237,9 +255,7 @@ class DeployedApp:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         next_pass = time.monotonic()
         while time.monotonic() < deadline:
-            run_item = self.runs.get(run)
-            assert run_item is not None, f"{run} is not in the run table"
-            if happened(run_item):
+            if happened(run_item := self.run(run)):
                 return run_item
             if passes and time.monotonic() >= next_pass:
                 self.invoke("controller", {})
@@ -285,14 +301,11 @@ class OnEc2:
         )
 
     def wait_for(self, run: str, text: str) -> None:
-        self.until(lambda: text in self.said(run), lambda: f"{text} in\n{self.said(run)}")
+        until(lambda: text in self.said(run), lambda: f"{text} in\n{self.said(run)}")
 
-    def until(self, happened: Callable[[], Any], what: Callable[[], str]) -> None:
-        for _ in range(2000):
-            if happened():
-                return
-            time.sleep(0.3)
-        raise AssertionError(f"waited in vain for {what()}")
+    def wait_until_no_volume_is_left(self, run: str) -> None:
+        """EC2 lets go of a volume when its instance is terminated; a pass deletes it then."""
+        until(lambda: self.app.invoke("controller", {}) and not self.volumes(run), lambda: "the volume's end")
 
     def volumes(self, run: str) -> list[str]:
         found = self.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [run]}])

@@ -69,8 +69,7 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
     assert refused_fields(grace.invoke_launcher({**document, "owner": "ada"})) == ["owner"]
     launched = ada.invoke_launcher(document)
     assert launched["ok"], launched
-    run_item = own_app.runs.get(run)
-    assert run_item is not None
+    run_item = own_app.run(run)
     assert run_item.owner == "ada"
     assert run_item.launched_by is not None
     assert run_item.launched_by.arn == f"arn:aws:sts::{own_app.local.account_id}:assumed-role/People/ada"
@@ -85,9 +84,7 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30)
     refused.value.close()
     assert refused.value.code == 403
-    run_item = own_app.runs.get(run)
-    assert run_item is not None
-    assert run_item.stop_requested_at is None
+    assert own_app.run(run).stop_requested_at is None
 
     assert ada.invoke_launcher({"action": "stop", "run": run})["ok"]
     own_app.wait_until_ended(run, passes=True)

@@ -29,5 +29,4 @@ def test_a_run_in_a_container_is_interrupted_and_goes_on_to_its_end(on_ec2: OnEc
     assert kinds.count(NotificationKind.COMPLETED) == 1
     assert NotificationKind.INTERRUPTED in kinds
     assert on_ec2.live_fleets() == []
-    # EC2 lets go of the volume when the instance is terminated; a pass deletes it then.
-    on_ec2.until(lambda: app.invoke("controller", {}) and not on_ec2.volumes(run), lambda: "the volume's end")
+    on_ec2.wait_until_no_volume_is_left(run)

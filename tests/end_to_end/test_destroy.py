@@ -62,10 +62,8 @@ def test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could(own
     names = {stack["StackName"] for stack in app.client("cloudformation").describe_stacks()["Stacks"]}
     assert not [name for name in names if name.startswith("Spotkeep-")]
     # The table is kept, and says how they ended.
-    ended = {run: runs.get(run) for run in (on_an_instance, job, in_the_queue, behind_it)}
-    assert {(run.state, run.end_reason) if run else None for run in ended.values()} == {
-        (RunState.STOPPED, EndReason.STOPPED_BY_USER)
-    }
+    ended = {run: app.run(run) for run in (on_an_instance, job, in_the_queue, behind_it)}
+    assert {(run.state, run.end_reason) for run in ended.values()} == {(RunState.STOPPED, EndReason.STOPPED_BY_USER)}
 
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(on_an_instance)} <= {"shutting-down", "terminated"}
@@ -75,10 +73,9 @@ def test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could(own
 
     batch, sagemaker = app.client("batch"), app.client("sagemaker")
     for run in (in_the_queue, behind_it):
-        recorded = ended[run]
-        assert recorded is not None
-        assert recorded.job_arn is not None
-        assert batch.describe_service_job(jobId=recorded.job_arn)["status"] == "FAILED"
+        job_arn = ended[run].job_arn
+        assert job_arn is not None
+        assert batch.describe_service_job(jobId=job_arn)["status"] == "FAILED"
     assert batch.describe_job_queues()["jobQueues"] == []
     assert batch.describe_service_environments()["serviceEnvironments"] == []
     [of_the_queue] = runs.attempts(in_the_queue)[0].training_jobs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pytest
 from spotkeep_fleet.record import decode, fleet_key
 from spotkeep_jobs.record.states import RunState
 
-from .conftest import ENVIRONMENTS_ARE_KEPT, OnEc2
+from .conftest import ENVIRONMENTS_ARE_KEPT, OnEc2, until
 from .test_shell import make_plugin, opened, shell
 
 if TYPE_CHECKING:
@@ -36,17 +35,13 @@ class Drilled:
     console: str
 
 
-def wait_for_a_step(app: DeployedApp, run: str) -> None:
+def has_reported_a_step(app: DeployedApp, run: str) -> bool:
     """What no agent has reported cannot be counted as lost, and the agent reports now and then."""
     partition, sort = fleet_key(run)
-    for _ in range(120):
-        item = app.client("dynamodb").get_item(
-            TableName=app.connection["run_table"], Key={"pk": {"S": partition}, "sk": {"S": sort}}
-        )["Item"]
-        if decode(item["record"]["S"]).training.step is not None:
-            return
-        time.sleep(0.5)
-    raise AssertionError("the instance reported no step in a minute")
+    item = app.client("dynamodb").get_item(
+        TableName=app.connection["run_table"], Key={"pk": {"S": partition}, "sk": {"S": sort}}
+    )["Item"]
+    return decode(item["record"]["S"]).training.step is not None
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,7 @@ def drilled(deployed_app: DeployedApp, tmp_path_factory: pytest.TempPathFactory)
     )  # fmt: skip
     run = app.launch(**document)["run"]
     app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING, passes=True)
-    wait_for_a_step(app, run)
+    until(lambda: has_reported_a_step(app, run), lambda: "a step of the instance")
     (instance,) = on_ec2.instances(run)
     found = opened(shell(app, make_plugin(tmp_path_factory.mktemp("plugin")), run))["parameters"]
     ended = app.spotkeep("drill", run, "--yes", "--json", "--within", "4")

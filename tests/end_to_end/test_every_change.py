@@ -51,4 +51,4 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     assert notified == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}
-    on_ec2.until(lambda: app.invoke("controller", {}) and not on_ec2.volumes(run), lambda: "the volume's end")
+    on_ec2.wait_until_no_volume_is_left(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from spotkeep_jobs.record.states import NotificationKind, NotificationState, Run
 from spotkeep_local.capacity import EventFaults
 
 from .attackers import Attackers
+from .conftest import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,17 +45,6 @@ def starts_a_job(app: DeployedApp, *, tag: str) -> str:
     return name
 
 
-def becomes_a_run(app: DeployedApp, name: str, *, passes: bool = False) -> None:
-    for _ in range(600):
-        if app.runs.get(name) is not None:
-            return
-        if passes:
-            app.invoke("controller", {})
-        app.client("sagemaker").describe_training_job(TrainingJobName=name)
-        time.sleep(0.5)
-    raise AssertionError(f"{name} is no run")
-
-
 @dataclass(frozen=True)
 class Started:
     """Two jobs that a client started: one with our tag, one with another deployment's."""
@@ -70,7 +59,7 @@ def started(deployed_app: DeployedApp) -> Started:
 
 
 def test_it_becomes_a_run_is_notified_and_billed(deployed_app: DeployedApp, started: Started) -> None:
-    becomes_a_run(deployed_app, started.ours)
+    until(lambda: deployed_app.runs.get(started.ours), lambda: "its run")
     run = deployed_app.wait_until_ended(started.ours)
     assert (run.adopted, run.owner, run.capacity, run.state) == (True, "ada", "spot", RunState.COMPLETED)
     assert run.cost is not None
@@ -91,7 +80,7 @@ def test_a_pass_finds_it_where_every_event_is_lost(deployed_app: DeployedApp) ->
     deployed_app.control.event_faults(EventFaults(drop=1.0))
     try:
         name = starts_a_job(deployed_app, tag="spotkeep")
-        becomes_a_run(deployed_app, name, passes=True)
+        until(lambda: deployed_app.invoke("controller", {}) and deployed_app.runs.get(name), lambda: "its run")
         assert deployed_app.wait_until_ended(name, passes=True).state is RunState.COMPLETED
     finally:
         deployed_app.control.event_faults(EventFaults())

@@ -25,13 +25,7 @@ def launched(app: DeployedApp, command: str) -> Run:
     document = app.counting(command, capacity="on-demand", instance_type="ml.m5.4xlarge", max_wait=None)
     answer = app.invoke("launcher", document)
     assert answer["ok"], answer
-    return run_of(app, str(document["run"]))
-
-
-def run_of(app: DeployedApp, run: str) -> Run:
-    recorded = app.runs.get(run)
-    assert recorded is not None
-    return recorded
+    return app.run(str(document["run"]))
 
 
 @pytest.mark.usefixtures("room_for_one")
@@ -41,9 +35,7 @@ def test_the_end_of_one_job_is_the_beginning_of_the_next(deployed_app: DeployedA
     assert (second.state, second.job_arn) == (RunState.WAITING, None)
     assert second.quota_wait is not None
     assert "'ml.m5.4xlarge for training job usage' is 1 Instances" in second.quota_wait.reason
-    for run in (first, second):
-        deployed_app.wait_until_ended(run.run)
-    ended = [run_of(deployed_app, run.run) for run in (first, second)]
+    ended = [deployed_app.wait_until_ended(run.run) for run in (first, second)]
     assert [run.state for run in ended] == [RunState.COMPLETED, RunState.COMPLETED]
     kinds = [entry.kind for entry in deployed_app.runs.timeline(second.run)]
     assert kinds.index(TimelineKind.QUOTA_WAIT) < kinds.index(TimelineKind.JOB_CREATED)

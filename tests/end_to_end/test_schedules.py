@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spotkeep_jobs.record.states import RunState
 
-if TYPE_CHECKING:
-    from conftest import DeployedApp
+from .conftest import until
 
+if TYPE_CHECKING:
     from spotkeep_jobs.record.schedule import Schedule
 
+    from .conftest import DeployedApp
+
 pytestmark = pytest.mark.long
-PATIENCE_SECONDS = 300
 
 
 def fired(app: DeployedApp, schedule: str) -> str:
@@ -27,12 +27,7 @@ def fired(app: DeployedApp, schedule: str) -> str:
         assert item.last_refusal is None
         return item
 
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        if launched := recorded().last_launched:
-            return str(launched)
-        time.sleep(1)
-    raise AssertionError(f"{schedule} has not fired within {PATIENCE_SECONDS} s")
+    return str(until(lambda: recorded().last_launched, lambda: f"{schedule} to fire", pause_seconds=1))
 
 
 def test_a_rate_fires_and_launches_a_run_and_a_removed_one_launches_none(deployed_app: DeployedApp) -> None:

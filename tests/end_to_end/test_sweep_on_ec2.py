@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from typing import TYPE_CHECKING
 
 import pytest
 
 from spotkeep_jobs.record.states import SweepState, TrialState
 
-from .conftest import OnEc2
-
-if TYPE_CHECKING:
-    from spotkeep_jobs.record.sweep import Sweep, Trial
+from .conftest import OnEc2, until
 
 pytestmark = pytest.mark.long
 
@@ -32,15 +27,10 @@ with Checkpointer({"done": done}, every_steps=2) as checkpointer:
 """
 
 
-def ended(on_ec2: OnEc2, name: str) -> tuple[Sweep, list[Trial]]:
-    until = time.monotonic() + 300
-    while time.monotonic() < until:
-        sweep, trials = on_ec2.app.runs.sweep_and_trials(name)
-        if sweep is not None and sweep.state.ended:
-            return sweep, trials
-        on_ec2.app.invoke("controller", {})
-        time.sleep(2)
-    raise AssertionError(f"{name} has not ended: {sweep}, {trials}")
+def ended(on_ec2: OnEc2, name: str) -> bool:
+    on_ec2.app.invoke("controller", {})
+    sweep = on_ec2.app.runs.sweep(name)
+    return sweep is not None and sweep.state.ended
 
 
 def test_trials_pause_and_the_best_goes_on(on_ec2: OnEc2) -> None:
@@ -63,7 +53,9 @@ def test_trials_pause_and_the_best_goes_on(on_ec2: OnEc2) -> None:
             "objective": {"metric": "gained", "goal": "maximize"},
         },
     )
-    sweep, trials = ended(on_ec2, name)
+    until(lambda: ended(on_ec2, name), lambda: f"the end of {app.runs.sweep_and_trials(name)}", pause_seconds=2)
+    sweep, trials = app.runs.sweep_and_trials(name)
+    assert sweep is not None
     assert sweep.state is SweepState.COMPLETED, trials
     best = next(trial for trial in trials if trial.parameters["gain"] == 3)
     assert sweep.best is not None

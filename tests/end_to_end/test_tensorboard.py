@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from spotkeep_jobs.record.states import EndReason
 
-from .conftest import DeployedApp, OnEc2
+from .conftest import DeployedApp, OnEc2, until
 
 pytestmark = pytest.mark.long
 
@@ -40,11 +38,8 @@ def written(app: DeployedApp, run: str) -> list[bytes]:
     return [s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
 
 
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.3)
+def wait_for_step_10(app: DeployedApp, run: str) -> None:
+    until(lambda: any(b"step 10;" in each for each in written(app, run)), lambda: "step 10 in S3")
 
 
 def document(app: DeployedApp, **fields: Any) -> dict[str, Any]:
@@ -55,8 +50,8 @@ def document(app: DeployedApp, **fields: Any) -> dict[str, Any]:
 def test_a_managed_spot_job_that_is_stopped_saves_and_goes_on_in_the_same_folder(deployed_app: DeployedApp) -> None:
     job = document(deployed_app)
     deployed_app.launch(**job)
-    until(lambda: any(b"step 10;" in each for each in written(deployed_app, job["run"])))
-    assert not deployed_app.runs.get(job["run"]).state.ended  # type: ignore[union-attr]
+    wait_for_step_10(deployed_app, job["run"])
+    assert not deployed_app.run(job["run"]).state.ended
     deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
     assert deployed_app.wait_until_ended(job["run"], passes=True).end_reason is EndReason.STOPPED_BY_USER
     assert deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})["attempt"] == 2
@@ -71,7 +66,7 @@ def test_a_managed_spot_job_that_is_stopped_saves_and_goes_on_in_the_same_folder
 def test_a_run_on_an_instance_that_is_stopped_saves_first(on_ec2: OnEc2) -> None:
     job = document(on_ec2.app, backend="ec2", instance_types=["m5.large"], volume={"size_gb": 1, "when_done": "delete"})
     on_ec2.app.launch(**job)
-    until(lambda: any(b"step 10;" in each for each in written(on_ec2.app, job["run"])))
+    wait_for_step_10(on_ec2.app, job["run"])
     on_ec2.app.invoke("launcher", {"action": "stop", "run": job["run"]})
     assert on_ec2.app.wait_until_ended(job["run"], passes=True).end_reason is EndReason.STOPPED_BY_USER
     assert "left: the run is asked to stop" in on_ec2.said(job["run"])

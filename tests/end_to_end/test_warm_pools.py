@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spotkeep_jobs.record.states import NotificationKind, NotificationState, PoolEndReason, PoolState
 
-from .conftest import ENVIRONMENTS_ARE_KEPT
+from .conftest import ENVIRONMENTS_ARE_KEPT, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from spotkeep_jobs.record.record import Notification, Pool
 
     from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
-
-_PATIENCE_SECONDS = 600.0
 
 
 def job(app: DeployedApp, **fields: Any) -> dict[str, Any]:
@@ -42,15 +39,9 @@ def pool_of(app: DeployedApp, run: str) -> Pool:
     return pool
 
 
-def notifications_of(app: DeployedApp, run: str, kind: NotificationKind) -> list[Notification]:
-    return [each for each in app.runs.notifications(run) if each.kind is kind and each.state is NotificationState.SENT]
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)
+def expiries_of(app: DeployedApp, run: str) -> list[Notification]:
+    kind, sent = NotificationKind.POOL_EXPIRED, NotificationState.SENT
+    return [each for each in app.runs.notifications(run) if (each.kind, each.state) == (kind, sent)]
 
 
 @pytest.fixture
@@ -92,30 +83,28 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
     app.invoke("launcher", {"action": "stop-pool", "run": second})
     assert pool_of(app, second).end_reason is PoolEndReason.STOPPED_BY_USER
     app.invoke("controller", {})
-    assert len(notifications_of(app, second, NotificationKind.POOL_EXPIRED)) == 1
-    assert notifications_of(app, first, NotificationKind.POOL_EXPIRED) == []
-    run_item = app.runs.get(second)
-    assert run_item is not None
-    assert run_item.cost is not None
-    assert run_item.cost.idle_pool_seconds > 0
+    assert len(expiries_of(app, second)) == 1
+    assert expiries_of(app, first) == []
+    cost = app.run(second).cost
+    assert cost is not None
+    assert cost.idle_pool_seconds > 0
 
 
 def test_its_schedule_brings_the_expiry_and_it_is_notified_once(deployed_app: DeployedApp) -> None:
     run = ran(deployed_app, keep_alive="3s", instance_type="ml.m5.xlarge")
-    wait_until(lambda: notifications_of(deployed_app, run, NotificationKind.POOL_EXPIRED))
+    until(lambda: expiries_of(deployed_app, run), lambda: "the notification")
     assert pool_of(deployed_app, run).end_reason is PoolEndReason.EXPIRED
     for _ in range(2):
         deployed_app.invoke("controller", {"run": run, "attempt": 1, "firing": "expiry"})
         deployed_app.invoke("controller", {})
-    assert (
-        len([each for each in deployed_app.runs.notifications(run) if each.kind is NotificationKind.POOL_EXPIRED]) == 1
-    )
+    kinds = [each.kind for each in deployed_app.runs.notifications(run)]
+    assert kinds.count(NotificationKind.POOL_EXPIRED) == 1
 
 
 @pytest.mark.usefixtures("no_quota")
 def test_without_quota_the_user_is_notified_at_once_what_to_request(deployed_app: DeployedApp) -> None:
     run = ran(deployed_app)
-    wait_until(lambda: notifications_of(deployed_app, run, NotificationKind.POOL_EXPIRED))
+    until(lambda: expiries_of(deployed_app, run), lambda: "the notification")
     assert pool_of(deployed_app, run).state is PoolState.NOT_KEPT
-    [notification] = notifications_of(deployed_app, run, NotificationKind.POOL_EXPIRED)
+    [notification] = expiries_of(deployed_app, run)
     assert "ml.m5.large for training warm pool usage" in notification.body
