@@ -60,14 +60,6 @@ def test_everything_is_read() -> None:
     assert settings.defaults.limits == SpendingLimits(allowed_instance_types=("ml.g5.*",))
 
 
-def test_an_empty_variable_counts_as_unset() -> None:
-    settings = LauncherSettings.from_environment(
-        REQUIRED | {"SPOTKEEP_VOLUME_KMS_KEY_ARN": "", "SPOTKEEP_SUBNET_IDS": "", "SPOTKEEP_PRICES": ""}
-    )
-    assert settings.volume_kms_key_arn is None
-    assert settings.subnet_ids == ()
-
-
 def test_what_a_team_may_make_long_lies_beside_the_code(tmp_path: Path) -> None:
     packed = tmp_path / "variables.json"
     packed.write_text(json.dumps({"SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_RUN_TABLE": "another"}))
