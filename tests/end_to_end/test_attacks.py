@@ -185,8 +185,6 @@ ATTACKS: dict[str, list[tuple[str, Request]]] = {
         *(("dynamodb:GetItem", read_item(item)) for item in (f"fleet#{THEIRS}", f"run#{OURS}")),
         *(("dynamodb:PutItem", write_item(item)) for item in (f"fleet#{THEIRS}", f"fleet-job#{OURS}")),
         *(("logs:CreateLogStream", write_log(f"{of}/algo-1-ec2")) for of in (f"{THEIRS}-1", f"{OURS}-2")),
-        ("sts:AssumeRole", take("RunRole", Tags=[{"Key": "run", "Value": THEIRS}])),
-        ("lambda:InvokeFunction", invoke("launcher")),
     ],
     "user": [
         ("sagemaker:CreateTrainingJob", create_job()),
@@ -224,6 +222,17 @@ def test_every_attack_of_a_principal_is_denied(attackers: Attackers, principal: 
     for action, request in ATTACKS[principal]:
         with denied(action, of="sagemaker" if action == "iam:PassRole" else None):
             request(attackers, attackers.clients_of(principal))
+
+
+def test_an_instance_takes_no_session_of_another_run_and_invokes_no_function_whatever_else_it_may(
+    attackers: Attackers,
+) -> None:
+    instance = attackers.clients_of("instance")
+    with denied("sts:AssumeRole", because="explicit deny"):
+        take("RunRole", Tags=[{"Key": "run", "Value": THEIRS}])(attackers, instance)
+    for function in ("launcher", "controller"):
+        with denied("lambda:InvokeFunction", because="explicit deny"):
+            invoke(function)(attackers, instance)
 
 
 def test_an_instance_touches_its_own_volume_and_none_of_another_run(
@@ -349,6 +358,26 @@ class TestAConfusedDeputy:
         assert not may("events.amazonaws.com", account)
         for service in ("cloudwatch.amazonaws.com", "events.amazonaws.com", "s3.amazonaws.com"):
             assert not may(service, account, "NotificationsTopicsNotifications")
+
+    def test_a_service_takes_a_role_for_this_account_alone(
+        self, deployed_app: DeployedApp, attackers: Attackers
+    ) -> None:
+        own = deployed_app.local.account_id
+        for role, service, of in (
+            ("ExecutionRole", "sagemaker", "training-job/a"),
+            ("PoolSchedulesRole", "scheduler", "schedule-group/spotkeep-pools"),
+            ("ScheduledLaunchesRole", "scheduler", "schedule-group/spotkeep-launches"),
+            ("MonitoringDrillRole", "fis", "experiment/EXP1"),
+            ("ReconciliationRole", "scheduler", "schedule-group/default"),
+        ):
+            found = deployed_app.client("iam").get_role(RoleName=attackers.resource(role))["Role"]
+            for account in (own, OTHER_ACCOUNT):
+                source = f"arn:aws:{service}:us-east-1:{account}:{of}"
+                taken = self.allows(
+                    found["AssumeRolePolicyDocument"], "sts:AssumeRole", found["Arn"],
+                    service=f"{service}.amazonaws.com", source=source, account=account,
+                )  # fmt: skip
+                assert taken is (account == own), (role, account)
 
     def test_a_rule_of_this_account_that_is_not_ours_delivers_to_its_own_queue_and_not_to_ours(
         self, deployed_app: DeployedApp, attackers: Attackers
