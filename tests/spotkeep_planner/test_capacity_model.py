@@ -144,9 +144,6 @@ def test_changes_of_zone_are_those_that_need_no_wait() -> None:
     seen = watch_zone_changes(np.array([cheap, dear], dtype=bool), np.array([1.0, 2.0]), tick_s=600.0)
     assert seen.changes == 2
     assert seen.used_s == 600.0 * 7
-
-
-def test_one_zone_changes_nothing() -> None:
     assert watch_zone_changes(np.ones((1, 9), dtype=bool), np.array([1.0]), tick_s=600.0).changes == 0
 
 

@@ -33,13 +33,6 @@ def past_at(trace: CapacityTrace, start: int) -> Past:
     return Windows([trace], starts=[start], on_demand_price=3.0).pasts()[0]
 
 
-def test_the_same_seed_gives_the_same_forecast_and_another_another(trace: CapacityTrace) -> None:
-    past = past_at(trace, 3000)
-    first, again, other = (expect(survival(), past, seed=seed) for seed in (1, 1, 2))
-    assert first.cost_usd == again.cost_usd
-    assert first.cost_usd != other.cost_usd
-
-
 def test_on_demand_has_no_spread(trace: CapacityTrace) -> None:
     cost = expect(OnDemand(), past_at(trace, 3000)).cost_usd
     assert cost.p10 == cost.p90 == pytest.approx(12.2 * 3.0)
@@ -47,7 +40,7 @@ def test_on_demand_has_no_spread(trace: CapacityTrace) -> None:
 
 @pytest.mark.long
 def test_the_interval_of_capacity_with_a_law_holds_eight_in_ten_times(trace: CapacityTrace) -> None:
-    starts = range(2500, 5700, 40)
+    starts = range(2500, 5700, 120)
     windows = Windows([trace], starts=starts, on_demand_price=3.0)
     happened = replay(JOB, windows, survival())
     within = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from spotkeep_planner.planning import (
     knowledge_without_history,
     make_plan,
 )
-from spotkeep_planner.plots import histogram, save_forecast_plot
+from spotkeep_planner.plots import histogram
 from spotkeep_planner.replay import Past
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
@@ -119,16 +118,6 @@ def test_own_runs_are_evidence() -> None:
 
 def test_the_bands_are_those_of_the_advisor() -> None:
     assert list(SHARE_RECLAIMED) == ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["plan.png", "plan.svg"])
-def test_the_forecast_is_drawn(plan: CapacityPlan, tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    save_forecast_plot(plan.forecasts, path, deadline_s=JOB.deadline_s, currency="USD", title="a job")
-    content = path.read_bytes()
-    assert content.startswith((b"\x89PNG", b"<?xml"))
-    assert len(content) > 5000
 
 
 def test_a_histogram_is_as_wide_as_asked_and_highest_where_most_is() -> None:

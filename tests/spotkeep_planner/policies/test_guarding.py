@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_planner.job import PlannedJob
@@ -46,7 +46,6 @@ _SHORT_SPELLS = [tick in (31, 43, 55, 56) for tick in range(120)]
     spare_s=15247,
     checkpoint=(1800.0, 120.0, True),
 )
-@settings(max_examples=300)
 @given(
     capacity=st.lists(st.booleans(), min_size=120, max_size=120),
     wishes=st.lists(st.sampled_from([WAIT, ON_DEMAND, 0]), min_size=1, max_size=12),
@@ -82,7 +81,6 @@ def test_a_guarded_policy_misses_no_deadline_that_can_be_kept(
     assert not replay(job, windows, Guarded(policy=_Wishes(wishes))).missed.any()
 
 
-@settings(max_examples=200)
 @given(
     chosen=st.sampled_from([WAIT, ON_DEMAND, 0]),
     using=st.sampled_from([WAIT, ON_DEMAND, 0]),

@@ -16,7 +16,7 @@ from spotkeep_planner.policies.baselines import OnDemand, greedy
 from spotkeep_planner.policies.guarding import Guarded
 from spotkeep_planner.policies.survival import SurvivalPolicy, decision_table, survival
 from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy, Windows, replay
 from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
 from spotkeep_planner.steering.guard import Choice, DeadlineClock
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
@@ -39,16 +39,22 @@ def zones() -> list[CapacityTrace]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("deadline_h", [26.0, 30.0, 40.0])
-def test_it_is_cheaper_than_the_others_where_capacity_has_a_law(zones: list[CapacityTrace], deadline_h: float) -> None:
-    windows = Windows(zones[:1], starts=range(1000, 2700, 12), on_demand_price=PRICE)
+def test_where_capacity_has_a_law_it_is_cheaper_than_the_others_and_the_cheaper_the_more_time_there_is(
+    zones: list[CapacityTrace],
+) -> None:
+    # Of nearly the same time, so that they share what is fitted and solved.
+    windows = Windows(zones[:1], starts=range(1900, 2700, 12), on_demand_price=PRICE)
     prior = prior_from_elsewhere(zones[1:])
-    cost = {
-        policy.name: replay(job(deadline_h), windows, policy).cost_usd.mean()
-        for policy in (survival(prior=prior), greedy(), uniform_progress(), OnDemand())
-    }
-    assert cost["spotkeep"] <= min(cost.values()) * 1.005
-    assert cost["spotkeep"] < cost["on-demand"]
+    costs = []
+    for deadline_h in (26.0, 30.0, 40.0):
+        cost = {
+            policy.name: replay(job(deadline_h), windows, policy).cost_usd.mean()
+            for policy in (survival(prior=prior), greedy(), uniform_progress(), OnDemand())
+        }
+        assert cost["spotkeep"] <= min(cost.values()) * 1.005
+        assert cost["spotkeep"] < cost["on-demand"]
+        costs.append(cost["spotkeep"])
+    assert costs == sorted(costs, reverse=True)
 
 
 @pytest.mark.long
@@ -57,22 +63,17 @@ def test_it_is_cheaper_than_the_others_where_capacity_has_a_law(zones: list[Capa
     [(1, (1800.0, 60.0)), (3, (0.0, 0.0))],
     ids=["one-zone-with-checkpoints", "three-zones-durable"],
 )
-def test_it_never_beats_the_optimum_and_never_misses(
+def test_no_policy_beats_the_optimum_or_misses(
     zones: list[CapacityTrace], count: int, checkpoint: tuple[float, float]
 ) -> None:
-    windows = Windows(zones[:count], starts=range(0, 2700, 100), on_demand_price=PRICE)
+    windows = Windows(zones[:count], starts=range(0, 2700, 300), on_demand_price=PRICE)
     planned = job(27.0, checkpoint_interval_s=checkpoint[0], checkpoint_cost_s=checkpoint[1])
-    outcomes = replay(planned, windows, survival())
     best = optimal_costs(planned, windows, deadlines_s=[planned.deadline_s])[:, 0]
-    assert not outcomes.missed.any()
-    assert (outcomes.cost_usd >= best - 1e-9).all()
-
-
-@pytest.mark.long
-def test_more_time_costs_less(zones: list[CapacityTrace]) -> None:
-    windows = Windows(zones[:1], starts=range(1000, 2700, 24), on_demand_price=PRICE)
-    costs = [replay(job(deadline_h), windows, survival()).cost_usd.mean() for deadline_h in (25, 28, 34, 46)]
-    assert costs == sorted(costs, reverse=True)
+    policies: list[Policy] = [survival(), OnDemand(), greedy(), uniform_progress()]
+    for policy in policies:
+        outcomes = replay(planned, windows, policy)
+        assert not outcomes.missed.any(), policy.name
+        assert (outcomes.cost_usd >= best - 1e-9).all(), policy.name
 
 
 def test_without_any_history_it_relies_on_the_published_band_and_still_keeps_the_deadline(
@@ -113,7 +114,7 @@ def test_caution_fades_as_history_grows(zones: list[CapacityTrace]) -> None:
 
 @pytest.mark.long
 def test_several_zones_cost_less_than_the_best_of_them(zones: list[CapacityTrace]) -> None:
-    starts = range(1000, 2700, 60)
+    starts = range(2400, 2700, 15)
     together, *alone = (
         replay(job(30.0), Windows(some, starts=starts, on_demand_price=PRICE), survival()).cost_usd.mean()
         for some in (zones, *([zone] for zone in zones))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe, last_safe_wait_s
@@ -69,7 +69,6 @@ def fates(draw: st.DrawFn) -> tuple[str, float, float]:
 
 
 @pytest.mark.long
-@settings(max_examples=400)
 @given(
     work_s=st.floats(60, 20 * HOUR_S),
     restart_s=st.floats(0, 2 * HOUR_S),
