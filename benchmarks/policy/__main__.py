@@ -41,7 +41,7 @@ def main() -> int:
     except TraceError as error:
         console.print(str(error), markup=False, highlight=False, soft_wrap=True)
         return 1
-    results = _measure(tasks, processes=options.processes, console=console)
+    results = _measure(tasks, timed_windows=options.timed_windows, processes=options.processes, console=console)
     document = {
         "traces": {"folder": str(options.traces), "train": str(options.train) if options.train else None}
         | {"zones": {trace.zone: round(trace.availability, 4) for trace in traces}},
@@ -62,12 +62,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--on-demand-price", type=float, default=setting.ON_DEMAND_PRICE, help="USD per hour, where a trace has none"
     )
+    parser.add_argument("--timed-windows", type=int, default=1000, help="windows whose time is taken (default 1000)")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1), help="at once (default 2)")
     parser.add_argument("--output", type=Path, default=STATE / "bench" / "policy.json")
     return parser.parse_args()
 
 
-def _measure(tasks: Sequence[setting.PolicyTask], *, processes: int, console: Console) -> dict[str, Any]:
+def _measure(
+    tasks: Sequence[setting.PolicyTask], *, timed_windows: int, processes: int, console: Console
+) -> dict[str, Any]:
     compared: list[measures.Comparison] = []
     singles = [task for task in tasks if len(task.judged) == 1]
     with report.progress(console) as progress, ProcessPoolExecutor(processes) as pool:
@@ -81,7 +84,7 @@ def _measure(tasks: Sequence[setting.PolicyTask], *, processes: int, console: Co
             done.result()
             progress.advance(bar)
         progress.update(bar, description="timing")
-        speed = pool.submit(measures.speed, singles[0]).result()
+        speed = pool.submit(measures.speed, singles[0], windows=timed_windows).result()
         progress.advance(bar)
     for comparison in comparisons:
         compared += comparison.result()

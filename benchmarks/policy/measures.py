@@ -66,7 +66,7 @@ def compare(task: setting.PolicyTask) -> list[Comparison]:
     return found
 
 
-def speed(task: setting.PolicyTask, *, windows: int = 1000, deadline_h: float = 60.0) -> dict[str, float | int]:
+def speed(task: setting.PolicyTask, *, windows: int, deadline_h: float = 60.0) -> dict[str, float | int]:
     """Time our policy for many windows, fitting and solving included."""
     ticks = int(np.ceil(deadline_h * setting.HOUR_S / task.judged[0].tick_s))
     starts = np.linspace(0, len(task.judged[0]) - ticks - 1, windows).astype(int)

@@ -1,4 +1,4 @@
-"""The optimum is what trying everything finds, no policy beats it, and more time never costs more."""
+"""The optimum is what trying everything finds, and more time never costs more. No policy beats it: test_survival.py."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.policy.optimum import optimal_costs
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.uniform_progress import uniform_progress
-from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy, Windows, replay
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
@@ -63,7 +61,6 @@ def job_of(*, work_s: float, restart_s: float, ticks: int, short_s: float) -> Pl
     return PlannedJob(work_s=work_s, restart_s=restart_s, deadline_s=ticks * 600 - short_s)
 
 
-@settings(max_examples=60)
 @given(
     zones=st.tuples(ticks_of(7)) | st.tuples(ticks_of(5), ticks_of(5)),
     work_s=WORK_S,
@@ -81,34 +78,12 @@ def test_it_is_the_best_of_all_sequences(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("zones", [1, 2])
-@pytest.mark.parametrize("checkpoint", [(0.0, 0.0), (900.0, 60.0)], ids=["durable", "checkpoints"])
-def test_no_policy_beats_it(zones: int, checkpoint: tuple[float, float]) -> None:
-    traces = [
-        capacity_with_known_law(ticks=400, tick_s=600.0, run_h=3, drought_h=2, seed=seed, zone=str(seed), price=0.8)
-        for seed in range(zones)
-    ]
-    job = PlannedJob(
-        work_s=8 * 3600,
-        deadline_s=12 * 3600,
-        restart_s=720,
-        checkpoint_interval_s=checkpoint[0],
-        checkpoint_cost_s=checkpoint[1],
-    )
-    windows = Windows(traces, starts=range(0, 300, 10), on_demand_price=ON_DEMAND_PRICE)
-    best = optimal_costs(job, windows, deadlines_s=[job.deadline_s])[:, 0]
-    policies: list[Policy] = [OnDemand(), greedy(), uniform_progress()]
-    for policy in policies:
-        assert (replay(job, windows, policy).cost_usd >= best - 1e-9).all(), policy.name
-
-
-@pytest.mark.long
 def test_more_time_never_costs_more() -> None:
     trace = capacity_with_known_law(ticks=600, tick_s=600.0, run_h=2, drought_h=4, seed=3)
     job = PlannedJob(work_s=8 * 3600, deadline_s=40 * 3600, restart_s=720)
     deadlines_s = [hours * 3600.0 for hours in (8.1, 8.3, 9, 11, 14, 20, 40)]
     costs = optimal_costs(
-        job, Windows([trace], starts=range(0, 300, 7), on_demand_price=ON_DEMAND_PRICE), deadlines_s=deadlines_s
+        job, Windows([trace], starts=range(0, 300, 20), on_demand_price=ON_DEMAND_PRICE), deadlines_s=deadlines_s
     )
     assert np.isinf(costs[:, 0]).all(), "8.1 h are not enough for 8 h of work and a restart of 0.2 h"
     assert np.isfinite(costs[:, 1:]).all()
