@@ -52,18 +52,20 @@ _SETTINGS = {
 }
 
 
-def measure_initialisation(*, project_dir: Path, rounds: int) -> dict[str, Any]:
+def measure_initialisation(*, project_dir: Path, rounds: int, warmups: int = 1) -> dict[str, Any]:
     """Time fresh interpreters: the launcher ready for its first request, and a bare client.
 
     Args:
         project_dir: The checkout.
         rounds: Counted rounds of each.
+        warmups: Uncounted rounds before them.
     """
     environment = {**os.environ, **_SETTINGS}
     launcher, bare = paired.in_turn(
         paired.process([sys.executable, "-c", _LAUNCHER], environment=environment, directory=project_dir),
         paired.process([sys.executable, "-c", _BARE_CLIENT], environment=environment, directory=project_dir),
         rounds=rounds,
+        warmups=warmups,
     )
     ratio = launcher.median / bare.median
     return {

@@ -84,13 +84,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--failed-syncs", type=int, default=40, help="failing fsyncs (default 40, at most all)")
     parser.add_argument("--flips", type=int, default=2000, help="flipped bits (default 2000)")
     parser.add_argument("--notices", type=int, default=100, help="notices (default 100)")
-    parser.add_argument("--quick", action="store_true", help="about 6 kills and a little of everything else")
+    parser.add_argument("--quick", action="store_true", help="about 2 kills and a little of everything else")
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
     parser.add_argument("--output", type=Path, default=STATE / "torture" / "checkpoint.json")
     options = parser.parse_args()
     if options.quick:
-        options.kills, options.faults, options.failed_syncs = 6, 4, 1
-        options.lost_writes, options.flips, options.notices = 8, 8, 2
+        options.kills, options.faults, options.failed_syncs = 2, 2, 1
+        options.lost_writes, options.flips, options.notices = 3, 2, 2
     return options
 
 

@@ -90,7 +90,7 @@ class TrialJudge:
     def __init__(self, size: Size, title: str) -> None:
         self.size = size
         self._title = title
-        self._reference = _reference(size)
+        self._reference = _reference(size.total_steps, size.state_bytes)
         self._durable = 0
         self._found = TrialFindings(trials=1)
 
@@ -437,5 +437,5 @@ def _is_counted(call: DiskCall) -> bool:
 
 
 @functools.cache
-def _reference(size: Size) -> list[str]:
-    return reference_digests(total_steps=size.total_steps, state_bytes=size.state_bytes)
+def _reference(total_steps: int, state_bytes: int) -> list[str]:
+    return reference_digests(total_steps=total_steps, state_bytes=state_bytes)

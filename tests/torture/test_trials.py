@@ -36,7 +36,7 @@ def test_the_short_form_breaks_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(report.read_text())
     assert found["unbroken"]
-    assert found["kills"] >= 6
+    assert found["kills"] >= 2
     assert (found["corrupt"], found["lost"], found["wrong_ends"], found["unsaid"]) == (0, 0, 0, 0)
 
 

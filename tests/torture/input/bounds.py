@@ -22,7 +22,7 @@ SECONDS_FOR_ONE_INPUT = 5.0
 MEBIBYTES_FOR_ONE_INPUT = 256
 """Of address space beside what the process already has. A function has 512 MB of memory in all."""
 
-INPUTS = int(os.environ.get("SPOTKEEP_TORTURE_INPUTS", "200"))
+INPUTS = int(os.environ.get("SPOTKEEP_TORTURE_INPUTS", "100"))
 """How many inputs each parser is fed."""
 
 _Test = TypeVar("_Test", bound=Callable[..., object])
