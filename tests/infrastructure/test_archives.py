@@ -87,16 +87,20 @@ def test_a_kept_file_is_written_once(tmp_path: Path) -> None:
     assert path.read_bytes() == b"one"
 
 
-def test_the_training_bundle_is_deterministic_and_holds_library_and_agent_alone() -> None:
+def test_the_training_bundle_is_deterministic_and_holds_library_agent_and_what_is_compiled_alone() -> None:
     content = bundle_bytes(ROOT / "training")
     assert bundle_bytes(ROOT / "training") == content
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        assert {name.partition("/")[0] for name in archive.namelist()} == {
-            "__main__.py",
-            "spotkeep",
-            "spotkeep_agent",
-            "spotkeep_fleet",
-        }
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names} == {
+        "__main__.py",
+        "spotkeep",
+        "spotkeep_agent",
+        "spotkeep_fleet",
+    }
+    assert sorted(name for name in names if name.endswith(".so")) == [
+        f"spotkeep/native/copy_and_add-linux-{architecture}.so" for architecture in ("aarch64", "x86_64")
+    ]
 
 
 def test_the_training_bundle_runs_by_itself(tmp_path: Path) -> None:
@@ -107,16 +111,6 @@ def test_the_training_bundle_runs_by_itself(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert "spotkeep" in ended.stdout.lower()
-
-
-def test_what_is_compiled_travels_in_the_training_bundle(tmp_path: Path) -> None:
-    bundle = tmp_path / "spotkeep.pyz"
-    bundle.write_bytes(bundle_bytes(ROOT / "training"))
-    with zipfile.ZipFile(bundle) as archive:
-        libraries = [name for name in archive.namelist() if name.endswith(".so")]
-    assert sorted(libraries) == [
-        f"spotkeep/native/copy_and_add-linux-{architecture}.so" for architecture in ("aarch64", "x86_64")
-    ]
 
 
 def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -9,24 +9,15 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_jobs.record.run_metrics import RunMetric
 
 from .conftest import ROOT
+from .test_permissions import text_of
 
 if TYPE_CHECKING:
     from .conftest import Templates
 
 
-def joined(value: Any) -> str:
-    """The text that CloudFormation makes of an Fn::Join, with a mark for what it refers to."""
-    if isinstance(value, str):
-        return value
-    [[function, argument]] = value.items()
-    if function == "Fn::Join":
-        return str(argument[0]).join(joined(part) for part in argument[1])
-    return f"<{function}>"
-
-
 def widgets(templates: Templates) -> list[dict[str, Any]]:
     [board] = templates.resources("AWS::CloudWatch::Dashboard").values()
-    found: list[dict[str, Any]] = json.loads(joined(board["Properties"]["DashboardBody"]))["widgets"]
+    found: list[dict[str, Any]] = json.loads(text_of(board["Properties"]["DashboardBody"]))["widgets"]
     return found
 
 

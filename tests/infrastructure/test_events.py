@@ -88,10 +88,14 @@ def test_the_controller_takes_events_in_batches_two_at_a_time_and_gives_back_sin
     assert "MaximumBatchingWindowInSeconds" not in trigger
 
 
-def test_the_controller_may_read_the_queue_before_lambda_tries(templates: Templates) -> None:
-    (trigger,) = templates.resources("AWS::Lambda::EventSourceMapping").values()
-    policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("ControllerRole"))
-    assert policy in trigger["DependsOn"]
+def test_who_reads_the_queue_and_who_invokes_may_do_so_before_they_start(templates: Templates) -> None:
+    for kind, role in (
+        ("AWS::Lambda::EventSourceMapping", "ControllerRole"),
+        ("AWS::Scheduler::Schedule", "Reconciliation"),
+    ):
+        (begins,) = templates.resources(kind).values()
+        (policy,) = [name for name in templates.resources("AWS::IAM::Policy") if name.startswith(role)]
+        assert policy in begins["DependsOn"]
 
 
 def test_the_clock_asks_for_everything_every_five_minutes(templates: Templates) -> None:
@@ -105,25 +109,12 @@ def test_the_clock_asks_for_everything_every_five_minutes(templates: Templates) 
     assert schedule["Target"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0].startswith("ControllerFailures")
 
 
-def test_the_schedule_may_invoke_the_controller_before_it_starts(templates: Templates) -> None:
-    resource = next(iter(templates.resources("AWS::Scheduler::Schedule").values()))
-    policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("ReconciliationRole"))
-    assert policy in resource["DependsOn"]
-
-
-def test_topics_are_encrypted_with_a_key_that_rotates_and_refuse_plain_text(templates: Templates) -> None:
+def test_topics_are_encrypted_with_a_key_that_rotates(templates: Templates) -> None:
     assert templates.only("AWS::KMS::Key", stack="Events")["EnableKeyRotation"] is True
     topics = templates.resources("AWS::SNS::Topic")
     assert len(topics) == 2
     for topic in topics.values():
         assert topic["Properties"]["KmsMasterKeyId"]["Fn::GetAtt"][0].startswith("NotificationsTopicsKey")
-    for policy in templates.resources("AWS::SNS::TopicPolicy").values():
-        conditions = [
-            statement.get("Condition")
-            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
-            if statement["Effect"] == "Deny"
-        ]
-        assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
 
 
 def test_notifications_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators(
@@ -166,6 +157,8 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     assert {alarm["Threshold"] for alarm in watched.values()} == {1}
     hidden = templates.only("AWS::SQS::Queue", named="JobEventsQueue")["VisibilityTimeout"]
     assert hidden < waiting["Threshold"] < 2 * hidden, "one retry raises no alarm, two do"
+    [dimension] = waiting["Dimensions"]
+    assert dimension["Value"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "QueueName"]}
     for alarm in alarms.values():
         properties = alarm["Properties"]
         assert properties["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
@@ -173,11 +166,6 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
         for actions in ("AlarmActions", "OKActions"):
             (action,) = properties[actions]
             assert action["Ref"].startswith("NotificationsTopicsOperations")
-
-
-def test_the_alarm_for_waiting_events_watches_their_queue(templates: Templates) -> None:
-    (dimension,) = templates.only("AWS::CloudWatch::Alarm", named="MonitoringAlarmsEventsWaiting")["Dimensions"]
-    assert dimension["Value"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "QueueName"]}
 
 
 def test_the_connection_names_everything_a_client_needs(templates: Templates) -> None:

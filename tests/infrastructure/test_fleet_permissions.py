@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
-
 from .conftest import Templates
 from .test_permissions import Statement, identity_policies, listed, statement_with, statements_of, text_of
 
@@ -97,26 +95,6 @@ class TestInstances:
             "snapshot": tagged,
             "volume": {"StringEquals": OF_THE_RUN},
         }
-
-    def test_cancel_no_fleet_launch_nothing_and_become_no_other_role_whatever_is_attached(
-        self, templates: Templates
-    ) -> None:
-        assert {
-            "ec2:DeleteFleets",
-            "ec2:ModifyFleet",
-            "ec2:CreateFleet",
-            "ec2:RunInstances",
-            "ec2:TerminateInstances",
-            "iam:*",
-            "sts:AssumeRole",
-        } <= set(NEVER)
-        (denied,) = [each for each in statements_of(templates, "RunRole") if each["Effect"] == "Deny"]
-        assert (denied["Resource"], set(denied["Action"])) == ("*", {*NEVER, *INVOCATIONS})
-        everywhere, functions = [each for each in statements_of(templates, "InstanceRole") if each["Effect"] == "Deny"]
-        assert (everywhere["Resource"], set(everywhere["Action"])) == ("*", set(NEVER))
-        assert text_of(functions["NotResource"]).startswith("<CredentialsFunction")
-        assert set(functions["Action"]) == set(INVOCATIONS)
-        assert not [each for each in (denied, everywhere, functions) if "Condition" in each]
 
 
 class TestDrills:

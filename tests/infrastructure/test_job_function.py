@@ -105,6 +105,7 @@ def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Te
     longest = max(timeouts.values()) + 2 * LARGEST_SKEW_SECONDS
     assert longest <= LAUNCH_SETTLES.total_seconds()
     assert longest <= STALE_AFTER.total_seconds()
+    assert timeouts["Controller"] < 5 * 60, "passes over everything in flight never overlap"
 
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
@@ -145,28 +146,45 @@ def test_the_function_that_searches_has_dependencies_of_its_own(templates_with_e
     assert variables["SPOTKEEP_TPE_SEARCH_FUNCTION"]["Ref"].startswith("SearchFunction")
 
 
-def test_what_lies_with_the_code_is_read(templates_with_everything: Templates) -> None:
-    assert packed_of(templates_with_everything, "Launcher").keys() <= LauncherEnvironment.names()
-
-
-def test_settings_arrive_as_they_were_set(templates_with_everything: Templates, tmp_path: Path) -> None:
-    tokens = {"SPOTKEEP_TEAM_ROLES": "{}", "SPOTKEEP_FLEET_SUBNETS": "{}", "SPOTKEEP_DEPLOYMENT": "lab"}
-    packed = tmp_path / "variables.json"
-    packed.write_text(json.dumps(packed_of(templates_with_everything, "Launcher")))
+def test_settings_arrive_as_they_were_set_and_what_a_team_may_make_long_lies_with_the_code(
+    templates_with_everything: Templates, tmp_path: Path
+) -> None:
+    of = templates_with_everything
+    long = packed_of(of, "Launcher")
+    (packed := tmp_path / "variables.json").write_text(json.dumps(long))
+    assert {"SPOTKEEP_PRICES", "SPOTKEEP_DATA_LOCATIONS", "SPOTKEEP_FLEET_INSTANCE_TYPES"} <= long.keys()
+    assert long.keys() <= LauncherEnvironment.names()
 
     def read(model: type[Environment], named: str) -> Any:
-        variables = {name: longest(value) for name, value in variables_of(templates_with_everything, named).items()}
-        return model.from_environment(variables | tokens, packed=packed)
+        variables = {name: longest(value) for name, value in variables_of(of, named).items()}
+        assert not long.keys() & variables.keys()
+        return model.from_environment(
+            variables | {"SPOTKEEP_TEAM_ROLES": "{}", "SPOTKEEP_DEPLOYMENT": "lab"}, packed=packed
+        )
 
     launcher, controller = read(LauncherEnvironment, "Launcher"), read(ControllerEnvironment, "Controller")
+    for function in (launcher, controller):
+        assert function.prices == EVERYTHING_SET["prices"]
+        assert function.fleet_subnets == {
+            "subnet-0bbbbbbbbbbbbbbb1": "us-west-1a",
+            "subnet-0bbbbbbbbbbbbbbb2": "us-west-1c",
+        }
+        assert function.fleet_instance_types == ("c5.xlarge", "c6i.xlarge")
+        assert function.fleet_log_group == "/spotkeep/lab/instances"
+        assert function.fleet_volume_kms_key_arn == EVERYTHING_SET["volume_kms_key_arn"]
+        assert function.volume_retention_days == 30
     assert controller.orphans == EVERYTHING_SET["orphans"]
     assert controller.isolated_teams == tuple(EVERYTHING_SET["isolated_teams"])
-    assert (controller.deployment_metrics, controller.volume_retention_days) == (False, 30)
-    assert controller.pool_idle_limit_seconds == 1200
+    assert controller.deployment_metrics is False
+    assert (controller.pool_reminder_seconds, controller.pool_idle_limit_seconds) == (300, 1200)
+    assert launcher.data_locations == tuple(EVERYTHING_SET["data_locations"])
     assert launcher.subnet_ids == tuple(EVERYTHING_SET["training_subnet_ids"])
     assert (launcher.verify_callers, launcher.max_keep_alive_seconds) == (True, 1800)
     assert launcher.team_members["vision"] == tuple(EVERYTHING_SET["team_members"]["vision"])
-    assert launcher.prices == controller.prices == EVERYTHING_SET["prices"]
+    assert launcher.volume_kms_key_arn
+    teams = json.dumps(variables_of(of, "Launcher")["SPOTKEEP_TEAM_ROLES"])
+    assert "ExecutionRolevisionRole" in teams
+    assert "ExecutionRolespeechRole" in teams
 
 
 def test_a_field_that_no_function_reads_is_refused_at_synth() -> None:
@@ -182,15 +200,6 @@ def test_functions_that_launch_know_the_bundle_and_where_runs_fetch_it(templates
     assert re.search(r"^s3://[^/]+/[0-9a-f]{64}\.pyz$", variables["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"])
 
 
-def test_optional_settings_reach_the_launcher(templates_with_everything: Templates) -> None:
-    variables = variables_of(templates_with_everything, "Launcher")
-    assert "SPOTKEEP_VOLUME_KMS_KEY_ARN" in variables
-    assert packed_of(templates_with_everything, "Launcher")["SPOTKEEP_MAX_KEEP_ALIVE_SECONDS"] == "1800"
-    teams = json.dumps(variables["SPOTKEEP_TEAM_ROLES"])
-    assert "ExecutionRolevisionRole" in teams
-    assert "ExecutionRolespeechRole" in teams
-
-
 def test_the_default_image_is_pulled_from_the_account_that_serves_the_region(
     templates: Templates, templates_with_everything: Templates
 ) -> None:
@@ -200,14 +209,6 @@ def test_the_default_image_is_pulled_from_the_account_that_serves_the_region(
     assert templates.by_stack["Jobs"]["Mappings"][name]["af-south-1"] == {"account": "626614931356"}
     image = variables_of(templates_with_everything, "Launcher")["SPOTKEEP_DEFAULT_IMAGE"]["Fn::Join"][1]
     assert image[0] == "763104351884.dkr.ecr.", "a region that is known at synth needs no table"
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything: Templates, function: str) -> None:
-    packed = packed_of(templates_with_everything, function)
-    assert json.loads(packed["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
-    assert not packed.keys() & variables_of(templates_with_everything, function).keys()
-    assert json.loads(packed["SPOTKEEP_DATA_LOCATIONS"]) == ["s3://lab-data/", "s3://shared-data/cifar10/"]
 
 
 @pytest.mark.long
@@ -261,33 +262,13 @@ def test_a_package_without_a_handler_is_refused_with_those_that_have_one(stack: 
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_function_knows_where_fleets_may_be(
-    templates: Templates, templates_with_everything: Templates, function: str
+def test_fleets_may_be_in_the_zones_of_the_network_and_without_fleets_nothing_is_said_of_them(
+    templates: Templates, templates_without_fleets: Templates, function: str
 ) -> None:
-    variables = variables_of(templates_with_everything, function)
-    assert json.loads(variables["SPOTKEEP_FLEET_SUBNETS"]) == {
-        "subnet-0bbbbbbbbbbbbbbb1": "us-west-1a",
-        "subnet-0bbbbbbbbbbbbbbb2": "us-west-1c",
-    }
-    packed = packed_of(templates_with_everything, function)
-    assert json.loads(packed["SPOTKEEP_FLEET_INSTANCE_TYPES"]) == ["c5.xlarge", "c6i.xlarge"]
-    assert variables["SPOTKEEP_FLEET_LOG_GROUP"] == "/spotkeep/lab/instances"
-    assert variables["SPOTKEEP_VOLUME_RETENTION_DAYS"] == "30"
-    assert variables["SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN"] == EVERYTHING_SET["volume_kms_key_arn"]
     created = json.dumps(variables_of(templates, function)["SPOTKEEP_FLEET_SUBNETS"])
     assert created.count("Fn::GetAZs") == 3
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_without_fleets_no_function_has_their_variables(templates_without_fleets: Templates, function: str) -> None:
-    assert not FLEET_VARIABLES & set(variables_of(templates_without_fleets, function))
-    assert set(packed_of(templates_without_fleets, function)) & FLEET_VARIABLES == set()
-
-
-def test_the_rules_for_pools_reach_the_controller(templates_with_everything: Templates) -> None:
-    variables = variables_of(templates_with_everything, "Controller")
-    assert variables["SPOTKEEP_POOL_REMINDER_SECONDS"] == "300"
-    assert variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] == "1200"
+    known = variables_of(templates_without_fleets, function) | packed_of(templates_without_fleets, function)
+    assert not FLEET_VARIABLES & known.keys()
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -302,37 +283,19 @@ def test_logs_end_and_leave_with_the_function(
     assert used.startswith(f"{function}Log")
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_what_fails_after_two_retries_waits_in_the_functions_queue(templates: Templates, function: str) -> None:
-    invocation = templates.only("AWS::Lambda::EventInvokeConfig", named=function)
-    assert invocation["MaximumRetryAttempts"] == 2
-    assert invocation["MaximumEventAgeInSeconds"] == 6 * 3600
-    (queue,) = [name for name in templates.resources("AWS::SQS::Queue") if name.startswith(f"{function}Failures")]
-    assert invocation["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [queue, "Arn"]}
-
-
-def test_every_function_keeps_what_an_asynchronous_invocation_could_not_do(templates: Templates) -> None:
-    asynchronous = {
-        config["Properties"]["FunctionName"]["Ref"]
-        for config in templates.resources("AWS::Lambda::EventInvokeConfig").values()
-    }
-    assert asynchronous == set(templates.resources("AWS::Lambda::Function"))
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_failures_are_encrypted_and_kept_for_two_weeks(templates: Templates, function: str) -> None:
-    (queue_name,) = [name for name in templates.resources("AWS::SQS::Queue") if name.startswith(f"{function}Failures")]
-    queue = templates.resources("AWS::SQS::Queue")[queue_name]["Properties"]
-    assert queue["SqsManagedSseEnabled"] is True
-    assert queue["MessageRetentionPeriod"] == 14 * 24 * 3600
-    assert {"Bool": {"aws:SecureTransport": "false"}} in [
-        statement["Condition"]
-        for policy in templates.resources("AWS::SQS::QueuePolicy").values()
-        if policy["Properties"]["Queues"] == [{"Ref": queue_name}]
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
-        if statement["Effect"] == "Deny"
-    ]
-
-
-def test_passes_over_everything_in_flight_never_overlap(templates: Templates) -> None:
-    assert templates.only("AWS::Lambda::Function", named="Controller")["Timeout"] < 5 * 60
+def test_what_a_function_fails_at_after_two_retries_waits_encrypted_for_two_weeks_in_its_queue(
+    templates: Templates,
+) -> None:
+    configured = {}
+    for resource in templates.resources("AWS::Lambda::EventInvokeConfig").values():
+        config = resource["Properties"]
+        assert config["MaximumRetryAttempts"] == 2
+        assert config["MaximumEventAgeInSeconds"] == 6 * 3600
+        [queue, _] = config["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"]
+        kept = templates.resources("AWS::SQS::Queue")[queue]["Properties"]
+        assert kept["SqsManagedSseEnabled"] is True
+        assert kept["MessageRetentionPeriod"] == 14 * 24 * 3600
+        configured[config["FunctionName"]["Ref"]] = queue
+    assert configured.keys() == templates.resources("AWS::Lambda::Function").keys()
+    assert all(queue.startswith(name.partition("Function")[0]) for name, queue in configured.items())
+    assert len(set(configured.values())) == len(configured)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -78,9 +78,6 @@ def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_a
     kept = templates.only("AWS::SQS::Queue", named=queue)
     assert kept["SqsManagedSseEnabled"] is True
     assert kept["MessageRetentionPeriod"] == 14 * 24 * 3600
-    assert {"Bool": {"aws:SecureTransport": "false"}} in [
-        statement["Condition"] for statement in policy_of(templates, queue) if statement["Effect"] == "Deny"
-    ]
     alarm = templates.only("AWS::CloudWatch::Alarm", named=f"MonitoringAlarmsNotifications{alarmed}")
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     [dimension] = alarm["Dimensions"]
@@ -115,12 +112,3 @@ def test_every_subscriber_to_notifications_that_is_set_keeps_what_it_could_not_b
             assert queue.startswith(expected), name
         else:
             assert "RedrivePolicy" not in subscription, "an alarm about the mails of alarms helps no user"
-
-
-def policy_of(templates: Templates, queue: str) -> list[Any]:
-    [statements] = [
-        resource["Properties"]["PolicyDocument"]["Statement"]
-        for resource in templates.resources("AWS::SQS::QueuePolicy").values()
-        if resource["Properties"]["Queues"][0]["Ref"].startswith(queue)
-    ]
-    return list(statements)

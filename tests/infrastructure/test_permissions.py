@@ -166,31 +166,18 @@ def test_no_resource_policy_allows_everybody(any_templates: Templates, kind: str
 
 
 def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templates: Templates) -> None:
-    trusted = {}
+    without_account = {"lambda.amazonaws.com", "ec2.amazonaws.com", "chatbot.amazonaws.com"}
     for name, role in any_templates.resources("AWS::IAM::Role").items():
         (statement,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
-        trusted[re.split(r"Role", name)[0]] = (
-            statement["Principal"].get("Service") or text_of(statement["Principal"]["AWS"]).partition("Role")[0],
-            "aws:SourceAccount" in json.dumps(statement.get("Condition", {})),
-        )
-    by_setting = {
-        "NotificationsChat": ("chatbot.amazonaws.com", False),
-        "NotificationsHookWebhook": ("lambda.amazonaws.com", False),
-        "SearchFunction": ("lambda.amazonaws.com", False),
-        "MonitoringDrill": ("fis.amazonaws.com", True),
-    }
-    assert {name: who for name, who in trusted.items() if name not in by_setting} == {
-        "Execution": ("sagemaker.amazonaws.com", True),
-        "Reconciliation": ("scheduler.amazonaws.com", True),
-        "ScheduledLaunches": ("scheduler.amazonaws.com", True),
-        "PoolSchedules": ("scheduler.amazonaws.com", True),
-        "Launcher": ("lambda.amazonaws.com", False),
-        "Controller": ("lambda.amazonaws.com", False),
-        "Instance": ("ec2.amazonaws.com", False),
-        "CredentialsFunction": ("lambda.amazonaws.com", False),
-        "Run": ("<CredentialsFunction", False),
-    }
-    assert {**by_setting, **trusted} == {**trusted, **by_setting}
+        match statement["Principal"]:
+            case {"Service": str(service)}:
+                bound = "aws:SourceAccount" in json.dumps(statement.get("Condition", {}))
+                assert bound != (service in without_account), name
+            case {"AWS": function}:
+                assert name.startswith("Run")
+                assert text_of(function).startswith("<CredentialsFunctionRole")
+            case other:
+                pytest.fail(f"{name} trusts {other}")
 
 
 @pytest.mark.parametrize("principal", ["Launcher", "Controller"])
@@ -212,14 +199,14 @@ class TestThoseThatLaunch:
         ]
         assert len(passed) == 3
 
-    def test_may_let_aws_use_the_key_for_volumes_when_they_are_encrypted(
-        self, templates: Templates, templates_with_everything: Templates, principal: str
-    ) -> None:
-        statement = statement_with(templates_with_everything, principal, "kms:CreateGrant")
-        assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
-        assert not [
-            found for found in statements_of(templates, principal) if "kms:CreateGrant" in listed(found["Action"])
-        ]
+
+@pytest.mark.parametrize("principal", ["Launcher", "Controller", "ExecutionRole"])
+def test_aws_may_use_the_key_for_volumes_when_they_are_encrypted(
+    templates: Templates, templates_with_everything: Templates, principal: str
+) -> None:
+    statement = statement_with(templates_with_everything, principal, "kms:CreateGrant")
+    assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+    assert not [found for found in statements_of(templates, principal) if "kms:CreateGrant" in listed(found["Action"])]
 
 
 def object_actions(templates: Templates, principal: str) -> set[str]:
@@ -231,53 +218,46 @@ def object_actions(templates: Templates, principal: str) -> set[str]:
     }
 
 
-def test_the_launcher_touches_no_object_but_the_bundle_and_the_parameters_of_runs_in_queues(
+def test_the_launcher_touches_no_object_but_the_bundle_and_alone_puts_the_parameters_of_runs_in_queues(
     any_templates: Templates,
 ) -> None:
-    assert object_actions(any_templates, "Launcher") == {"s3:GetObject", "s3:PutObject"}
-    objects = {
-        action: sorted(
+    def objects(principal: str, action: str) -> list[str]:
+        return sorted(
             re.sub("[0-9a-f]{64}", "<hash>", text_of(resource)).partition("/")[2]
-            for statement in statements_of(any_templates, "Launcher")
+            for statement in statements_of(any_templates, principal)
             if action in listed(statement["Action"])
             for resource in listed(statement["Resource"])
         )
-        for action in ("s3:GetObject", "s3:PutObject")
-    }
-    bundle, *parameters = objects["s3:PutObject"]
-    assert (objects["s3:GetObject"], bundle) == (["<hash>.pyz", "bundles/*"], "bundles/<hash>/spotkeep.pyz")
-    assert bool(parameters) == any(any_templates.resources("AWS::Batch::JobQueue"))
+
+    assert object_actions(any_templates, "Launcher") == {"s3:GetObject", "s3:PutObject"}
+    assert objects("Launcher", "s3:GetObject") == ["<hash>.pyz", "bundles/*"]
+    bundle, *parameters = objects("Launcher", "s3:PutObject")
+    assert bundle == "bundles/<hash>/spotkeep.pyz"
+    assert bool(parameters) == bool(any_templates.resources("AWS::Batch::JobQueue"))
     assert all(key.endswith("runs/*/parameters/*") for key in parameters)
+    assert not [key for key in objects("Controller", "s3:PutObject") if "parameters" in key]
 
 
-class TestOrphans:
-    def test_no_setting_lets_a_function_delete_checkpoints(self, templates_with_everything: Templates) -> None:
-        for function in ("Controller", "Launcher"):
-            assert "s3:DeleteObject" not in object_actions(templates_with_everything, function)
+def test_no_setting_lets_a_function_delete_checkpoints(templates_with_everything: Templates) -> None:
+    for function in ("Controller", "Launcher"):
+        assert "s3:DeleteObject" not in object_actions(templates_with_everything, function)
 
 
-class TestExecutionRole:
-    def test_has_network_permissions_only_with_a_network_of_its_own(
-        self, templates: Templates, templates_with_everything: Templates
-    ) -> None:
-        of_every_job = {each for found in statements_of(templates, "ExecutionRole") for each in listed(found["Action"])}
-        assert not [action for action in of_every_job if action.startswith("ec2:")]
-        creating = statement_with(templates_with_everything, "ExecutionRole", "ec2:CreateNetworkInterface")
-        named = {text_of(resource).rpartition(":")[2] for resource in creating["Resource"]}
-        assert named == {
-            "network-interface/*",
-            "subnet/subnet-0aaaaaaaaaaaaaaa1",
-            "subnet/subnet-0aaaaaaaaaaaaaaa2",
-            "security-group/sg-0aaaaaaaaaaaaaaa1",
-        }
-        deleting = statement_with(templates_with_everything, "ExecutionRole", "ec2:DeleteNetworkInterface")
-        assert "ec2:Subnet" in deleting["Condition"]["ArnEquals"]
-
-    def test_may_let_aws_use_the_key_for_volumes_when_they_are_encrypted(
-        self, templates_with_everything: Templates
-    ) -> None:
-        statement = statement_with(templates_with_everything, "ExecutionRole", "kms:CreateGrant")
-        assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+def test_training_jobs_have_network_permissions_only_with_a_network_of_their_own(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    of_every_job = {each for found in statements_of(templates, "ExecutionRole") for each in listed(found["Action"])}
+    assert not [action for action in of_every_job if action.startswith("ec2:")]
+    creating = statement_with(templates_with_everything, "ExecutionRole", "ec2:CreateNetworkInterface")
+    named = {text_of(resource).rpartition(":")[2] for resource in creating["Resource"]}
+    assert named == {
+        "network-interface/*",
+        "subnet/subnet-0aaaaaaaaaaaaaaa1",
+        "subnet/subnet-0aaaaaaaaaaaaaaa2",
+        "security-group/sg-0aaaaaaaaaaaaaaa1",
+    }
+    deleting = statement_with(templates_with_everything, "ExecutionRole", "ec2:DeleteNetworkInterface")
+    assert "ec2:Subnet" in deleting["Condition"]["ArnEquals"]
 
 
 def test_jobs_log_to_the_mlflow_of_sagemakers_that_the_setting_names(
@@ -314,10 +294,6 @@ class TestShells:
             ),
         ]
 
-    def test_need_an_agent_in_training_jobs_of_every_role(self, templates_with_everything: Templates) -> None:
-        for role in ("ExecutionRole", "ExecutionRolevision", "ExecutionRolespeech"):
-            assert statement_with(templates_with_everything, role, "ssmmessages:OpenDataChannel")
-
     def test_need_the_setting_and_are_never_a_users(
         self, templates: Templates, templates_with_everything: Templates
     ) -> None:
@@ -327,6 +303,8 @@ class TestShells:
         assert who(templates, "ssm:StartSession") == set()
         assert all(name.startswith("Launcher") for name in who(templates_with_everything, "ssm:StartSession"))
         assert all("Instance" in name for name in who(templates, "ssmmessages:OpenDataChannel"))
+        for role in ("ExecutionRole", "ExecutionRolevision", "ExecutionRolespeech"):
+            assert statement_with(templates_with_everything, role, "ssmmessages:OpenDataChannel")
 
 
 def test_every_role_is_bounded_when_the_setting_says_so(

@@ -8,7 +8,7 @@ import pytest
 
 from spotkeep_constructs.settings import Settings, SettingsError
 
-from .test_permissions import listed, statements_of, text_of
+from .test_permissions import listed, statements_of
 
 if TYPE_CHECKING:
     from .conftest import Templates
@@ -62,20 +62,6 @@ def test_a_share_has_its_instances_and_says_what_it_lends_and_borrows(templates_
     assert shares["vision"]["PreemptionConfiguration"] == {"InSharePreemption": "ENABLED"}
     assert shares["nlp"]["ResourceSharingConfiguration"] == {"Strategy": "LEND"}
     assert shares["nlp"]["PreemptionConfiguration"] == {"InSharePreemption": "DISABLED"}
-
-
-def test_the_launcher_alone_puts_what_a_request_has_no_room_for(templates_with_everything: Templates) -> None:
-    def put(function: str) -> set[str]:
-        return {
-            text_of(resource).rpartition("CheckpointsBucket")[2].partition("/")[2]
-            for each in statements_of(templates_with_everything, function)
-            if "s3:PutObject" in listed(each["Action"])
-            for resource in listed(each["Resource"])
-        }
-
-    of_the_launcher = put("Launcher") - put("Controller")
-    assert "runs/*/parameters/*" in of_the_launcher
-    assert all(key.endswith("/parameters/*") for key in of_the_launcher)
 
 
 def test_the_launcher_alone_changes_priorities_and_users_reach_batch_not_at_all(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
 from spotkeep_constructs.settings import RESERVED_PREFIXES, Settings, SettingsError
 
-from .conftest import EVERYTHING_SET, ROOT, context_of_checkout
+from .conftest import ROOT
 
 OTHER_REGIONS_SECRET = "arn:aws:secretsmanager:us-west-2:111122223333:secret:webhook-Ab12Cd"
 
@@ -28,17 +28,6 @@ def is_reserved(name: str) -> bool:
     return name.startswith(tuple(RESERVED_PREFIXES))
 
 
-def test_the_defaults_of_the_checkout_are_valid() -> None:
-    settings = Settings.from_context(context_of_checkout())
-    assert settings.deployment == "spotkeep"
-    assert settings.keep_data_on_destroy is True
-    assert settings.checkpoint_retention_days is None
-
-
-def test_every_setting_together_is_valid() -> None:
-    assert Settings.from_context({"spotkeep": EVERYTHING_SET}).stack_prefix == "Lab"
-
-
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -47,14 +36,12 @@ def test_every_setting_together_is_valid() -> None:
         ("notify_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("notify_emails", '["a@example.com"]', ("a@example.com",)),
         ("notify_emails", "", ()),
-        ("prices", "ml.m5.xlarge=0.23,ml.g5.xlarge=1.4", {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}),
+        ("prices", "ml.m5.xlarge=0.23,g5.xlarge=1.006", {"ml.m5.xlarge": 0.23, "g5.xlarge": 1.006}),
         ("prices", '{"ml.m5.xlarge": 0.23}', {"ml.m5.xlarge": 0.23}),
-        ("prices", "ml.g5.xlarge=1.4,g5.xlarge=1.006", {"ml.g5.xlarge": 1.4, "g5.xlarge": 1.006}),
         ("checkpoint_retention_days", "500", 500),
         ("checkpoint_retention_days", "none", None),
         ("region", "", None),
         ("account", "111122223333", "111122223333"),
-        ("orphans", "report", "report"),
         ("verify_callers", "true", True),
     ],
 )
@@ -139,7 +126,6 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"prices": "{"}, "prices", "JSON object"),
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
         ({"team_members": "vision=arn:aws:sts::*:assumed-role/V/*"}, "team_members", "means nothing without"),
-        ({"administrators": "arn:aws:iam::*:user/ada"}, "administrators", "means nothing without"),
         ({"verify_callers": "true", "isolated_teams": "vision"}, "team_members", "names no members of vision"),
         (
             {"verify_callers": "true", "administrators": "arn:aws:iam::111122223333:role/Vision"},
@@ -148,10 +134,8 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ),
         ({"verify_callers": "true", "administrators": "*"}, "administrators[0]", "not the ARN of users"),
         ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
-        ({"data_locations": "s3://lab-data/*/"}, "data_locations[0]", "ends with '/'"),
         ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "ends with '/'"),
         ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
-        ({"volume_kms_key_arn": "alias/lab"}, "volume_kms_key_arn", "is not the ARN of a KMS key"),
         (
             {"volume_kms_key_arn": "arn:aws:kms:us-west-2:123456789012:key/1234abcd", "region": "eu-west-1"},
             "volume_kms_key_arn",
@@ -170,10 +154,7 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"instance_root_device": "/dev/sda1"}, "instance_root_device", "read from the AMI"),
         ({"webhook_secret_arn": "spotkeep-webhook"}, "webhook_secret_arn", "the ARN of a secret"),
         (
-            {
-                "webhook_secret_arn": OTHER_REGIONS_SECRET,
-                "region": "eu-west-1",
-            },
+            {"webhook_secret_arn": OTHER_REGIONS_SECRET, "region": "eu-west-1"},
             "webhook_secret_arn",
             "of another region than eu-west-1",
         ),

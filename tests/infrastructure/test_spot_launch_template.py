@@ -6,8 +6,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.user_data import MAX_BYTES, BootInputs, user_data
 
@@ -53,22 +51,21 @@ def test_there_is_no_ssh_key_and_no_way_in(templates: Templates) -> None:
     assert templates.resources("AWS::EC2::SecurityGroupIngress") == {}
 
 
-def test_a_shutdown_ends_the_instance(templates: Templates) -> None:
+def test_it_names_no_spot_options_because_a_fleet_refuses_them_and_a_shutdown_ends_the_instance(
+    templates: Templates,
+) -> None:
+    assert not {"InstanceMarketOptions", "InstanceType"} & data_of(templates).keys()
     assert data_of(templates)["InstanceInitiatedShutdownBehavior"] == "terminate"
 
 
-def test_it_names_no_spot_options_because_a_fleet_refuses_them(templates: Templates) -> None:
-    assert "InstanceMarketOptions" not in data_of(templates)
-    assert "InstanceType" not in data_of(templates)
-
-
-def test_instances_carry_the_deployment_as_a_tag(templates: Templates) -> None:
-    specifications = {
-        specification["ResourceType"]: specification["Tags"]
-        for specification in data_of(templates)["TagSpecifications"]
-    }
+def test_what_a_deployment_makes_carries_its_tag_and_is_distinguished_from_what_attempts_make(
+    templates: Templates,
+) -> None:
+    assert templates.only("AWS::EC2::LaunchTemplate")["VersionDescription"] == "deployed"
+    tags = {each["ResourceType"]: each["Tags"] for each in data_of(templates)["TagSpecifications"]}
     for kind in ("instance", "volume"):
-        assert {"Key": "spotkeep:deployment", "Value": "spotkeep"} in specifications[kind]
+        assert {"Key": "spotkeep:deployment", "Value": "spotkeep"} in tags[kind]
+    assert "spotkeep:run" not in json.dumps(tags)
 
 
 def test_the_ami_is_found_by_cloudformation_at_deployment(
@@ -82,12 +79,6 @@ def test_the_ami_is_found_by_cloudformation_at_deployment(
         "ami-id",
     }
     assert data_of(templates_with_everything)["ImageId"] == "ami-0123456789abcdef0"
-
-
-def test_what_a_deployment_makes_is_distinguished_from_what_attempts_make(templates: Templates) -> None:
-    assert templates.only("AWS::EC2::LaunchTemplate")["VersionDescription"] == "deployed"
-    specifications = json.dumps(data_of(templates)["TagSpecifications"])
-    assert "spotkeep:run" not in specifications
 
 
 def test_its_user_data_are_the_agents_pinned_by_its_hash(templates: Templates) -> None:
@@ -127,12 +118,6 @@ def test_instances_print_to_a_log_that_ends_and_leaves_with_the_stack(
         assert group["RetentionInDays"] == days
 
 
-def test_destroying_the_stack_deletes_no_volume_because_none_is_in_it(any_stack: dict[str, Any]) -> None:
-    kinds = {resource["Type"] for resource in any_stack["Resources"].values()}
-    assert not kinds & {"AWS::EC2::Volume", "AWS::EC2::EC2Fleet", "AWS::EC2::SpotFleet", "AWS::EC2::Instance"}
-
-
-@pytest.fixture(params=["Storage", "Compute", "Jobs", "Events"])
-def any_stack(request: pytest.FixtureRequest, templates_with_everything: Templates) -> dict[str, Any]:
-    template: dict[str, Any] = templates_with_everything.by_stack[request.param]
-    return template
+def test_destroying_a_stack_deletes_no_volume_because_none_is_in_it(templates_with_everything: Templates) -> None:
+    for kind in ("AWS::EC2::Volume", "AWS::EC2::EC2Fleet", "AWS::EC2::SpotFleet", "AWS::EC2::Instance"):
+        assert templates_with_everything.resources(kind) == {}
