@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,7 +18,7 @@ from benchmarks.sweep.searches import Job, Ours
 from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from tests.models.capacity_traces import trace_of
 from tests.models.faults import Process
 from tests.models.sagemaker import launch_marks
 from tests.models.simulated_account import SimulatedAccount
@@ -28,25 +27,19 @@ TABLE = LossTable(losses=np.add.outer(np.linspace(0.1, 1.0, CONFIGURATIONS), np.
 
 
 def zone(*available: int) -> RecordedZone:
-    trace = CapacityTrace(
-        zone="z",
-        start=datetime(2026, 1, 1, tzinfo=UTC),
-        tick_s=100.0,
-        available=np.array(available, bool),
-        spot_price=np.ones(len(available)),
-    )
-    return RecordedZone(trace, begin=0)
+    return RecordedZone(trace_of(available, tick_s=100.0), begin=0)
 
 
-class TestCapacity:
-    def test_work_waits_for_capacity_and_only_work_is_billed(self) -> None:
-        assert zone(0, 1, 1, 0).work(at_s=30, for_s=150) == Stretch(250, 150, was_done=True)
+def test_work_waits_for_capacity_and_only_work_is_billed() -> None:
+    assert zone(0, 1, 1, 0).work(at_s=30, for_s=150) == Stretch(250, 150, was_done=True)
 
-    def test_what_does_not_end_in_time_is_interrupted(self) -> None:
-        assert zone(0, 1, 1, 0).work(at_s=120, for_s=200) == Stretch(300, 180, was_done=False)
 
-    def test_after_its_end_the_trace_begins_again(self) -> None:
-        assert zone(0, 1, 1, 0).work(at_s=310, for_s=100) == Stretch(600, 100, was_done=True)
+def test_what_does_not_end_in_time_is_interrupted() -> None:
+    assert zone(0, 1, 1, 0).work(at_s=120, for_s=200) == Stretch(300, 180, was_done=False)
+
+
+def test_after_its_end_the_trace_begins_again() -> None:
+    assert zone(0, 1, 1, 0).work(at_s=310, for_s=100) == Stretch(600, 100, was_done=True)
 
 
 class _OneTrial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,9 +153,7 @@ def looks_ahead(policy_for: Callable[[CapacityTrace], Policy], trace: CapacityTr
             after = start + now + 1
             available[after:] = random.random(len(available) - after) < 0.5
             price[after:] = random.uniform(0.5, 2.5, len(price) - after)
-            other = CapacityTrace(
-                zone=trace.zone, start=trace.start, tick_s=trace.tick_s, available=available, spot_price=price
-            )
+            other = replace(trace, available=available, spot_price=price)
             again = _Diary(policy_for(other))
             replay(planned, Windows([other], starts=[start], on_demand_price=3.0), again)
             seen = min(now + 1, ticks, len(diary.entries), len(again.entries))

@@ -7,7 +7,7 @@ import pytest
 
 from spotkeep_planner.capacity_model import BANDS
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.solver import choose_step_s, solve
+from spotkeep_planner.solver import Thresholds, choose_step_s, solve
 
 HOUR_S = 3600.0
 STEP_S = 480.0
@@ -21,8 +21,8 @@ def job(deadline_h: float, **changes: float) -> PlannedJob:
     return PlannedJob(**{"work_s": 24 * HOUR_S, "deadline_s": deadline_h * HOUR_S, "restart_s": 720.0, **changes})
 
 
-def cost(planned: PlannedJob, capacity: np.ndarray, *, changes_per_s: float = 0.0) -> float:
-    solved = solve(
+def solved(planned: PlannedJob, capacity: np.ndarray, *, changes_per_s: float = 0.0) -> Thresholds:
+    return solve(
         planned,
         capacity,
         tick_s=240.0,
@@ -31,7 +31,10 @@ def cost(planned: PlannedJob, capacity: np.ndarray, *, changes_per_s: float = 0.
         on_demand_price=3.0,
         changes_per_s=changes_per_s,
     )
-    return float(solved.expected_cost[BANDS])
+
+
+def cost(planned: PlannedJob, capacity: np.ndarray, *, changes_per_s: float = 0.0) -> float:
+    return float(solved(planned, capacity, changes_per_s=changes_per_s).expected_cost[BANDS])
 
 
 def test_capacity_that_never_goes_costs_the_work_and_one_restart() -> None:
@@ -39,10 +42,8 @@ def test_capacity_that_never_goes_costs_the_work_and_one_restart() -> None:
 
 
 def test_capacity_that_never_comes_costs_on_demand() -> None:
-    solved = solve(
-        job(30), hazards(run_h=1, drought_h=1e6), tick_s=240.0, step_s=STEP_S, spot_price=1.0, on_demand_price=3.0
-    )
-    assert solved.expected_cost[BANDS - 1] == pytest.approx(24.2 * 3, rel=1e-2)
+    program = solved(job(30), hazards(run_h=1, drought_h=1e6))
+    assert program.expected_cost[BANDS - 1] == pytest.approx(24.2 * 3, rel=1e-2)
 
 
 @pytest.mark.long
@@ -62,19 +63,15 @@ def test_changes_of_zone_and_lost_work_cost() -> None:
 
 
 def test_the_less_slack_the_more_a_restart_costs() -> None:
-    solved = solve(
-        job(40), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=STEP_S, spot_price=1.0, on_demand_price=3.0
-    )
-    row = solved.restart_usd[-1]
+    program = solved(job(40), hazards(run_h=4, drought_h=4))
+    row = program.restart_usd[-1]
     assert row[20] > row[-20] >= 0
 
 
 @pytest.mark.long
 def test_the_more_work_is_left_the_more_slack_is_wanted_before_waiting() -> None:
-    solved = solve(
-        job(60), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=STEP_S, spot_price=1.0, on_demand_price=3.0
-    )
-    row = solved.from_nothing_s[3]
+    program = solved(job(60), hazards(run_h=4, drought_h=4))
+    row = program.from_nothing_s[3]
     assert row[len(row) // 4] < row[-1]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from benchmarks.policy import setting
 from benchmarks.policy.__main__ import main
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
+from tests.models.capacity_traces import trace_of
 
 PROJECT = Path(__file__).parents[3]
 
@@ -24,13 +24,7 @@ def made_up(zone: str, *, seed: int, days: int = 12) -> CapacityTrace:
     random = np.random.default_rng(seed)
     ticks = days * 48
     available = np.repeat(random.random(ticks // 8) < 0.6, 8)
-    return CapacityTrace(
-        zone=zone,
-        start=datetime(2026, 1, 1, tzinfo=UTC),
-        tick_s=1800.0,
-        available=available,
-        spot_price=np.full(len(available), 1.0 + seed / 10),
-    )
+    return trace_of(available.tolist(), price=1.0 + seed / 10, tick_s=1800.0, zone=zone)
 
 
 @pytest.fixture
