@@ -23,9 +23,10 @@ from benchmarks.control.sweep_story import SweepStory
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch
+from spotkeep_jobs.pools import warm_pool
 from spotkeep_jobs.record import orphan_report, run_table
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs import ending
+from spotkeep_jobs.runs import ending, transition
 from spotkeep_jobs.sweeps import advance
 from tests.models.dynamodb import InMemoryDynamoDb
 
@@ -119,6 +120,12 @@ def only_the_last_attempt_is_billed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ending, "bill", lambda attempts, **how: run_cost.bill(attempts[-1:], **how))
 
 
+def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:
+    """How long a pool waited does not come onto the bill."""
+    patch.setattr(warm_pool, "with_idle_time", lambda attempt, pool: attempt)
+    patch.setattr(transition, "with_idle_time", lambda attempt, pool: attempt)
+
+
 def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
     patch.setattr(RunTable, "run_items_in_flight", lambda self: iter(()))
@@ -146,6 +153,7 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (endings_keep_their_checkpoint_prefix, ControlPlaneStory, 4),
         (passes_do_not_read_the_record, ControlPlaneStory, 1),
         (only_the_last_attempt_is_billed, ControlPlaneStory, 16),
+        (idle_pools_cost_nothing, ControlPlaneStory, 4),
         (trials_begin_whatever_runs, SweepStory, 1),
     ],
 )
