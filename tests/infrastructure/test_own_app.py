@@ -26,6 +26,11 @@ from spotkeep_constructs.settings import Settings
 from .conftest import ROOT, rules
 
 EXAMPLE = ROOT / "examples" / "own-app"
+CONTEXT = {**json.loads((EXAMPLE / "cdk.json").read_text())["context"], "aws:cdk:bundling-stacks": []}
+
+
+def project_in(directory: Path) -> Project:
+    return replace(Project.at(ROOT), layers=directory / "layers", archives=directory / "archives")
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +42,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    app = App(
-        builtin_cloud_formation_validation=False,
-        context={**json.loads((EXAMPLE / "cdk.json").read_text())["context"], "aws:cdk:bundling-stacks": []},
-        outdir=str(directory / "cdk.out"),
-    )
-    project = replace(Project.at(ROOT), layers=directory / "layers", archives=directory / "archives")
-    module.ResearchStack(app, "Research", project=project)
+    app = App(builtin_cloud_formation_validation=False, context=CONTEXT, outdir=str(directory / "cdk.out"))
+    module.ResearchStack(app, "Research", project=project_in(directory))
     Validations.of(app).add_plugins(*rules())
     [stack] = app.synth().stacks
     found: dict[str, Any] = stack.template
@@ -115,11 +115,9 @@ def test_a_grant_lets_the_apps_role_launch_and_read_and_nothing_else(template: d
 
 
 def test_where_aws_says_who_calls_a_grant_is_for_the_url_alone(tmp_path: Path) -> None:
-    context = {**json.loads((EXAMPLE / "cdk.json").read_text())["context"], "aws:cdk:bundling-stacks": []}
-    stack = Stack(App(outdir=str(tmp_path / "cdk.out"), context=context), "Test")
-    project = replace(Project.at(ROOT), layers=tmp_path / "layers", archives=tmp_path / "archives")
+    stack = Stack(App(outdir=str(tmp_path / "cdk.out"), context=CONTEXT), "Test")
     spotkeep = SpotkeepControlPlane(
-        stack, "Spotkeep", settings=Settings(verify_callers=True, ec2_fleets=False), project=project
+        stack, "Spotkeep", settings=Settings(verify_callers=True, ec2_fleets=False), project=project_in(tmp_path)
     )
     grant = spotkeep.grant_launch(iam.Role(stack, "Caller", assumed_by=iam.AccountRootPrincipal()))
     assert grant.success
