@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
@@ -134,20 +134,6 @@ def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
     assert len(account.requests) == 1
 
 
-def test_a_run_id_is_used_once(parts: LauncherParts, account: Account) -> None:
-    launch(parts)
-    assert problem_of(lambda: launch(parts, token="token-2"))[0] == "run"
-    assert account.live == ["first-1"]
-
-
-def test_a_refused_document_records_and_launches_nothing(parts: LauncherParts, account: Account, dynamodb: Any) -> None:
-    with pytest.raises(RequestRefusedError) as caught:
-        launch(parts, keep_alive="10m", instance_type="m5.large", colour="red")
-    assert [problem.field for problem in caught.value.problems] == ["instance_type", "colour", "keep_alive"]
-    assert dynamodb.items == {}
-    assert set(account.faults.calls) <= {"GetItem"}
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -166,11 +152,9 @@ nearly_right = st.fixed_dictionaries(
 
 
 @given(document=nearly_right | json_values | st.dictionaries(field_names | st.text(), json_values))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any) -> None:
-    dynamodb.items.clear()
-    account = Account()
-    parts = launcher_on(RunTable(client=dynamodb, table_name="runs"), account)
+def test_i7_any_document_launches_one_job_or_is_refused_whole(document: object) -> None:
+    account, dynamodb = Account(), InMemoryDynamoDb()
+    parts = launcher_on(RunTable(client=dynamodb, table_name="runs"), account)  # type: ignore[arg-type]
     try:
         parts.launcher.launch(document, default_token="request-1")
         refused = False
@@ -193,34 +177,13 @@ def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
     assert launch(parts, **other).run.job_name == "other-1"
 
 
-@pytest.mark.parametrize(
-    ("fields", "price"),
-    [
-        ({"instance_type": "ml.m5.xlarge"}, 0.23),
-        ({"instance_type": "ml.c5.xlarge"}, None),
-        ({"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}, None),
-    ],
-)
-def test_a_price_is_given_only_when_every_type_has_one(
-    parts: LauncherParts, fields: dict[str, Any], price: float | None
+def test_validating_launches_nothing_and_gives_a_price_only_when_every_type_has_one(
+    parts: LauncherParts, account: Account, dynamodb: Any
 ) -> None:
-    assert parts.launcher.validate(DOCUMENT | fields).usd_per_hour == price
-
-
-def test_validating_says_what_launching_would_refuse_and_launches_nothing(
-    parts: LauncherParts, account: Account
-) -> None:
-    prefix = launch(parts).run.checkpoint_uri
-    document = DOCUMENT | {"token": "token-2", "checkpoint_prefix": prefix}
-    with pytest.raises(RequestRefusedError) as caught:
-        parts.launcher.validate(document | {"run": "first"})
-    assert [problem.field for problem in caught.value.problems] == ["run"]
-    with pytest.raises(RequestRefusedError) as caught:
-        parts.launcher.validate(document | {"run": "other"})
-    assert [problem.field for problem in caught.value.problems] == ["checkpoint_prefix"]
-    valid = parts.launcher.validate(DOCUMENT)
-    assert (valid.request.run, valid.warnings) == ("first", ())
-    assert len(account.requests) == 1
+    several = {"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}
+    assert parts.launcher.validate(DOCUMENT).usd_per_hour == 0.23
+    assert parts.launcher.validate(DOCUMENT | several).usd_per_hour is None
+    assert (account.requests, dynamodb.items) == ([], {})
 
 
 @pytest.mark.parametrize("act", ["launch", "validate"])
@@ -278,12 +241,6 @@ def test_the_token_of_a_refused_launch_answers_the_same_refusal(parts: LauncherP
     assert account.requests == []
 
 
-def test_a_strangers_job_of_the_same_name_is_a_refusal(parts: LauncherParts, account: Account) -> None:
-    account.is_made_by_hand("first-1")
-    assert "is not this run's" in problem_of(lambda: launch(parts))[1]
-    assert account.stopped == []
-
-
 def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
     parts: LauncherParts, account: Account, dynamodb: Any
 ) -> None:
@@ -292,6 +249,7 @@ def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
     dynamodb.items.clear()  # The record has expired; SageMaker keeps its jobs for ever.
     account.time.pass_by(days=100)
     assert "is not this run's" in problem_of(lambda: launch(parts))[1]
+    assert account.stopped == []
 
 
 def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(parts: LauncherParts, account: Account) -> None:
@@ -342,10 +300,16 @@ def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, ac
 # A fault of every call, before and after its effect
 
 
-def calls_of(work: Callable[[], object], account: Account) -> int:
-    account.faults.strike(None)
-    work()
-    return len(account.faults.calls)
+def test_the_faults_below_strike_every_call(parts: LauncherParts, table: RunTable, account: Account) -> None:
+    def calls_of(work: Callable[[], object]) -> int:
+        account.faults.strike(None)
+        work()
+        return len(account.faults.calls)
+
+    assert calls_of(lambda: launch(parts)) == 3
+    assert calls_of(lambda: parts.runs.stop("first")) == 4
+    end_run(table, account, "first")
+    assert calls_of(lambda: parts.runs.resume("first")) == 6
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -362,10 +326,6 @@ def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert table.get("first") == answer.run
     assert launch(parts).run == answer.run
-
-
-def test_the_faults_above_strike_every_call_of_a_launch(parts: LauncherParts, account: Account) -> None:
-    assert calls_of(lambda: launch(parts), account) == 3
 
 
 @pytest.mark.parametrize("call", range(3))
@@ -403,14 +363,6 @@ def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
     assert len(account.requests) == 2
 
 
-def test_the_faults_above_strike_every_call_of_a_resume(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
-    assert calls_of(lambda: parts.runs.resume("first"), account) == 6
-
-
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("call", range(4))
 def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
@@ -422,11 +374,6 @@ def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
         parts.runs.stop("first")
     assert parts.runs.stop("first").state is RunState.STOPPING
     assert account.jobs["first-1"].status == "Stopping"
-
-
-def test_the_faults_above_strike_every_call_of_a_stop(parts: LauncherParts, account: Account) -> None:
-    launch(parts)
-    assert calls_of(lambda: parts.runs.stop("first"), account) == 4
 
 
 def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
@@ -451,14 +398,10 @@ def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
 # Twice at once
 
 
-@pytest.mark.parametrize("callers", [2, 8])
-def test_a_launcher_called_at_once_creates_one_job(
-    local_dynamodb: tuple[Any, str], account: Account, callers: int
-) -> None:
-    client, name = local_dynamodb
+def test_a_launcher_called_at_once_creates_one_job(parts: LauncherParts, account: Account) -> None:
+    callers = 8
     together = threading.Barrier(callers)
     account.before_create(lambda: together.wait(timeout=30))
-    parts = launcher_on(RunTable(client=client, table_name=name), account)
     with ThreadPoolExecutor(callers) as pool:
         answers = list(pool.map(lambda _: launch(parts), range(callers)))
     assert account.live == ["first-1"]
@@ -467,10 +410,7 @@ def test_a_launcher_called_at_once_creates_one_job(
     assert {answer.run.job_arn for answer in answers} == {account.jobs["first-1"].arn}
 
 
-def test_a_resume_called_at_once_creates_one_job(local_dynamodb: tuple[Any, str], account: Account) -> None:
-    client, name = local_dynamodb
-    table = RunTable(client=client, table_name=name)
-    parts = launcher_on(table, account)
+def test_a_resume_called_at_once_creates_one_job(parts: LauncherParts, table: RunTable, account: Account) -> None:
     launch(parts)
     end_run(table, account, "first")
 
@@ -568,14 +508,14 @@ def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(
     assert len(account.requests) == 1
 
 
-@pytest.mark.parametrize("field", sorted(set(JobRequest.model_fields) & set(request_changes._STAYS)))
-def test_what_the_run_is_and_whose_stays(parts: LauncherParts, table: RunTable, account: Account, field: str) -> None:
-    launch(parts)
+def test_what_the_run_is_and_whose_stays(parts: LauncherParts, table: RunTable, account: Account) -> None:
+    recorded = launch(parts).run.request
     end_run(table, account, "first")
+    stays = sorted(set(JobRequest.model_fields) & set(request_changes._STAYS))
     with pytest.raises(RequestRefusedError) as refused:
-        parts.runs.resume("first", changes={field: table.get("first").request.get(field)})
-    assert refused.value.problems[0].field == field
-    assert "is not changed by a resume" in refused.value.problems[0].problem
+        parts.runs.resume("first", changes={field: recorded.get(field) for field in stays})
+    found = {each.field for each in refused.value.problems if "is not changed by a resume" in each.problem}
+    assert sorted(found) == stays
 
 
 def test_a_repeated_resume_with_the_same_changes_answers_the_same_and_with_others_is_refused(
@@ -619,10 +559,7 @@ def paused_run(parts: LauncherParts, table: RunTable, account: Account, *, step:
     end_run(table, account, "first", end_reason=EndReason.PAUSED, paused_at_step=step)
 
 
-@pytest.mark.parametrize(
-    ("changes", "variable"),
-    [({"pause_at_step": 2000}, "2000"), ({"pause_at_step": 1001}, "1001"), ({"pause_at_step": None}, None)],
-)
+@pytest.mark.parametrize(("changes", "variable"), [({"pause_at_step": 1001}, "1001"), ({"pause_at_step": None}, None)])
 def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
     parts: LauncherParts, table: RunTable, account: Account, changes: dict[str, Any], variable: str | None
 ) -> None:
@@ -634,7 +571,7 @@ def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
     assert resumed.request.get("pause_at_step") == changes["pause_at_step"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"pause_at_step": 500}, {"pause_at_step": 1200}, {"max_run": "2h"}])
+@pytest.mark.parametrize("changes", [{}, {"pause_at_step": 1200}])
 def test_a_paused_run_that_would_pause_again_at_once_is_not_resumed(
     parts: LauncherParts, table: RunTable, account: Account, changes: dict[str, Any]
 ) -> None:
@@ -685,14 +622,11 @@ def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, accou
 # Stopping
 
 
-def test_a_stop_is_recorded_and_then_sent_to_sagemaker(parts: LauncherParts, table: RunTable, account: Account) -> None:
+def test_a_stop_is_recorded_and_then_sent_to_sagemaker(parts: LauncherParts, account: Account) -> None:
     launch(parts)
     assert parts.runs.stop("first").state is RunState.STOPPING
     assert account.stopped == ["first-1"]
-    parts.runs.stop("first")
-    run = table.get("first")
-    assert run is not None
-    assert run.state is RunState.STOPPING
+    assert parts.runs.stop("first").state is RunState.STOPPING
 
 
 def test_an_ended_run_is_left_as_it_is_by_a_stop(parts: LauncherParts, table: RunTable, account: Account) -> None:
