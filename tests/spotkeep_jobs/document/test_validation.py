@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
@@ -88,17 +88,12 @@ def test_the_account_limit_lowers_the_default_of_max_run_but_not_a_wish() -> Non
     assert "2h" in problem.problem
 
 
-def test_on_demand_has_no_wait() -> None:
-    assert judged(capacity="on-demand").accepted().max_wait is None
-
-
 def test_what_has_no_default_in_the_deployment_is_asked_for() -> None:
     assert problem_fields(validate(MINIMAL)) == ["image", "instance_types"]
 
 
-@pytest.mark.parametrize("fields", [{"run": None}, {"max_wait": None, "channels": None}])
-def test_an_empty_field_of_a_yaml_file_counts_as_left_out(fields: dict[str, Any]) -> None:
-    assert judged(**fields).accepted() == judged().accepted()
+def test_an_empty_field_of_a_yaml_file_counts_as_left_out() -> None:
+    assert judged(run=None, max_wait=None, channels=None).accepted() == judged().accepted()
 
 
 @pytest.mark.parametrize(
@@ -220,21 +215,21 @@ def test_spot_with_keep_alive_is_refused_and_names_both_choices() -> None:
     assert judged(keep_alive="30m", capacity="on-demand").accepted().keep_alive == 1_800
 
 
-@pytest.mark.parametrize("max_wait", ["1h", "2h"])
-def test_max_wait_must_be_above_max_run_on_spot(max_wait: str) -> None:
-    field, text = the_problem(max_run="2h", max_wait=max_wait)
+def test_max_wait_must_be_above_max_run_on_spot() -> None:
+    field, text = the_problem(max_run="2h", max_wait="2h")
     assert field == "max_wait"
     assert "not above max_run (2h)" in text
     assert judged(max_run="2h", max_wait=7_201).accepted().max_wait == 7_201
 
 
-def test_max_wait_without_spot_is_refused() -> None:
+def test_without_spot_there_is_no_max_wait() -> None:
+    assert judged(capacity="on-demand").accepted().max_wait is None
     field, text = the_problem(capacity="on-demand", max_wait="2d")
     assert field == "max_wait"
     assert "without spot" in text
 
 
-@pytest.mark.parametrize("fields", [{}, {"max_run": "1h"}, {"max_run": "30m", "max_wait": "2h"}])
+@pytest.mark.parametrize("fields", [{"max_run": "1h"}, {"max_run": "30m", "max_wait": "2h"}])
 def test_spot_without_checkpoints_above_an_hour_is_refused(fields: dict[str, Any]) -> None:
     field, text = the_problem(checkpoints=False, **fields)
     assert field == ("max_wait" if "max_wait" in fields else "max_run")
@@ -248,21 +243,38 @@ def test_an_hour_without_checkpoints_is_allowed() -> None:
     assert judged(checkpoints=False, capacity="on-demand").accepted().max_run == 86_400
 
 
-@pytest.mark.parametrize("keep_alive", ["61m", 3_601, "2h"])
-def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
-    assert the_problem(capacity="on-demand", keep_alive=keep_alive)[0] == "keep_alive"
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("name", ["a" * 44, "under_score", "-a", "a-", ""]),
+        ("run", ["r" * 53, "a/b"]),
+        ("owner", ["a;b"]),
+        ("token", ["a b"]),
+        ("command", ["unclosed 'quote", "", [], ["x"] * 100, ["python", "x" * 257], 5]),
+        ("source", ["https://example.com/a.git", ".", "s3://code/a.tar", "s3://code/a.tar.gz", 5]),
+        ("image", ["https://example.com/x", "x" * 256]),
+        ("checkpoints", ["yes"]),
+        ("capacity", ["cheap"]),
+        ("keep_alive", ["61m"]),
+        ("metrics", [5, ["loss", 5], {f"m{i}": {} for i in range(41)}]),
+        ("pause_at_step", [0, 1.5, "soon", True, 2**53]),
+        ("checkpoint_prefix", ["s3://other", "s3://other/", "s3://other/a//b/", "s3://other/../x/"]),
+        ("max_cost", ["10 USD", 0]),
+        ("max_attempts", [0]),
+        ("script_retries", [11]),
+        ("ladder", [[], [{"instance_type": "ml.g5.xlarge"}] * 11]),
+    ],
+)
+def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: list[object]) -> None:
+    for value in values:
+        found, text = the_problem(**{"capacity": "on-demand", field: value})
+        assert found == field
+        assert text.endswith((".", "?"))
 
 
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"name": "a" * 44}, "name"),
-        ({"name": "under_score"}, "name"),
-        ({"name": "-a"}, "name"),
-        ({"name": "a-"}, "name"),
-        ({"name": ""}, "name"),
-        ({"run": "r" * 53}, "run"),
-        ({"run": "a/b"}, "run"),
         ({"hyperparameters": {"k" * 257: 1}}, f"hyperparameters.{'k' * 64}"),
         ({"hyperparameters": {"": 1}}, "hyperparameters.''"),
         ({"hyperparameters": {"lr": "x" * 257}}, "hyperparameters.lr"),
@@ -272,75 +284,41 @@ def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
         ({"hyperparameters": {f"h{i}": i for i in range(101)}}, "hyperparameters"),
         ({"environment": {"A": "x" * 513}}, "environment.A"),
         ({"environment": {"1A": "x"}}, "environment.1A"),
-        ({"environment": {"A-B": "x"}}, "environment.A-B"),
         ({"environment": {"A": "nul\0"}}, "environment.A"),
         ({"environment": {"SPOTKEEP_RUN": "x"}}, "environment.SPOTKEEP_RUN"),
         ({"environment": {"SM_MODEL_DIR": "x"}}, "environment.SM_MODEL_DIR"),
+        ({"environment": {"SPOTKEEP_METRICS_1": "x"}}, "environment.SPOTKEEP_METRICS_1"),
         ({"environment": {f"V{i}": i for i in range(98)}}, "environment"),
+        ({"metrics": {"loss": "([0-9.]+)"}, "environment": {f"V{i}": i for i in range(97)}}, "environment"),
         ({"channels": {f"c{i}": "s3://data/x" for i in range(20)}}, "channels"),
-        ({"channels": {"spotkeep": "s3://data/x"}}, "channels.spotkeep.name"),
         ({"channels": {"source": "s3://data/x"}}, "channels.source.name"),
         ({"channels": {"a b": "s3://data/x"}}, "channels.a b.name"),
         ({"channels": {"c" * 65: "s3://data/x"}}, f"channels.{'c' * 65}.name"),
         ({"channels": [{"name": "train", "uri": "s3://data/x"}] * 2}, "channels"),
         ({"channels": {"train": {"uri": "s3://data/x", "input_mode": "file"}}}, "channels.train.input_mode"),
         ({"channels": {"train": {"name": "x", "uri": "s3://data/x"}}}, "channels"),
-        ({"metrics": 5}, "metrics"),
-        ({"metrics": ["loss", 5]}, "metrics"),
-        ({"metrics": {f"m{i}": {} for i in range(41)}}, "metrics"),
         ({"metrics": {"": {}}}, "metrics.''"),
         ({"metrics": {"two\nlines": {}}}, "metrics.two"),
         ({"metrics": {"m" * 101: {}}}, f"metrics.{'m' * 60}"),
         ({"metrics": {"loss": {"goal": "least"}}}, "metrics.loss.goal"),
         ({"metrics": {"loss": {"regex": "x"}}}, "metrics.loss.regex"),
         ({"metrics": {"loss": {"step": "epoch ([0-9]+)"}}}, "metrics.loss.step"),
-        ({"metrics": {"loss": "loss=[0-9.]+"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "loss=([0-9.]+"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "(?i)loss=([0-9.]+)"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "(?P<loss>[0-9.]+)"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "(a)(?=b)"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": r"(a)\1"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "[[a]([0-9]+)"}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "(" * 249 + ")" * 249 + "*" * 9}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "(a)" + "b" * 498}}, "metrics.loss.pattern"),
-        ({"metrics": {"loss": "(a)\n"}}, "metrics.loss.pattern"),
         ({"metrics": {f"m{i}": "(a)" + "b" * 497 for i in range(40)}}, "metrics"),
-        ({"environment": {"SPOTKEEP_METRICS_1": "x"}}, "environment.SPOTKEEP_METRICS_1"),
-        ({"metrics": {"loss": "([0-9.]+)"}, "environment": {f"V{i}": i for i in range(97)}}, "environment"),
         ({"tags": {f"t{i}": i for i in range(47)}}, "tags"),
         ({"tags": {"aws:x": "1"}}, "tags.aws:x"),
         ({"tags": {"spotkeep:run": "1"}}, "tags.spotkeep:run"),
         ({"tags": {"a": "!"}}, "tags.a"),
-        ({"owner": "a;b"}, "owner"),
-        ({"token": "a b"}, "token"),
-        ({"command": "unclosed 'quote"}, "command"),
-        ({"command": ""}, "command"),
-        ({"command": []}, "command"),
-        ({"command": ["x"] * 100}, "command"),
-        ({"command": ["python", "x" * 257]}, "command"),
-        ({"command": 5}, "command"),
         ({"source": {"git": "https://example.com/a.git", "commit": "main"}}, "source.commit"),
         ({"source": {"git": "https://me:secret@example.com/a.git", "commit": "a" * 40}}, "source.git"),
         ({"source": {"git": "--upload-pack=x", "commit": "a" * 40}}, "source.git"),
         ({"source": {"git": "https://example.com/a.git"}}, "source.commit"),
-        ({"source": "https://example.com/a.git"}, "source"),
-        ({"source": "."}, "source"),
-        ({"source": "s3://code/a.tar"}, "source"),
-        ({"source": 5}, "source"),
-        ({"source": "s3://code/a.tar.gz"}, "source"),
         ({"source": {"uri": "s3://code/a.tar.gz"}}, "source.sha256"),
         ({"source": {"uri": "s3://code/a.tar.gz", "sha256": "0" * 40}}, "source.sha256"),
         ({"source": {"uri": "s3://code/a.py", "sha256": "0" * 64}}, "source.uri"),
         ({"source": {"sha256": "0" * 64}}, "source.uri"),
         ({"source": {"uri": "s3://code/a.zip", "sha256": "0" * 64, "commit": "0" * 40}}, "source.commit"),
-        ({"image": "https://example.com/x"}, "image"),
-        ({"image": "x" * 256}, "image"),
-        ({"checkpoints": "yes"}, "checkpoints"),
         ({"notify": ["finished"]}, "notify[0]"),
         ({"notify": ["failed", "failed"]}, "notify"),
-        ({"capacity": "cheap"}, "capacity"),
-        ({"ladder": []}, "ladder"),
-        ({"ladder": [{"instance_type": "ml.g5.xlarge"}] * 11}, "ladder"),
         ({"ladder": [{"capacity": "on-demand"}]}, "ladder[0].instance_types"),
         ({"ladder": [{"instance_types": [f"ml.g5.{n}xlarge" for n in range(2, 8)]}]}, "ladder[0].instance_types"),
         ({"ladder": [{"instance_type": "g5.xlarge"}]}, "ladder[0].instance_type"),
@@ -364,16 +342,8 @@ def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
         ({"max_total_run": "1h"}, "max_total_run"),
         ({"max_total_run": "2h", "max_run": "1h", "checkpoints": False, "capacity": "on-demand"}, "max_total_run"),
         ({"max_cost": 10}, "max_cost"),
-        ({"max_cost": "10 USD"}, "max_cost"),
-        ({"max_cost": 0}, "max_cost"),
-        ({"max_attempts": 0}, "max_attempts"),
-        ({"script_retries": 11}, "script_retries"),
         (
-            {
-                "checkpoint_prefix": "s3://checkpoints/runs/x/checkpoints/",
-                "checkpoints": False,
-                "capacity": "on-demand",
-            },
+            {"checkpoint_prefix": "s3://checkpoints/runs/x/checkpoints/", "checkpoints": False, "max_run": "30m"},
             "checkpoint_prefix",
         ),
     ],
@@ -382,6 +352,15 @@ def test_refuses(fields: dict[str, Any], field: str) -> None:
     found, text = the_problem(**fields)
     assert found.startswith(field[:70])
     assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["loss=[0-9.]+", "loss=([0-9.]+", "(?i)loss=([0-9.]+)", "(?P<loss>[0-9.]+)", "(a)(?=b)", r"(a)\1", "[[a]([0-9]+)",
+     "(" * 249 + ")" * 249 + "*" * 9, "(a)" + "b" * 498, "(a)\n"],
+)  # fmt: skip
+def test_a_pattern_that_only_some_regular_expressions_know_or_that_finds_nothing_is_refused(pattern: str) -> None:
+    assert the_problem(metrics={"loss": pattern})[0] == "metrics.loss.pattern"
 
 
 @pytest.mark.parametrize(
@@ -408,9 +387,7 @@ def test_any_pattern_is_refused_or_finds_a_group(pattern: str) -> None:
         assert "(?i)" not in pattern
 
 
-@pytest.mark.parametrize(
-    "uri", ["data", "https://data.s3.amazonaws.com/x", "s3://", "s3://UP/x", "s3://a..b/x", "s3:/data/x"]
-)
+@pytest.mark.parametrize("uri", ["https://data.s3.amazonaws.com/x", "s3://", "s3://UP/x", "s3://a..b/x"])
 def test_uris_other_than_s3_are_refused_everywhere(uri: str) -> None:
     validation = judged(channels={"train": uri}, checkpoint_prefix=uri, source=uri)
     assert problem_fields(validation) == ["source", "channels.train.uri", "checkpoint_prefix"]
@@ -450,7 +427,6 @@ def test_managed_spot_takes_one_instance_type_and_on_demand_five() -> None:
         ("volume_size_gb", "1 TB", "Write 1024"),
         ("max_run", "29d", "28d"),
         ("max_run", 0, "1s to 28d"),
-        ("max_run", "4 hours", "write 4h"),
         ("max_run", 10**30, "far too long"),
         ("max_wait", "31d", "30d"),
     ],
@@ -459,11 +435,6 @@ def test_sizes_and_durations_are_in_range_and_in_their_unit(field: str, value: o
     found, text = the_problem(**{field: value})
     assert found == field
     assert says in text
-
-
-@pytest.mark.parametrize("max_run", ["4h", "240m", 14_400, "14400"])
-def test_hours_minutes_and_seconds_all_work(max_run: object) -> None:
-    assert judged(max_run=max_run).accepted().max_run == 14_400
 
 
 # Unknown fields
@@ -475,10 +446,7 @@ def test_hours_minutes_and_seconds_all_work(max_run: object) -> None:
         ("capcity", "capacity"),
         ("maxRun", "max_run"),
         ("MaxRuntimeInSeconds", "max_run"),
-        ("hyper_parameters", "hyperparameters"),
         ("use_spot_instances", "capacity"),
-        ("entry_point", "command"),
-        ("env", "environment"),
     ],
 )
 def test_an_unknown_field_is_named_with_the_nearest_known_one(unknown: str, meant: str) -> None:
@@ -553,7 +521,7 @@ def test_the_list_of_problems_is_bounded() -> None:
     assert "more problems than are shown" in validation.problems[-1].problem
 
 
-@pytest.mark.parametrize("document", [None, [], "x", 3, 1.5, True, [MINIMAL]])
+@pytest.mark.parametrize("document", [None, "x", [MINIMAL]])
 def test_a_document_that_is_no_object_is_refused(document: object) -> None:
     [problem] = validate(document, defaults=DEFAULTS).problems
     assert "JSON object" in problem.problem
@@ -587,28 +555,12 @@ def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
     assert "TOKENIZERS" not in warning
 
 
-# Checkpoint prefix
-
-
-@pytest.mark.parametrize("prefix", ["s3://other", "s3://other/", "s3://other/a//b/", "s3://other/../x/"])
-def test_a_prefix_is_a_plain_folder(prefix: str) -> None:
-    assert the_problem(checkpoint_prefix=prefix)[0] == "checkpoint_prefix"
-
-
 # A pause
 
 
-def test_a_run_trains_to_its_end_unless_it_shall_pause() -> None:
+def test_a_run_trains_to_its_end_unless_it_shall_pause_with_a_checkpoint() -> None:
     assert judged().accepted().pause_at_step is None
     assert judged(pause_at_step=1000).accepted().pause_at_step == 1000
-
-
-@pytest.mark.parametrize("step", [0, -1, 1.5, "soon", True, 2**53])
-def test_a_pause_is_at_a_whole_number_of_steps(step: object) -> None:
-    assert the_problem(pause_at_step=step)[0] == "pause_at_step"
-
-
-def test_without_checkpoints_nothing_could_go_on_after_a_pause() -> None:
     field, text = the_problem(pause_at_step=1000, checkpoints=False, max_run="30m")
     assert field == "pause_at_step"
     assert "checkpoints: false" in text
@@ -625,9 +577,7 @@ known_fields = st.sampled_from(sorted(JobRequest.model_fields))
 hostile_documents = json_values | st.dictionaries(known_fields | st.text(st.characters(codec=None)), json_values)
 
 
-@pytest.mark.long
 @given(document=hostile_documents)
-@settings(max_examples=150)
 def test_any_document_gets_a_structured_judgement(document: object) -> None:
     validation = validate(document, defaults=DEFAULTS)
     assert (validation.request is None) == bool(validation.problems)

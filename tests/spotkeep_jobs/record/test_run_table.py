@@ -1,4 +1,4 @@
-"""The run table keeps its promises under concurrency: every test runs on the in-memory table and on the local AWS."""
+"""The run table keeps its promises under concurrency, on the model of DynamoDB and, call by call, on the local AWS."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ from spotkeep_jobs.record.states import (
 )
 from tests.models.run_table import open_run
 
+on_both = pytest.mark.parametrize("table", ["in-memory", "local-aws"], indirect=True)
 
-@pytest.fixture(params=["in-memory", "local-aws"])
+
+@pytest.fixture
 def table(request: pytest.FixtureRequest) -> RunTable:
-    if request.param == "in-memory":
+    """On the model, unless a test asks for the local AWS."""
+    if getattr(request, "param", "in-memory") == "in-memory":
         return request.getfixturevalue("run_table")  # type: ignore[no-any-return]
     client, name = request.getfixturevalue("local_dynamodb")
     return RunTable(client=client, table_name=name, retention_days=30)
@@ -90,6 +93,7 @@ def a_group(make: Any, *, size: int) -> list[NewRun]:
     ]
 
 
+@on_both
 class TestOpening:
     def test_the_plan_of_a_run_lies_beside_it_and_is_read_back_to_the_last_digit(
         self, table: RunTable, make: Any
@@ -183,6 +187,7 @@ class TestOpening:
 
 
 class TestChanging:
+    @on_both
     def test_a_decision_on_an_old_view_is_refused_whole(self, table: RunTable, opened: Run, make: Any) -> None:
         attempt = make.attempt()
         table.commit(RunChange(run=opened.model_copy(update={"state": RunState.WAITING}), attempt=attempt))
@@ -194,6 +199,7 @@ class TestChanging:
         assert table.notifications(opened.run) == []
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
 
+    @on_both
     def test_an_ending_writes_run_attempt_notification_and_gives_the_checkpoint_prefix_back_at_once(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
@@ -207,6 +213,7 @@ class TestChanging:
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) is None
         assert list(table.in_flight()) == []
 
+    @on_both
     def test_recording_the_job_twice_changes_nothing(self, table: RunTable, opened: Run, make: Any) -> None:
         arn = make.arn(opened.job_name)
         first = table.record_job_created(run=opened.run, attempt=1, job_arn=arn, now=make.noon)
@@ -214,17 +221,14 @@ class TestChanging:
         assert first == again
         assert (again.job_arn, again.version) == (arn, 1)
 
-    def test_the_user_who_stops_while_the_job_is_being_created_is_not_forgotten(
+    def test_the_user_who_stops_while_the_job_is_being_created_is_not_forgotten_and_is_written_once(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
-        table.request_stop(run=opened.run, now=make.noon)
+        first = table.request_stop(run=opened.run, now=make.noon)
+        assert table.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
         run_item = table.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
         assert run_item.stop_requested_at == make.noon
         assert run_item.state is RunState.STOPPING
-
-    def test_asking_twice_to_stop_asks_once(self, table: RunTable, opened: Run, make: Any) -> None:
-        first = table.request_stop(run=opened.run, now=make.noon)
-        assert table.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
 
     def test_an_ended_run_cannot_be_stopped(self, table: RunTable, opened: Run, make: Any) -> None:
         run_item = table.commit(ended(opened, make.attempt(), make))
@@ -247,6 +251,7 @@ class TestTheNextAttempt:
         with pytest.raises(AttemptStillLiveError, match="is not over"):
             table.begin_attempt(run=opened, attempt=make.attempt(attempt=2))
 
+    @on_both
     def test_it_takes_the_checkpoint_prefix_again(self, table: RunTable, opened: Run, make: Any) -> None:
         over = table.commit(ended(opened, make.attempt(), make))
         run_item = table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
@@ -256,6 +261,7 @@ class TestTheNextAttempt:
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
         assert list(table.in_flight()) == [opened.run]
 
+    @on_both
     def test_i1_it_is_refused_while_another_run_has_the_prefix(self, table: RunTable, opened: Run, make: Any) -> None:
         over = table.commit(ended(opened, make.attempt(), make))
         other = make.run("other", checkpoint_uri=opened.checkpoint_uri)
@@ -271,6 +277,7 @@ class TestTheNextAttempt:
 
 
 class TestTheOutbox:
+    @on_both
     def test_one_deliverer_at_a_time_holds_a_notification(self, table: RunTable, opened: Run, make: Any) -> None:
         table.commit(ended(opened, make.attempt(), make))
         [notification] = table.unsent_notifications()
@@ -310,6 +317,7 @@ class TestTheOutbox:
 
 
 class TestListing:
+    @on_both
     def test_runs_come_newest_first_by_owner_and_state(self, table: RunTable, make: Any) -> None:
         for hour, owner in enumerate(["ada", "bob", "ada"]):
             at = make.noon + timedelta(hours=hour)
@@ -373,16 +381,13 @@ class TestWarmPools:
         assert attempt is not None
         return PoolChange(run=run_item, attempt=attempt, pool=pool.model_copy(update=fields))
 
-    def test_a_pool_is_written_with_the_change_that_ends_its_run(self, table: RunTable, opened: Run, make: Any) -> None:
-        pool = self.left(table, opened, make)
-        assert table.pool(opened.run, 1) == pool
-        assert list(table.pools(opened.run)) == [pool]
-        assert table.pool(opened.run, 2) is None
-
+    @on_both
     def test_kept_pools_come_first_to_expire_first_until_they_are_over(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         pool = self.left(table, opened, make)
+        assert (table.pool(opened.run, 1), table.pool(opened.run, 2)) == (pool, None)
+        assert list(table.pools(opened.run)) == [pool]
         other = open_run(table, run=make.run("other-1a2b3c4d"), attempt=make.attempt("other-1a2b3c4d")).run
         sooner = self.left(table, other, make)
         sooner = sooner.model_copy(update={"kept_until": sooner.kept_until - timedelta(minutes=10)})
@@ -405,6 +410,7 @@ class TestWarmPools:
         table.commit_pool(self.changed(table, pool, state=PoolState.ENDED))
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == heir.run
 
+    @on_both
     def test_a_reused_pool_tells_its_heir_since_when_it_is_handed_on(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
@@ -418,6 +424,7 @@ class TestRunsInFlight:
     def opened(self, table: RunTable, make: Any, run: str, *, limit: int) -> Run:
         return table.open_runs([NewRun(run=make.run(run), attempt=make.attempt(run))], in_flight_limit=limit)[0].run
 
+    @on_both
     def test_each_run_holds_a_place_until_it_has_ended(self, table: RunTable, make: Any) -> None:
         first = self.opened(table, make, "a", limit=2)
         second = self.opened(table, make, "b", limit=2)
@@ -447,10 +454,7 @@ class TestRunsInFlight:
         assert table.begin_attempt(run=over, attempt=again, in_flight_limit=2).slot == 1
 
     def test_the_runs_of_one_launch_take_their_places_in_one_transaction(self, table: RunTable, make: Any) -> None:
-        new = [
-            NewRun(run=make.run(f"a-{number}"), attempt=make.attempt(f"a-{number}"))
-            for number in range(1, MAX_RUNS + 1)
-        ]
+        new = a_group(make, size=MAX_RUNS)
         with pytest.raises(RunsInFlightError):
             table.open_runs(new, in_flight_limit=MAX_RUNS - 1)
         opened = table.open_runs(new, in_flight_limit=MAX_RUNS)
