@@ -56,7 +56,7 @@ def test_the_default_image_follows_the_instance_types(fields: dict[str, Any], im
     assert validation.warnings == ()
 
 
-@pytest.mark.parametrize("instance_type", ["ml.trn1.2xlarge", "ml.trn2.48xlarge", "ml.p6e-gb200.36xlarge"])
+@pytest.mark.parametrize("instance_type", ["ml.trn1.2xlarge", "ml.p6e-gb200.36xlarge"])
 def test_a_type_that_no_default_image_fits_needs_an_image_of_its_own(instance_type: str) -> None:
     [problem] = judged(instance_type=instance_type).problems
     assert problem.field == "image"
@@ -64,11 +64,8 @@ def test_a_type_that_no_default_image_fits_needs_an_image_of_its_own(instance_ty
     assert judged(instance_type=instance_type, image=f"{REGISTRY}/mine:1").problems == ()
 
 
-def test_a_default_image_without_a_place_for_the_processor_is_for_every_type() -> None:
+def test_a_default_image_may_be_for_every_type_and_without_one_the_job_needs_one() -> None:
     assert judged(f"{REGISTRY}/ours:1", instance_type="ml.trn1.2xlarge").accepted().image == f"{REGISTRY}/ours:1"
-
-
-def test_a_deployment_without_a_default_image_needs_one_in_the_job() -> None:
     [problem] = judged(None).problems
     assert (problem.field, problem.problem) == ("image", "is required: this deployment has no default image")
 
@@ -76,7 +73,6 @@ def test_a_deployment_without_a_default_image_needs_one_in_the_job() -> None:
 @pytest.mark.parametrize(
     ("image", "types", "says"),
     [
-        (ON_CPU, ["ml.g5.2xlarge"], "ml.g5.2xlarge has NVIDIA GPUs"),
         (ON_CPU, ["ml.m5.xlarge", "ml.g5.2xlarge"], "ml.g5.2xlarge has NVIDIA GPUs"),
         (ON_GPU, ["ml.m5.xlarge"], "ml.m5.xlarge has CPUs only"),
         ("me/train:cuda12", ["ml.m5.xlarge"], "ml.m5.xlarge has CPUs only"),
@@ -160,18 +156,17 @@ class TestFramework:
         [warning] = judged(region="us-east-1", framework=framework, instance_type=instance_type).warnings
         assert says in warning
 
-    def test_it_is_refused_beside_an_image(self) -> None:
-        [problem] = judged(region="us-east-1", framework="pytorch", image=ON_CPU).problems
-        assert (problem.field, problem.problem) == ("framework", "is given together with image")
-
     @pytest.mark.parametrize(
-        ("region", "instance_type", "says"),
-        [("us-east-9", "ml.m5.xlarge", "no image in us-east-9"), ("us-east-1", "ml.trn1.2xlarge", "ml.trn1.2xlarge")],
+        ("fields", "says"),
+        [
+            ({"image": ON_CPU}, "is given together with image"),
+            ({"region": "us-east-9"}, "no image in us-east-9"),
+            ({"instance_type": "ml.trn1.2xlarge"}, "ml.trn1.2xlarge"),
+            ({"backend": "ec2", "instance_type": "g5g.xlarge"}, "no image for g5g.xlarge"),
+        ],
     )
-    def test_a_place_without_an_image_is_refused_with_what_is_missing(
-        self, region: str, instance_type: str, says: str
-    ) -> None:
-        [problem] = judged(region=region, framework="pytorch", instance_type=instance_type).problems
+    def test_beside_an_image_or_where_there_is_none_it_is_refused(self, fields: dict[str, Any], says: str) -> None:
+        [problem] = judged(**{"region": "us-east-1", "framework": "pytorch", **fields}).problems
         assert problem.field == "framework"
         assert says in problem.problem
 
@@ -179,8 +174,6 @@ class TestFramework:
         on_ec2 = {"backend": "ec2", "instance_types": ["g5.xlarge", "g6.xlarge"]}
         request = judged(region="us-east-1", framework="pytorch-2.8", **on_ec2).accepted()
         assert (request.image, request.framework) == (ON_GPU, None)
-        [problem] = judged(region="us-east-1", framework="pytorch", backend="ec2", instance_type="g5g.xlarge").problems
-        assert "no image for g5g.xlarge" in problem.problem
 
     def test_without_a_region_the_name_is_kept_and_no_image_chosen(self) -> None:
         request = judged(framework="xgboost-3.0").accepted()
@@ -215,7 +208,7 @@ class TestFramework:
                 if framework == "huggingface"
                 else None
             )
-            for region in ("us-east-1", "eu-central-1", "ap-east-1", "cn-northwest-1", "us-gov-west-1", "me-west-1"):
+            for region in ("us-east-1", "cn-northwest-1", "me-west-1"):
                 for instance_type in ("ml.m5.xlarge", "ml.p4d.24xlarge"):
                     ours = aws_image(FRAMEWORK_IMAGES[name], region=region, instance_types=[instance_type])
                     if (processor_of(instance_type), framework) in (("cpu", "huggingface"), ("gpu", "sklearn")):
@@ -227,4 +220,4 @@ class TestFramework:
                         continue
                     assert ours == image_uris.retrieve(framework, region, base_framework_version=base, **arguments)
                     compared += 1
-        assert compared > 100
+        assert compared > 50

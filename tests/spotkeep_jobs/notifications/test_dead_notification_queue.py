@@ -20,7 +20,6 @@ from tests.models.notifications import SqsQueue
 def dead(make: Any) -> Notification:
     run = make.run(state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, ended_at=make.noon)
     notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
-    assert notification is not None
     return notification.model_copy(
         update={"state": NotificationState.DEAD, "deliveries": 24, "problem": "KMSDisabled: the key"}
     )

@@ -194,7 +194,6 @@ class TestChanging:
         with pytest.raises(RunChangedError):
             table.commit(ended(opened, attempt, make))
         run_item = table.get(opened.run)
-        assert run_item is not None
         assert (run_item.state, run_item.version) == (RunState.WAITING, 1)
         assert table.notifications(opened.run) == []
         assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
@@ -298,9 +297,7 @@ class TestTheOutbox:
         [notification] = table.unsent_notifications()
         stale = timedelta(minutes=15)
         first = table.claim_notification(notification, now=make.noon, stale_after=stale)
-        assert first is not None
         second = table.claim_notification(first, now=make.noon + stale, stale_after=stale)
-        assert second is not None
         assert second.notification_id == first.notification_id
         assert not table.mark_sent(first, message_id="late", now=make.noon)
         assert table.mark_sent(second, message_id="m", now=make.noon)
@@ -370,7 +367,6 @@ class TestWarmPools:
     def left(self, table: RunTable, opened: Run, make: Any) -> Pool:
         """The run has ended, and its job left a pool."""
         attempt = table.attempt(opened.run, 1)
-        assert attempt is not None
         pool: Pool = make.pool(run=opened.run, job_name=attempt.job_name)
         table.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notifications": ()}))
         return pool

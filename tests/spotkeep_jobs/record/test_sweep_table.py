@@ -38,7 +38,6 @@ def table_with(*trials: Trial) -> RunTable:
 
 def test_trials_are_read_back_to_the_last_digit_in_the_order_of_their_numbers() -> None:
     sweep, trials = table_with(*reversed(TRIALS)).sweep_and_trials("s")
-    assert sweep is not None
     assert sweep.version == 1
     assert trials == list(TRIALS)
 

@@ -17,7 +17,7 @@ _NUMBERS = st.integers(-(10**15), 10**15) | st.floats(-1e15, 1e15)
 _VALUES = st.recursive(
     _TEXTS | _NUMBERS | st.booleans() | st.none() | st.binary(min_size=1),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=20,
+    max_leaves=10,
 )
 
 

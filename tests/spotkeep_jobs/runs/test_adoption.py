@@ -10,6 +10,7 @@ from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.notifications.texts.run_summary import next_steps, places_of
 from spotkeep_jobs.record.states import NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.adoption import Adoption
+from tests.launching import launcher_on
 from tests.models.faults import Fault
 
 TAGS = [{"Key": "spotkeep:deployment", "Value": "spotkeep"}, {"Key": "spotkeep:owner", "Value": "ada"}]
@@ -56,23 +57,16 @@ def test_it_ends_like_any_run(world: Any, adoption: Adoption) -> None:
     )  # fmt: skip
     reconciled = world.runs.reconcile(JOB)
     run = reconciled.run
+    # Nothing of ours writes into its log.
+    assert {"DescribeLogStreams", "FilterLogEvents", "GetLogEvents"}.isdisjoint(world.faults.calls)
     assert (run.state, run.interruptions, run.log_warning) == (RunState.COMPLETED, 1, None)
     assert (run.cost.billed_seconds, run.cost.training_seconds, run.cost.redone_steps) == (180, 600, None)
     assert [notification.kind for notification in reconciled.notifications] == [NotificationKind.COMPLETED]
 
 
-def test_its_log_is_not_read_for_nothing_of_ours_writes_into_it(world: Any, adoption: Adoption) -> None:
-    world.sagemaker.has_job(JOB, ("Training", 1.0), ("Failed", 2.0), request=OTHERS)
-    adoption.adopt(JOB)
-    world.faults.calls.clear()
-    world.runs.reconcile(JOB)
-    assert {"DescribeLogStreams", "FilterLogEvents", "GetLogEvents"}.isdisjoint(world.faults.calls)
-
-
-@pytest.mark.parametrize("times", [2, 3])
-def test_it_is_one_run_however_often_it_is_found(world: Any, adoption: Adoption, times: int) -> None:
+def test_it_is_one_run_however_often_it_is_found(world: Any, adoption: Adoption) -> None:
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS)
-    assert [adoption.adopt(JOB) for _ in range(times)] == [JOB] * times
+    assert [adoption.adopt(JOB) for _ in range(3)] == [JOB] * 3
     assert len(world.table.attempts(JOB)) == 1
     assert world.faults.calls.count("DescribeTrainingJob") == 1
 
@@ -137,21 +131,13 @@ def test_the_jobs_of_a_tuning_job_have_its_name_and_send_no_mail(world: Any, ado
     assert reconciled.notifications == ()
 
 
-def test_its_texts_offer_no_resume(world: Any, adoption: Adoption) -> None:
+def test_it_cannot_be_resumed_and_texts_and_the_refusal_say_what_can_be_done(world: Any, adoption: Adoption) -> None:
     world.sagemaker.has_job(JOB, ("Training", 1.0), ("Failed", 2.0), request=OTHERS, FailureReason="AlgorithmError: no")
     adoption.adopt(JOB)
     run = world.runs.reconcile(JOB).run
     commands = [line.strip() for line in next_steps(run) if "spotkeep" in line]
     assert commands == [f"spotkeep logs {JOB}", f"spotkeep import {JOB}"]
     assert places_of(run) == ["There is no model and there are no checkpoints."]
-
-
-def test_it_cannot_be_resumed_and_the_refusal_says_what_can_be_done(world: Any, adoption: Adoption) -> None:
-    from tests.launching import launcher_on
-
-    world.sagemaker.has_job(JOB, ("Training", 1.0), ("Failed", 2.0), request=OTHERS)
-    adoption.adopt(JOB)
-    world.runs.reconcile(JOB)
     with pytest.raises(RequestRefusedError, match="launched by another client") as refused:
         launcher_on(world.table, world.sagemaker).runs.resume(JOB, changes={})
     assert refused.value.problems[0].fix.endswith(f"spotkeep import {JOB}")

@@ -19,6 +19,7 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.launcher_parts import LauncherParts
+from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
@@ -34,11 +35,28 @@ DOCUMENT = {"name": "first", "command": "python train.py", "run": "first", "toke
 
 
 class Account(SageMaker):
-    """SageMaker, and the faults that its calls and DynamoDB's meet."""
+    """SageMaker and DynamoDB, the faults that their calls meet, and a launcher."""
 
     def __init__(self) -> None:
         self.faults = Faults()
         super().__init__(self.faults)
+        self.dynamodb = InMemoryDynamoDb(self.faults)
+        self.table = RunTable(client=self.dynamodb, table_name="runs")  # type: ignore[arg-type]
+        self.parts = self.launcher_with()
+        self.runs, self.launcher = self.parts.runs, self.parts.launcher
+
+    def launcher_with(self, **parts: Any) -> LauncherParts:
+        return launcher_on(self.table, self, **parts)
+
+    def launch(self, parts: LauncherParts | None = None, **fields: Any) -> Launched:
+        return (parts or self.parts).launcher.launch(DOCUMENT | fields, default_token="request-1")
+
+    def end_run(self, **fields: Any) -> Run:
+        return end_run(self.table, self, "first", **fields)
+
+    def has_an_ended_run(self, **fields: Any) -> None:
+        self.launch(**fields)
+        self.end_run()
 
     def before_create(self, act: Callable[[], object]) -> None:
         """Let something happen before each job is created."""
@@ -48,25 +66,6 @@ class Account(SageMaker):
 @pytest.fixture
 def account() -> Account:
     return Account()
-
-
-@pytest.fixture
-def dynamodb(account: Account) -> InMemoryDynamoDb:
-    return InMemoryDynamoDb(account.faults)
-
-
-@pytest.fixture
-def table(dynamodb: InMemoryDynamoDb) -> RunTable:
-    return RunTable(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def parts(table: RunTable, account: Account) -> LauncherParts:
-    return launcher_on(table, account)
-
-
-def launch(parts: LauncherParts, **fields: Any) -> Launched:
-    return parts.launcher.launch(DOCUMENT | fields, default_token="request-1")
 
 
 def problem_of(call: Callable[[], object]) -> tuple[str, str]:
@@ -79,58 +78,51 @@ def problem_of(call: Callable[[], object]) -> tuple[str, str]:
 # Launching
 
 
-def test_a_launch_records_the_run_and_then_creates_its_job(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    answer = launch(parts, owner="ada", hyperparameters={"lr": 0.1})
+def test_a_launch_records_the_run_and_then_creates_its_job(account: Account) -> None:
+    answer = account.launch(owner="ada", hyperparameters={"lr": 0.1})
     assert answer.replayed is False
     assert answer.run.job_name == "first-1"
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert answer.run.checkpoint_uri == "s3://checkpoints/runs/first/checkpoints/"
-    assert table.get("first") == answer.run
-    recorded = table.attempt("first", 1)
-    assert recorded is not None
+    assert account.table.get("first") == answer.run
+    recorded = account.table.attempt("first", 1)
     assert [recorded.job_request] == account.requests
     assert account.faults.calls.index("TransactWriteItems") < account.faults.calls.index("CreateTrainingJob")
     assert answer.run.request["hyperparameters"] == {"lr": "0.1"}
     assert answer.run.request["image"] == DEFAULTS.image
 
 
-def test_a_run_without_an_id_is_named_after_its_token(parts: LauncherParts) -> None:
-    answer = parts.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+def test_a_run_without_an_id_is_named_after_its_token(account: Account) -> None:
+    answer = account.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
     assert answer.run.run.startswith("first-")
     assert answer.run.token == "request-1"
-    again = parts.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+    again = account.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
     assert (again.run.run, again.replayed) == (answer.run.run, True)
-    other = parts.launcher.launch({"name": "first", "command": "x"}, default_token="request-2")
+    other = account.launcher.launch({"name": "first", "command": "x"}, default_token="request-2")
     assert other.run.run != answer.run.run
 
 
-def test_the_same_token_answers_the_same_and_launches_nothing(parts: LauncherParts, account: Account) -> None:
-    first, second = launch(parts), launch(parts)
+def test_the_same_token_answers_the_same_and_launches_nothing(account: Account) -> None:
+    first, second = account.launch(), account.launch()
     assert second.replayed is True
     assert second.run == first.run
     assert len(account.requests) == 1
 
 
-def test_the_same_token_with_another_document_is_refused_and_says_what_differs(
-    parts: LauncherParts, account: Account
-) -> None:
-    launch(parts)
-    field_name, text = problem_of(lambda: launch(parts, max_run="2h", max_wait="3h"))
+def test_the_same_token_with_another_document_is_refused_and_says_what_differs(account: Account) -> None:
+    account.launch()
+    field_name, text = problem_of(lambda: account.launch(max_run="2h", max_wait="3h"))
     assert field_name == "token"
     assert "max_run, max_wait" in text
     assert len(account.requests) == 1
 
 
-def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
-    table: RunTable, parts: LauncherParts, account: Account
-) -> None:
-    first = launch(parts)
+def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(account: Account) -> None:
+    first = account.launch()
     changed = replace(DEFAULTS, image="another/image:2", instance_type="ml.m5.2xlarge", max_run_limit_seconds=7_200)
-    redeployed = launcher_on(table, account, defaults=changed)
-    assert launch(redeployed).run == first.run
-    assert problem_of(lambda: launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
+    redeployed = account.launcher_with(defaults=changed)
+    assert account.launch(redeployed).run == first.run
+    assert problem_of(lambda: account.launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
     assert len(account.requests) == 1
 
 
@@ -153,48 +145,41 @@ nearly_right = st.fixed_dictionaries(
 
 @given(document=nearly_right | json_values | st.dictionaries(field_names | st.text(), json_values))
 def test_i7_any_document_launches_one_job_or_is_refused_whole(document: object) -> None:
-    account, dynamodb = Account(), InMemoryDynamoDb()
-    parts = launcher_on(RunTable(client=dynamodb, table_name="runs"), account)  # type: ignore[arg-type]
+    account = Account()
     try:
-        parts.launcher.launch(document, default_token="request-1")
+        account.launcher.launch(document, default_token="request-1")
         refused = False
     except RequestRefusedError as error:
         refused = bool(error.problems)
     assert len(account.requests) == (not refused)
-    assert bool(dynamodb.items) == (not refused)
+    assert bool(account.dynamodb.items) == (not refused)
 
 
-def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    prefix = launch(parts).run.checkpoint_uri
+def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(account: Account) -> None:
+    prefix = account.launch().run.checkpoint_uri
     other = {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
-    field_name, text = problem_of(lambda: launch(parts, **other))
+    field_name, text = problem_of(lambda: account.launch(**other))
     assert field_name == "checkpoint_prefix"
     assert "live run first" in text
     assert account.live == ["first-1"]
-    end_run(table, account, "first")
-    assert launch(parts, **other).run.job_name == "other-1"
+    account.end_run()
+    assert account.launch(**other).run.job_name == "other-1"
 
 
-def test_validating_launches_nothing_and_gives_a_price_only_when_every_type_has_one(
-    parts: LauncherParts, account: Account, dynamodb: Any
-) -> None:
+def test_validating_launches_nothing_and_gives_a_price_only_when_every_type_has_one(account: Account) -> None:
     several = {"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}
-    assert parts.launcher.validate(DOCUMENT).usd_per_hour == 0.23
-    assert parts.launcher.validate(DOCUMENT | several).usd_per_hour is None
-    assert (account.requests, dynamodb.items) == ([], {})
+    assert account.launcher.validate(DOCUMENT).usd_per_hour == 0.23
+    assert account.launcher.validate(DOCUMENT | several).usd_per_hour is None
+    assert (account.requests, account.dynamodb.items) == ([], {})
 
 
 @pytest.mark.parametrize("act", ["launch", "validate"])
-def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wrong(
-    parts: LauncherParts, account: Account, act: str
-) -> None:
-    prefix = launch(parts).run.checkpoint_uri
+def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wrong(account: Account, act: str) -> None:
+    prefix = account.launch().run.checkpoint_uri
     taken = DOCUMENT | {"run": "first", "token": "token-2"}
     other = DOCUMENT | {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
     unnamed = DOCUMENT | {"run": None, "name": "a b", "token": "token-2", "checkpoint_prefix": prefix}
-    judge = partial(parts.launcher.launch, default_token="request-2") if act == "launch" else parts.launcher.validate
+    judge = account.launcher.validate if act == "validate" else partial(account.launcher.launch, default_token="r")
     for document, fields in (
         (taken | {"keep_alive": "10m"}, ["keep_alive", "run"]),
         (other | {"max_wait": "1h", "max_run": "2h"}, ["max_wait", "checkpoint_prefix"]),
@@ -206,75 +191,68 @@ def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wron
     assert len(account.requests) == 1
 
 
-def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_reported(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    prefix = launch(parts).run.checkpoint_uri
-    launch(parts, run="second", token="token-2")
+def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_reported(account: Account) -> None:
+    prefix = account.launch().run.checkpoint_uri
+    account.launch(run="second", token="token-2")
     with pytest.raises(RequestRefusedError) as caught:
-        launch(parts, run="second", token="token-3", checkpoint_prefix=prefix)
+        account.launch(run="second", token="token-3", checkpoint_prefix=prefix)
     assert [problem.field for problem in caught.value.problems] == ["run", "checkpoint_prefix"]
 
 
 # What SageMaker may answer
 
 
-def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
+def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(account: Account) -> None:
     account.refuses = ("ValidationException", "the image does not exist")
-    field_name, text = problem_of(lambda: launch(parts))
+    field_name, text = problem_of(account.launch)
     assert field_name == "(SageMaker)"
     assert "the image does not exist" in text
-    run = table.get("first")
-    assert run is not None
+    run = account.table.get("first")
     assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
-    assert table.checkpoint_lock_owner(run.checkpoint_uri) is None
-    assert [notification.kind for notification in table.notifications("first")] == ["failed"]
+    assert account.table.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert [notification.kind for notification in account.table.notifications("first")] == ["failed"]
 
 
-def test_the_token_of_a_refused_launch_answers_the_same_refusal(parts: LauncherParts, account: Account) -> None:
+def test_the_token_of_a_refused_launch_answers_the_same_refusal(account: Account) -> None:
     account.refuses = ("ResourceLimitExceeded", over_quota("ml.m5.xlarge", limit=0, used=0))
-    first = problem_of(lambda: launch(parts))
+    first = problem_of(account.launch)
     account.refuses = None
-    assert problem_of(lambda: launch(parts)) == first
+    assert problem_of(account.launch) == first
     assert account.requests == []
 
 
-def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
-    parts: LauncherParts, account: Account, dynamodb: Any
-) -> None:
-    launch(parts)
+def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(account: Account) -> None:
+    account.launch()
     account.becomes("first-1", "Completed")
-    dynamodb.items.clear()  # The record has expired; SageMaker keeps its jobs for ever.
+    account.dynamodb.items.clear()  # The record has expired; SageMaker keeps its jobs for ever.
     account.time.pass_by(days=100)
-    assert "is not this run's" in problem_of(lambda: launch(parts))[1]
+    assert "is not this run's" in problem_of(account.launch)[1]
     assert account.stopped == []
 
 
-def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(parts: LauncherParts, account: Account) -> None:
+def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(account: Account) -> None:
     account.quota = 1
     account.faults.strike(Fault.ANSWER_LOST, call=1)
     with pytest.raises(LaunchUnfinishedError):
-        launch(parts)
+        account.launch()
     assert account.faults.calls[1] == "CreateTrainingJob"
-    answer = launch(parts)
+    answer = account.launch()
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert answer.run.state is RunState.LAUNCHING
 
 
-def test_a_name_that_is_taken_by_a_job_not_visible_yet_is_not_decided(parts: LauncherParts, account: Account) -> None:
+def test_a_name_that_is_taken_by_a_job_not_visible_yet_is_not_decided(account: Account) -> None:
     account.is_made_by_hand("first-1")
     account.replicas_lag = True
     with pytest.raises(LaunchUnfinishedError) as caught:
-        launch(parts)
+        account.launch()
     assert "call again" in str(caught.value)
 
 
 # What jobs start with
 
 
-def test_nothing_is_created_before_what_a_job_starts_with_is_kept(table: RunTable, account: Account) -> None:
+def test_nothing_is_created_before_what_a_job_starts_with_is_kept(account: Account) -> None:
     failures = [AwsBusyError(operation="CopyObject", code="SlowDown", reason="Reduce your request rate.")]
 
     def keep() -> None:
@@ -282,63 +260,61 @@ def test_nothing_is_created_before_what_a_job_starts_with_is_kept(table: RunTabl
         if failures:
             raise failures.pop()
 
-    parts = launcher_on(table, account, keep_bundle=keep)
+    parts = account.launcher_with(keep_bundle=keep)
     with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
-        launch(parts)
+        account.launch(parts)
     assert account.jobs == {}
-    assert launch(parts).run.job_arn == account.jobs["first-1"].arn
+    assert account.launch(parts).run.job_arn == account.jobs["first-1"].arn
 
 
-def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, account: Account) -> None:
+def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(account: Account) -> None:
     def keep() -> None:
         raise AwsRefusedError(operation="CopyObject", code="NoSuchKey", reason="what was uploaded is gone")
 
-    assert "what was uploaded is gone" in problem_of(lambda: launch(launcher_on(table, account, keep_bundle=keep)))[1]
+    assert "what was uploaded is gone" in problem_of(lambda: account.launch(account.launcher_with(keep_bundle=keep)))[1]
     assert account.jobs == {}
 
 
 # A fault of every call, before and after its effect
 
 
-def test_the_faults_below_strike_every_call(parts: LauncherParts, table: RunTable, account: Account) -> None:
+def test_the_faults_below_strike_every_call(account: Account) -> None:
     def calls_of(work: Callable[[], object]) -> int:
         account.faults.strike(None)
         work()
         return len(account.faults.calls)
 
-    assert calls_of(lambda: launch(parts)) == 3
-    assert calls_of(lambda: parts.runs.stop("first")) == 4
-    end_run(table, account, "first")
-    assert calls_of(lambda: parts.runs.resume("first")) == 6
+    assert calls_of(account.launch) == 3
+    assert calls_of(lambda: account.runs.stop("first")) == 4
+    account.end_run()
+    assert calls_of(lambda: account.runs.resume("first")) == 6
 
 
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("call", range(3))
 def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
-    parts: LauncherParts, table: RunTable, account: Account, call: int, fault: Fault
+    account: Account, call: int, fault: Fault
 ) -> None:
     account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError, ProcessDiedError)):
-        launch(parts)
-    answer = launch(parts)
+        account.launch()
+    answer = account.launch()
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
     assert answer.run.job_arn == account.jobs["first-1"].arn
-    assert table.get("first") == answer.run
-    assert launch(parts).run == answer.run
+    assert account.table.get("first") == answer.run
+    assert account.launch().run == answer.run
 
 
 @pytest.mark.parametrize("call", range(3))
-def test_the_reconciler_completes_what_a_dead_launcher_left(
-    parts: LauncherParts, table: RunTable, account: Account, call: int
-) -> None:
+def test_the_reconciler_completes_what_a_dead_launcher_left(account: Account, call: int) -> None:
     account.faults.strike(Fault.DEATH, call=call)
     with pytest.raises(ProcessDiedError):
-        launch(parts)
-    recorded = list(table.in_flight())
+        account.launch()
+    recorded = list(account.table.in_flight())
     assert recorded == ([] if call == 0 else ["first"])
     for run in recorded:
-        completed = completed_launch(run, table=table, sagemaker=account)
+        completed = completed_launch(run, table=account.table, sagemaker=account)
         assert completed.job_arn == account.jobs["first-1"].arn
     assert account.live == (["first-1"] if recorded else [])
     assert len(account.requests) == len(recorded)
@@ -346,16 +322,13 @@ def test_the_reconciler_completes_what_a_dead_launcher_left(
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("call", range(6))
-def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
-    parts: LauncherParts, table: RunTable, account: Account, call: int, fault: Fault
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
+def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(account: Account, call: int, fault: Fault) -> None:
+    account.has_an_ended_run()
     account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError)):
-        parts.runs.resume("first")
+        account.runs.resume("first")
     try:
-        parts.runs.resume("first")
+        account.runs.resume("first")
     except RequestRefusedError as error:
         # The first call had done it all but say so.
         assert "attempt 2 is LAUNCHING" in str(error)  # noqa: PT017
@@ -365,20 +338,16 @@ def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("call", range(4))
-def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
-    parts: LauncherParts, account: Account, call: int, fault: Fault
-) -> None:
-    launch(parts)
+def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(account: Account, call: int, fault: Fault) -> None:
+    account.launch()
     account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError)):
-        parts.runs.stop("first")
-    assert parts.runs.stop("first").state is RunState.STOPPING
+        account.runs.stop("first")
+    assert account.runs.stop("first").state is RunState.STOPPING
     assert account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
-    parts: LauncherParts, dynamodb: Any, make: Any, account: Account
-) -> None:
+def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(account: Account, make: Any) -> None:
     conflict = make.error(
         "TransactWriteItems", "TransactionCanceledException", CancellationReasons=[{"Code": "TransactionConflict"}]
     )
@@ -387,36 +356,35 @@ def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
         if operation == "TransactWriteItems":
             raise conflict
 
-    dynamodb.before_call = meet_another
+    account.dynamodb.before_call = meet_another
     with pytest.raises(LaunchUnfinishedError):
-        launch(parts)
-    dynamodb.before_call = lambda _operation: None
-    launch(parts)
+        account.launch()
+    account.dynamodb.before_call = lambda _operation: None
+    account.launch()
     assert account.live == ["first-1"]
 
 
 # Twice at once
 
 
-def test_a_launcher_called_at_once_creates_one_job(parts: LauncherParts, account: Account) -> None:
+def test_a_launcher_called_at_once_creates_one_job(account: Account) -> None:
     callers = 8
     together = threading.Barrier(callers)
     account.before_create(lambda: together.wait(timeout=30))
     with ThreadPoolExecutor(callers) as pool:
-        answers = list(pool.map(lambda _: launch(parts), range(callers)))
+        answers = list(pool.map(lambda _: account.launch(), range(callers)))
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
     assert sum(not answer.replayed for answer in answers) == 1
     assert {answer.run.job_arn for answer in answers} == {account.jobs["first-1"].arn}
 
 
-def test_a_resume_called_at_once_creates_one_job(parts: LauncherParts, table: RunTable, account: Account) -> None:
-    launch(parts)
-    end_run(table, account, "first")
+def test_a_resume_called_at_once_creates_one_job(account: Account) -> None:
+    account.has_an_ended_run()
 
     def resume(_: int) -> str:
         try:
-            return parts.runs.resume("first").run.job_name
+            return account.runs.resume("first").run.job_name
         except RequestRefusedError as error:
             return str(error)
 
@@ -430,27 +398,22 @@ def test_a_resume_called_at_once_creates_one_job(parts: LauncherParts, table: Ru
 # Resuming
 
 
-def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    first = launch(parts, hyperparameters={"lr": 0.1}).run
-    end_run(table, account, "first")
-    answer = parts.runs.resume("first")
+def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(account: Account) -> None:
+    first = account.launch(hyperparameters={"lr": 0.1}).run
+    account.end_run()
+    answer = account.runs.resume("first")
     assert (answer.run.attempt, answer.run.job_name, answer.replayed) == (2, "first-2", False)
     assert answer.run.checkpoint_uri == first.checkpoint_uri
     before, after = account.requests
     assert after["CheckpointConfig"] == before["CheckpointConfig"]
     assert after["HyperParameters"] == before["HyperParameters"]
     assert after["Environment"]["SPOTKEEP_ATTEMPT"] == "2"
-    assert table.checkpoint_lock_owner(first.checkpoint_uri) == "first"
+    assert account.table.checkpoint_lock_owner(first.checkpoint_uri) == "first"
 
 
-def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
-    changed = launcher_on(table, account, defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
+def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(account: Account) -> None:
+    account.has_an_ended_run()
+    changed = account.launcher_with(defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
     assert changed.runs.resume("first").run.instance_type == "ml.m5.xlarge"
     images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
     assert images == {DEFAULTS.image}
@@ -459,112 +422,92 @@ def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(
 SOURCE = {"uri": "s3://checkpoints/runs/first/source/fixed.tar.gz", "sha256": "ab" * 32}
 
 
-def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    first = launch(parts, hyperparameters={"lr": 0.1}, notify=["failed"]).run
-    end_run(table, account, "first")
+def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(account: Account) -> None:
+    account.has_an_ended_run(hyperparameters={"lr": 0.1}, notify=["failed"])
     changes = {"source": SOURCE, "hyperparameters": {"lr": 0.01}, "max_run": "2h", "notify": ["completed"]}
-    resumed = parts.runs.resume("first", changes=changes).run
+    resumed = account.runs.resume("first", changes=changes).run
     before, after = account.requests
     assert after["CheckpointConfig"] == before["CheckpointConfig"]
     assert after["HyperParameters"] == {"lr": "0.01"}
     assert after["Environment"]["SPOTKEEP_SOURCE_SHA256"] == SOURCE["sha256"]
     assert after["StoppingCondition"]["MaxRuntimeInSeconds"] == 7_200
-    assert (resumed.request["source"], resumed.request["run"], resumed.token) == (SOURCE, "first", first.token)
+    assert (resumed.request["source"], resumed.request["run"], resumed.token) == (SOURCE, "first", "token-1")
     assert [kind.value for kind in resumed.notify] == ["completed"]
-    [entry] = [each for each in table.timeline("first") if each.kind is TimelineKind.REQUEST_CHANGED]
+    [entry] = [each for each in account.table.timeline("first") if each.kind is TimelineKind.REQUEST_CHANGED]
     assert entry.text == "Goes on with changes in hyperparameters, max_run, max_wait, notify, source (abababababab)"
 
 
-def test_what_the_deployment_filled_in_follows_what_has_changed(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
-    defaults = replace(DEFAULTS, image=None)
-    by_types = launcher_on(table, account, defaults=defaults)
+def test_what_the_deployment_filled_in_follows_what_has_changed(account: Account) -> None:
+    account.has_an_ended_run()
+    by_types = account.launcher_with(defaults=replace(DEFAULTS, image=None))
     resumed = by_types.runs.resume("first", changes={"instance_type": "ml.g5.xlarge", "image": DEFAULTS.image}).run
     assert (resumed.instance_type, resumed.request["instance_types"]) == ("ml.g5.xlarge", ["ml.g5.xlarge"])
-    end_run(table, account, "first")
-    longer = parts.runs.resume("first", changes={"max_run": "30h"}).run
+    account.end_run()
+    longer = account.runs.resume("first", changes={"max_run": "30h"}).run
     assert longer.request["max_wait"] == (30 + 24) * 3_600
 
 
-def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
-    before = table.get("first")
+def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(account: Account) -> None:
+    account.has_an_ended_run()
+    before = account.table.get("first")
     with pytest.raises(RequestRefusedError) as refused:
-        parts.runs.resume(
+        account.runs.resume(
             "first", changes={"team": "vision", "checkpoint_prefix": "s3://x/y/", "max_run": "29d", "sorce": "x"}
         )
     fields = [problem.field for problem in refused.value.problems]
     assert sorted(set(fields)) >= ["checkpoint_prefix", "max_run", "sorce", "team"]
     assert "did you mean `source`" in str(refused.value).lower()
-    assert table.get("first") == before
+    assert account.table.get("first") == before
     assert len(account.requests) == 1
 
 
-def test_what_the_run_is_and_whose_stays(parts: LauncherParts, table: RunTable, account: Account) -> None:
-    recorded = launch(parts).run.request
-    end_run(table, account, "first")
+def test_what_the_run_is_and_whose_stays(account: Account) -> None:
+    recorded = account.launch().run.request
+    account.end_run()
     stays = sorted(set(JobRequest.model_fields) & set(request_changes._STAYS))
     with pytest.raises(RequestRefusedError) as refused:
-        parts.runs.resume("first", changes={field: recorded.get(field) for field in stays})
+        account.runs.resume("first", changes={field: recorded.get(field) for field in stays})
     found = {each.field for each in refused.value.problems if "is not changed by a resume" in each.problem}
     assert sorted(found) == stays
 
 
-def test_a_repeated_resume_with_the_same_changes_answers_the_same_and_with_others_is_refused(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
+def test_a_repeated_resume_with_the_same_changes_answers_the_same_and_with_others_is_refused(account: Account) -> None:
+    account.has_an_ended_run()
     changes = {"command": "python fixed.py"}
     account.refuses = ("ThrottlingException", "slow down")
     with pytest.raises(LaunchUnfinishedError):
-        parts.runs.resume("first", changes=changes)
+        account.runs.resume("first", changes=changes)
     account.refuses = None
-    fields = {problem_of(lambda: parts.runs.resume("first", changes={"command": "python other.py"}))[0]}
+    fields = {problem_of(lambda: account.runs.resume("first", changes={"command": "python other.py"}))[0]}
     assert fields == {"run"}
-    again = parts.runs.resume("first", changes=changes)
+    again = account.runs.resume("first", changes=changes)
     assert (again.replayed, again.run.attempt, again.run.request["command"]) == (True, 2, ["python", "fixed.py"])
     assert account.live == ["first-2"]
 
 
-def test_a_live_run_is_not_resumed(parts: LauncherParts, account: Account) -> None:
-    launch(parts)
-    field_name, text = problem_of(lambda: parts.runs.resume("first"))
+def test_a_live_run_is_not_resumed(account: Account) -> None:
+    account.launch()
+    field_name, text = problem_of(lambda: account.runs.resume("first"))
     assert field_name == "run"
     assert "spotkeep stop first" in text
     assert len(account.requests) == 1
 
 
-def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    launch(parts)
-    end_run(table, account, "first")
+def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(account: Account) -> None:
+    account.has_an_ended_run()
     for status in ("InProgress", "Stopping"):
         account.becomes("first-1", status)
-        assert "SageMaker still has its training job" in problem_of(lambda: parts.runs.resume("first"))[1]
+        assert "SageMaker still has its training job" in problem_of(lambda: account.runs.resume("first"))[1]
     assert len(account.requests) == 1
-
-
-def paused_run(parts: LauncherParts, table: RunTable, account: Account, *, step: int, pause_at_step: int) -> None:
-    launch(parts, pause_at_step=pause_at_step)
-    end_run(table, account, "first", end_reason=EndReason.PAUSED, paused_at_step=step)
 
 
 @pytest.mark.parametrize(("changes", "variable"), [({"pause_at_step": 1001}, "1001"), ({"pause_at_step": None}, None)])
 def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
-    parts: LauncherParts, table: RunTable, account: Account, changes: dict[str, Any], variable: str | None
+    account: Account, changes: dict[str, Any], variable: str | None
 ) -> None:
-    paused_run(parts, table, account, step=1000, pause_at_step=1000)
-    resumed = parts.runs.resume("first", changes=changes).run
+    account.launch(pause_at_step=1000)
+    account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1000)
+    resumed = account.runs.resume("first", changes=changes).run
     assert (resumed.attempt, resumed.end_reason, resumed.paused_at_step) == (2, None, None)
     before, after = (request["Environment"].get("SPOTKEEP_PAUSE_AT_STEP") for request in account.requests)
     assert (before, after) == ("1000", variable)
@@ -572,114 +515,101 @@ def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
 
 
 @pytest.mark.parametrize("changes", [{}, {"pause_at_step": 1200}])
-def test_a_paused_run_that_would_pause_again_at_once_is_not_resumed(
-    parts: LauncherParts, table: RunTable, account: Account, changes: dict[str, Any]
-) -> None:
-    paused_run(parts, table, account, step=1200, pause_at_step=1000)
-    field, text = problem_of(lambda: parts.runs.resume("first", changes=changes))
+def test_a_paused_run_that_would_pause_again_at_once_is_not_resumed(account: Account, changes: dict[str, Any]) -> None:
+    account.launch(pause_at_step=1000)
+    account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1200)
+    field, text = problem_of(lambda: account.runs.resume("first", changes=changes))
     assert field == "pause_at_step"
     assert "spotkeep resume first --set pause_at_step=2400" in text
     assert "spotkeep resume first --set pause_at_step=\n" in f"{text}\n"
     assert len(account.requests) == 1
 
 
-def test_a_completed_run_is_not_resumed(parts: LauncherParts, table: RunTable, account: Account) -> None:
-    launch(parts)
-    end_run(table, account, "first", state=RunState.COMPLETED)
-    assert "checkpoint_prefix: s3://checkpoints/runs/first/" in problem_of(lambda: parts.runs.resume("first"))[1]
+def test_a_completed_run_is_not_resumed(account: Account) -> None:
+    account.launch()
+    account.end_run(state=RunState.COMPLETED)
+    assert "checkpoint_prefix: s3://checkpoints/runs/first/" in problem_of(lambda: account.runs.resume("first"))[1]
 
 
-def test_a_run_that_was_refused_by_sagemaker_can_be_resumed_once_the_reason_is_gone(
-    parts: LauncherParts, account: Account
-) -> None:
+def test_a_run_that_was_refused_by_sagemaker_can_be_resumed_once_the_reason_is_gone(account: Account) -> None:
     account.refuses = ("ResourceLimitExceeded", over_quota("ml.m5.xlarge", limit=0, used=0))
-    problem_of(lambda: launch(parts))
+    problem_of(account.launch)
     account.refuses = None
-    assert parts.runs.resume("first").run.job_name == "first-2"
+    assert account.runs.resume("first").run.job_name == "first-2"
     assert account.live == ["first-2"]
 
 
-def test_a_prefix_that_another_run_took_meanwhile_is_not_resumed_on(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
-    prefix = launch(parts).run.checkpoint_uri
-    end_run(table, account, "first")
-    launch(parts, run="other", token="token-2", checkpoint_prefix=prefix)
-    assert "live run other" in problem_of(lambda: parts.runs.resume("first"))[1]
+def test_a_prefix_that_another_run_took_meanwhile_is_not_resumed_on(account: Account) -> None:
+    prefix = account.launch().run.checkpoint_uri
+    account.end_run()
+    account.launch(run="other", token="token-2", checkpoint_prefix=prefix)
+    assert "live run other" in problem_of(lambda: account.runs.resume("first"))[1]
     assert account.live == ["other-1"]
 
 
 @pytest.mark.parametrize("act", ["resume", "stop", "describe"])
-def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(parts: LauncherParts, act: str) -> None:
-    assert "spotkeep ps" in problem_of(lambda: getattr(parts.runs, act)("no-run"))[1]
+def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(account: Account, act: str) -> None:
+    assert "spotkeep ps" in problem_of(lambda: getattr(account.runs, act)("no-run"))[1]
 
 
-def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account) -> None:
+def test_completing_a_run_that_does_not_exist_is_an_error(account: Account) -> None:
     with pytest.raises(RunNotRecordedError):
-        completed_launch("no-run", table=table, sagemaker=account)
+        completed_launch("no-run", table=account.table, sagemaker=account)
 
 
 # Stopping
 
 
-def test_a_stop_is_recorded_and_then_sent_to_sagemaker(parts: LauncherParts, account: Account) -> None:
-    launch(parts)
-    assert parts.runs.stop("first").state is RunState.STOPPING
+def test_a_stop_is_recorded_and_then_sent_to_sagemaker(account: Account) -> None:
+    account.launch()
+    assert account.runs.stop("first").state is RunState.STOPPING
     assert account.stopped == ["first-1"]
-    assert parts.runs.stop("first").state is RunState.STOPPING
+    assert account.runs.stop("first").state is RunState.STOPPING
 
 
-def test_an_ended_run_is_left_as_it_is_by_a_stop(parts: LauncherParts, table: RunTable, account: Account) -> None:
-    launch(parts)
-    run = end_run(table, account, "first", state=RunState.COMPLETED)
-    assert parts.runs.stop("first") == run
+def test_an_ended_run_is_left_as_it_is_by_a_stop(account: Account) -> None:
+    account.launch()
+    run = account.end_run(state=RunState.COMPLETED)
+    assert account.runs.stop("first") == run
     assert account.stopped == []
 
 
-def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
+def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(account: Account) -> None:
     stops = itertools.count()
 
     def stop_meanwhile() -> None:
         if next(stops) == 0:
-            parts.runs.stop("first")
+            account.runs.stop("first")
 
     account.before_create(stop_meanwhile)
-    launch(parts)
+    account.launch()
     assert account.jobs["first-1"].status == "Stopping"
-    run = table.get("first")
-    assert run is not None
-    assert run.state is RunState.STOPPING
+    assert account.table.get("first").state is RunState.STOPPING
 
 
-def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_alive(
-    parts: LauncherParts, table: RunTable, account: Account
-) -> None:
+def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_alive(account: Account) -> None:
     account.faults.strike(Fault.DEATH, call=1)
     with pytest.raises(ProcessDiedError):
-        launch(parts)
-    assert parts.runs.stop("first").state is RunState.STOPPING
+        account.launch()
+    assert account.runs.stop("first").state is RunState.STOPPING
     account.time.time += LAUNCH_SETTLES
-    run = completed_launch("first", table=table, sagemaker=account)
+    run = completed_launch("first", table=account.table, sagemaker=account)
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert account.jobs == {}
-    assert table.checkpoint_lock_owner(run.checkpoint_uri) is None
-    assert [notification.kind for notification in table.notifications("first")] == ["stopped"]
+    assert account.table.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert [notification.kind for notification in account.table.notifications("first")] == ["stopped"]
 
 
-def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(
-    parts: LauncherParts, account: Account
-) -> None:
+def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(account: Account) -> None:
     account.faults.strike(Fault.DEATH, call=2)
     with pytest.raises(ProcessDiedError):
-        launch(parts)
+        account.launch()
     assert account.live == ["first-1"]
-    parts.runs.stop("first")
+    account.runs.stop("first")
     assert account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_job_that_a_user_deleted_is_no_obstacle_to_a_stop(parts: LauncherParts, account: Account) -> None:
-    launch(parts)
+def test_a_job_that_a_user_deleted_is_no_obstacle_to_a_stop(account: Account) -> None:
+    account.launch()
     account.jobs.clear()
-    assert parts.runs.stop("first").state is RunState.STOPPING
+    assert account.runs.stop("first").state is RunState.STOPPING

@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT
 from spotkeep_jobs.record.record import RunChange
+from tests.models.clock import NOON
 from tests.models.run_table import open_run
 
 RUN = "digits-1a2b3c4d"
@@ -72,12 +73,12 @@ def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
     assert notified(world) == ["waiting-too-long/1"]
 
 
-@pytest.mark.parametrize("silent", [{"notify": ("completed",)}, {"stop_requested_at": 0}])
+@pytest.mark.parametrize(
+    "silent", [{"notify": ("completed",)}, {"notify": ("waiting-too-long",), "stop_requested_at": NOON}]
+)
 def test_a_long_wait_is_not_notified_to_a_user_who_did_not_ask_or_stops_it(
     world: Any, make: Any, silent: dict[str, Any]
 ) -> None:
-    if "stop_requested_at" in silent:
-        silent = {"stop_requested_at": make.noon, "notify": ("waiting-too-long",)}
     run = world.launch(make.run(**silent), make.attempt())
     world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     world.clock.pass_by(days=1)
@@ -109,30 +110,3 @@ def test_the_full_price_is_notified_once_when_it_begins(world: Any, make: Any, c
         for _ in range(2):
             world.runs.reconcile(RUN)
     assert notified(world) == heard
-
-
-@pytest.mark.parametrize(("billed", "heard"), [(3600, []), (13_000, ["max-cost-near/1"])])
-def test_a_max_cost_that_is_nearly_spent_is_notified_when_another_job_begins(
-    world: Any, make: Any, billed: int, heard: list[str]
-) -> None:
-    request = LADDER | {"capacity": "spot", "max_run": 18_000, "max_total_run": 72_000, "max_cost": 1.0}
-    first = make.attempt()
-    first = first.model_copy(update={"job_request": {**FULL_REQUEST, **first.job_request}})
-    run = world.launch(make.run(notify=("max-cost-near",), request=request), first)
-    world.sagemaker.has_job(
-        run.job_name, ("Training", 1.0), ("MaxRuntimeExceeded", 300.0), TrainingTimeInSeconds=18_000,
-        BillableTimeInSeconds=billed,
-    )  # fmt: skip
-    world.runs.reconcile(RUN)
-    assert notified(world) == heard
-
-
-FULL_REQUEST: dict[str, Any] = {
-    "TrainingJobName": f"{RUN}-1",
-    "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
-    "StoppingCondition": {"MaxRuntimeInSeconds": 18_000, "MaxWaitTimeInSeconds": 36_000},
-    "EnableManagedSpotTraining": True,
-    "CheckpointConfig": {"S3Uri": "s3://bucket/runs/x/"},
-    "OutputDataConfig": {"S3OutputPath": "s3://bucket/runs/x/output/"},
-    "Tags": [],
-}

@@ -48,9 +48,7 @@ class Deployment(ControlPlane):
         reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job), parts=self.parts)
 
     def run(self, run: str) -> Run:
-        recorded = self.record.get(run)
-        assert recorded is not None
-        return recorded
+        return self.record.get(run)  # type: ignore[return-value]
 
     @property
     def creates(self) -> int:
@@ -67,7 +65,6 @@ def test_a_run_that_the_quota_has_no_room_for_waits_and_is_not_failed(deployment
     deployment.launched("one")
     run = deployment.launched("two")
     assert (run.state, run.job_arn, run.end_reason) == (RunState.WAITING, None, None)
-    assert run.quota_wait is not None
     assert "is 1 Instances, with current utilization of 1" in run.quota_wait.reason
     entries = [entry.text for entry in deployment.record.timeline("two") if entry.kind is TimelineKind.QUOTA_WAIT]
     assert entries == [f"Waits for room in the account's quota: {run.quota_wait.reason}"]
@@ -175,7 +172,6 @@ def test_the_wait_counts_as_a_part_of_max_wait(deployment: Deployment) -> None:
     assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 4 * 3600
     assert 6.9 * 3600 <= request["StoppingCondition"]["MaxWaitTimeInSeconds"] <= 7 * 3600
     attempt = deployment.record.attempt("one", 1)
-    assert attempt is not None
     assert attempt.job_request == request
 
 
@@ -194,7 +190,6 @@ def test_a_function_that_dies_while_it_asks_again_leaves_the_run_to_the_next(dep
     deployment.launched("one")
     deployment.launched("two")
     run, attempt = deployment.run("two"), deployment.record.attempt("two", 1)
-    assert attempt is not None
     now: datetime = deployment.service.clock()
     deployment.record.commit(RunChange(run=run, attempt=attempt.model_copy(update={"create_begun_at": now})))
     deployment.ends("one-1")

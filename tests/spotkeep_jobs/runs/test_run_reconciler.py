@@ -30,20 +30,6 @@ def test_a_strangers_job_is_no_runs(world: Any, job_name: str) -> None:
     assert world.runs.reconcile_job(job_name) is None
 
 
-def test_a_run_follows_its_job_to_the_end(world: Any, make: Any) -> None:
-    run = world.launch(make.run(), make.attempt())
-    world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
-    assert world.runs.reconcile_job(run.job_name).run.state is RunState.WAITING
-    world.sagemaker.has_job(
-        run.job_name, ("Starting", 0.0), ("Training", 1.0), ("Completed", 11.0), TrainingTimeInSeconds=600,
-        BillableTimeInSeconds=180,
-    )  # fmt: skip
-    observed = world.runs.reconcile_job(run.job_name)
-    assert observed.run == world.table.get(RUN)
-    assert (observed.run.state, observed.run.cost.saved_percent) == (RunState.COMPLETED, 70.0)
-    assert world.table.checkpoint_lock_owner(run.checkpoint_uri) is None
-
-
 def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
     run = world.launch(make.run(), make.attempt())
     world.sagemaker.has_job(run.job_name, ("Completed", 1.0))
@@ -73,8 +59,8 @@ def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) 
 
 
 def test_a_run_that_keeps_changing_is_given_up_loudly(world: Any, make: Any) -> None:
-    world.launch(make.run(), make.attempt())
-    world.sagemaker.has_job("digits-1a2b3c4d-1", ("Training", 1.0))
+    run = world.launch(make.run(), make.attempt())
+    world.sagemaker.has_job(run.job_name, ("Training", 1.0))
 
     def never(operation: str) -> None:
         if operation == "TransactWriteItems":
@@ -122,46 +108,34 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     world.table.begin_attempt(run=failed, attempt=second)
     world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0), **facts)
     world.logs.lines[second.job_name] = [
-        make.line("start", 61),
-        make.line("resume", 61, step=120),
-        make.line("finish", 70, step=300),
-    ]
+        make.line("start", 61), make.line("resume", 61, step=120), make.line("finish", 70, step=300),
+    ]  # fmt: skip
     done = world.runs.reconcile_job(second.job_name).run
     assert (done.state, done.interruptions, done.attempt) == (RunState.COMPLETED, 1, 2)
     assert (done.cost.billed_seconds, done.cost.training_seconds) == (800, 2000)
     assert done.cost.redone_steps == 30
     assert [attempt.state for attempt in world.table.attempts(RUN)] == [RunState.FAILED, RunState.COMPLETED]
     world.outbox.deliver_all()
-    assert [notification.notification_id for notification in world.topic.published] == [
-        f"{RUN}/failed/1",
-        f"{RUN}/completed/2",
-    ]
+    sent = [notification.notification_id for notification in world.topic.published]
+    assert sent == [f"{RUN}/failed/1", f"{RUN}/completed/2"]
 
 
-def pausing(world: Any, make: Any, *lines: str, pause_at_step: int | None = 1000) -> Any:
+def pausing(world: Any, make: Any, *lines: str, pause_at_step: int | None = 1000) -> None:
     """A run that shall pause, whose job SageMaker calls completed; and its log."""
     asked = {} if pause_at_step is None else {"pause_at_step": pause_at_step}
     run = world.launch(make.run(request={**make.run().request, **asked}), make.attempt())
-    facts = {
-        "TrainingTimeInSeconds": 600,
-        "BillableTimeInSeconds": 180,
-        "ModelArtifacts": {"S3ModelArtifacts": "s3://m"},
-    }
-    world.sagemaker.has_job(run.job_name, ("Training", 1.0), ("Completed", 11.0), **facts)
+    model = {"TrainingTimeInSeconds": 600, "ModelArtifacts": {"S3ModelArtifacts": "s3://m"}}
+    world.sagemaker.has_job(run.job_name, ("Training", 1.0), ("Completed", 11.0), **model)
     world.logs.lines[run.job_name] = list(lines)
-    return run
 
 
 def test_a_script_that_paused_stops_its_run_and_one_notification_says_how_it_goes_on(world: Any, make: Any) -> None:
-    lines = [make.line("start", 1), make.line("paused", 10, step=1000), make.line("exit", 10, code=0)]
-    pausing(world, make, *lines)
+    pausing(world, make, make.line("start", 1), make.line("paused", 10, step=1000), make.line("exit", 10, code=0))
     paused = world.runs.reconcile(RUN).run
+    attempt = world.table.attempt(RUN, 1)
     assert (paused.state, paused.end_reason, paused.paused_at_step) == (RunState.STOPPED, EndReason.PAUSED, 1000)
     assert (paused.output_uri, world.table.checkpoint_lock_owner(paused.checkpoint_uri)) == (None, None)
-    assert (world.table.attempt(RUN, 1).end_reason, world.table.attempt(RUN, 1).paused_at_step) == (
-        EndReason.PAUSED,
-        1000,
-    )
+    assert (attempt.end_reason, attempt.paused_at_step) == (EndReason.PAUSED, 1000)
     assert world.table.timeline(RUN)[-1].text == "Paused at step 1,000"
     [notification] = world.table.notifications(RUN)
     assert (notification.kind.value, notification.attributes["reason"]) == ("stopped", "PAUSED")
@@ -176,8 +150,7 @@ def test_a_script_may_pause_beyond_the_step_that_was_asked_for(world: Any, make:
 
 
 def test_a_script_that_was_done_before_it_came_to_its_pause_has_completed(world: Any, make: Any) -> None:
-    lines = [make.line("start", 1), make.line("finish", 10, step=900), make.line("exit", 10, code=0)]
-    pausing(world, make, *lines)
+    pausing(world, make, make.line("start", 1), make.line("finish", 10, step=900), make.line("exit", 10, code=0))
     done = world.runs.reconcile(RUN).run
     assert (done.state, done.paused_at_step, done.output_uri) == (RunState.COMPLETED, None, "s3://m")
 
@@ -196,33 +169,6 @@ def test_where_the_log_is_not_known_to_its_end_a_run_that_shall_pause_has(world:
 def test_a_run_that_shall_not_pause_completes_whatever_is_known_of_its_log(world: Any, make: Any) -> None:
     pausing(world, make, make.line("start", 1), pause_at_step=None)
     assert world.runs.reconcile(RUN).run.state is RunState.COMPLETED
-
-
-def test_bill_and_steps_add_up_over_a_pause(world: Any, make: Any) -> None:
-    lines = [
-        make.line("start", 1), make.line("resume", 1, step=0), make.line("progress", 9, step=999),
-        make.line("paused", 10, step=1000), make.line("exit", 10, code=0),
-    ]  # fmt: skip
-    pausing(world, make, *lines)
-    paused = world.runs.reconcile(RUN).run
-    world.clock.pass_by(hours=30)
-    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
-    world.table.begin_attempt(run=paused, attempt=second)
-    world.sagemaker.has_job(
-        second.job_name, ("Training", 1801.0), ("Completed", 1810.0), TrainingTimeInSeconds=600,
-        BillableTimeInSeconds=200,
-    )  # fmt: skip
-    world.logs.lines[second.job_name] = [
-        make.line("start", 1801), make.line("resume", 1801, step=1000), make.line("finish", 1810, step=2000),
-        make.line("exit", 1810, code=0),
-    ]  # fmt: skip
-    done = world.runs.reconcile_job(second.job_name).run
-    assert (done.state, done.paused_at_step, done.attempt) == (RunState.COMPLETED, None, 2)
-    assert (done.cost.billed_seconds, done.cost.training_seconds, done.cost.redone_steps) == (380, 1200, 0)
-    assert [notice.notification_id for notice in world.table.notifications(RUN)] == [
-        f"{RUN}/stopped/1",
-        f"{RUN}/completed/2",
-    ]
 
 
 def interrupted_and_over(world: Any, make: Any) -> None:
@@ -328,13 +274,8 @@ def test_any_metrics_are_in_the_record_when_it_ends_and_in_its_notification(worl
     assert world.table.metrics(RUN).metrics["loss"].last == 41
     [notification] = world.table.notifications(RUN)
     assert "Metrics\n  loss         41 at step 59" in notification.body
-    assert notification.facts["metrics"]["loss"] == {
-        "goal": None,
-        "last_step": 59,
-        "last": 41.0,
-        "best_step": None,
-        "best": None,
-    }
+    loss = {"goal": None, "last_step": 59, "last": 41.0, "best_step": None, "best": None}
+    assert notification.facts["metrics"]["loss"] == loss
 
 
 def test_metrics_of_the_attempts_of_a_run_are_one_curve(world: Any, make: Any) -> None:

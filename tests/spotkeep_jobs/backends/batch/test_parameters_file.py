@@ -62,18 +62,11 @@ def test_nothing_is_lost_and_everything_fits(
     assert (short, file) == with_parameters_file(request, run_uri=RUN_URI)
 
 
-def test_hyperparameters_stay_where_sagemaker_shows_them_if_there_is_room() -> None:
+def test_the_file_is_a_channel_and_hyperparameters_stay_where_sagemaker_shows_them_if_there_is_room() -> None:
     environment = {f"NAME_{number}": "x" * 512 for number in range(30)}
     short, file = with_parameters_file(request_with(environment, {"lr": "0.1"}), run_uri=RUN_URI)
-    assert file is not None
     assert short["HyperParameters"] == {"lr": "0.1"}
     assert json.loads(file.content) == {"environment": environment, "hyperparameters": {}}
-
-
-def test_the_file_is_a_channel_of_its_own() -> None:
-    environment = {f"NAME_{number}": "x" * 512 for number in range(30)}
-    short, file = with_parameters_file(request_with(environment, {}), run_uri=RUN_URI)
-    assert file is not None
     assert file.uri.startswith(f"{RUN_URI}parameters/")
     source, parameters = short["InputDataConfig"]
     assert source == SOURCE

@@ -34,17 +34,21 @@ def price(usd: float, *, since: float, zone: str = "us-east-1a") -> SpotPrice:
     return SpotPrice(instance_type="g5.xlarge", zone=zone, since=at(since), usd_per_hour=usd)
 
 
+def charged(*lives: InstanceLife, prices: tuple[SpotPrice, ...] = (), until: float = 2, **more: Any) -> Charges:
+    given = {"on_demand_usd_per_hour": ON_DEMAND, **more}
+    return charges_of(lives, spot_prices=prices, until=at(until), **given)
+
+
 def test_a_price_that_moves_is_counted_as_it_moves() -> None:
-    prices = [price(0.4, since=1.5), price(0.2, since=-3), price(9.0, since=-1, zone="us-east-1b")]
-    bill = charges_of([life()], spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    prices = (price(0.4, since=1.5), price(0.2, since=-3), price(9.0, since=-1, zone="us-east-1b"))
+    bill = charged(life(), prices=prices)
     assert bill.instances_usd == pytest.approx(1.5 * 0.2 + 0.5 * 0.4)
     assert bill.on_demand_usd == pytest.approx(2.0)
     assert bill.billable_seconds == pytest.approx(7200 * 0.5 / 2.0)
 
 
 def test_an_instance_costs_a_minute_at_least() -> None:
-    short = life(ended=10 / 3600)
-    bill = charges_of([short], spot_prices=[price(0.6, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(1))
+    bill = charged(life(ended=10 / 3600), prices=(price(0.6, since=-1),))
     assert (bill.instance_seconds, bill.instances_usd) == (60.0, pytest.approx(0.01))
 
 
@@ -64,52 +68,43 @@ TAKEN, ITS_OWN_DOING = "Server.SpotInstanceTermination", "Client.InstanceInitiat
 def test_an_instance_that_ec2_takes_within_its_first_hour_is_free(
     ended_by: str | None, hours: float, usd: float
 ) -> None:
-    lives = [life(ended=hours, ended_by=ended_by)]
-    found = charges_of(lives, spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    found = charged(life(ended=hours, ended_by=ended_by), prices=(price(0.2, since=-1),))
     assert found.instances_usd == pytest.approx(usd)
     assert found.on_demand_usd == pytest.approx(hours), "the same time on demand is not free"
 
 
 def test_of_a_free_instance_no_spot_price_is_missing() -> None:
-    lives = [life(ended=0.5, ended_by=TAKEN)]
-    found = charges_of(lives, spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    found = charged(life(ended=0.5, ended_by=TAKEN))
     assert (found.instances_usd, found.unknown) == (0.0, ())
 
 
 def test_an_on_demand_instance_is_never_free() -> None:
-    lives = [life(ended=0.5, ended_by=TAKEN, spot=False)]
-    found = charges_of(lives, spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
-    assert found.instances_usd == pytest.approx(0.5)
+    found = charged(life(ended=0.5, ended_by=TAKEN, spot=False))
+    assert (found.instances_usd, found.on_demand_usd) == (0.5, 0.5)
 
 
 def test_an_unknown_price_is_named_and_not_guessed() -> None:
-    bill = charges_of([life(), life(zone="us-east-1b", launched=3, ended=4)],
-                      spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(4))  # fmt: skip
+    elsewhere = life(zone="us-east-1b", launched=3, ended=4)
+    bill = charged(life(), elsewhere, prices=(price(0.2, since=-1),), on_demand_usd_per_hour={}, until=4)
     assert (bill.instances_usd, bill.on_demand_usd, bill.billable_seconds) == (None, None, None)
     assert set(bill.unknown) == {"on demand g5.xlarge", "spot g5.xlarge in us-east-1b"}
-    late = charges_of([life()], spot_prices=[price(0.2, since=1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    late = charged(life(), prices=(price(0.2, since=1),))
     assert late.unknown == ("spot g5.xlarge in us-east-1a",)
 
 
 def test_without_an_on_demand_price_the_bill_is_known_and_the_saving_is_not() -> None:
-    bill = charges_of([life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(2))
+    bill = charged(life(), prices=(price(0.2, since=-1),), on_demand_usd_per_hour={})
     assert bill.instances_usd == pytest.approx(0.4)
     assert bill.billable_seconds is None
 
 
-def test_on_demand_costs_what_it_costs() -> None:
-    bill = charges_of([life(spot=False)], spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
-    assert (bill.instances_usd, bill.on_demand_usd) == (2.0, 2.0)
-
-
 def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None:
-    lives = [life(ended=1), life(launched=3, ended=4)]
+    lives = (life(ended=1), life(launched=3, ended=4))
+    prices = (price(0.2, since=-1),)
     storage = AttemptStorage(size_gb=100, type="gp3", usd_per_gb_month=0.073)
-    prices = [price(0.2, since=-1)]
-    bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=storage)
+    bill = charged(*lives, prices=prices, until=4, storage=storage)
     assert (bill.storage_gb_hours, bill.storage_usd) == (400.0, pytest.approx(0.04))
-    unpriced = AttemptStorage(size_gb=100, type="io2")
-    bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=unpriced)
+    bill = charged(*lives, prices=prices, until=4, storage=AttemptStorage(size_gb=100, type="io2"))
     assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))
 
 
@@ -117,20 +112,14 @@ def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unkn
     storage = AttemptStorage(
         size_gb=100, type="gp3", usd_per_gb_month=0.08, snapshot_gb_hours=73, snapshot_usd_per_gb_month=0.05
     )
-    known = charges_of(
-        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2), storage=storage
-    )
+    prices = (price(0.2, since=-1),)
+    known = charged(life(), prices=prices, storage=storage)
     assert known.snapshot_gb_hours == 73
     assert known.snapshot_usd == pytest.approx(0.005)
-    unpriced = charges_of(
-        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2),
-        storage=replace(storage, snapshot_usd_per_gb_month=None),
-    )  # fmt: skip
+    storage = replace(storage, snapshot_usd_per_gb_month=None)
+    unpriced = charged(life(), prices=prices, storage=storage)
     assert (unpriced.snapshot_usd, unpriced.unknown) == (None, ("snapshot storage",))
-    none = replace(storage, snapshot_gb_hours=0.0, snapshot_usd_per_gb_month=None)
-    stayed = charges_of(
-        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2), storage=none
-    )
+    stayed = charged(life(), prices=prices, storage=replace(storage, snapshot_gb_hours=0.0))
     assert (stayed.snapshot_usd, stayed.unknown) == (None, ()), "a run that never moved misses no price"
 
 
@@ -160,26 +149,18 @@ def billed(charges: Charges) -> Cost:
     return cost
 
 
-def test_storage_is_on_the_bill_and_not_in_the_savings() -> None:
-    known = Charges(instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1)
-    cost = billed(known)
-    clean_usd = (7200 - 600) / 3600
-    assert (cost.billed_usd, cost.storage_usd) == (pytest.approx(0.9), pytest.approx(0.1))
-    assert cost.clean_on_demand_usd == pytest.approx(clean_usd)
-    assert cost.saved_usd == pytest.approx(clean_usd - 0.9)
-    assert cost.saved_percent == round(100 * (clean_usd - 0.9) / clean_usd, 1)
-    assert cost.aws_saved_percent is None
-
-
-def test_snapshots_are_on_the_bill_and_in_the_notification() -> None:
+def test_storage_is_on_the_bill_and_in_the_notification_and_not_in_the_savings() -> None:
     known = Charges(
         instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1,
         snapshot_gb_hours=3, snapshot_usd=0.02,
     )  # fmt: skip
     cost = billed(known)
-    assert cost.billed_usd == pytest.approx(0.92)
+    clean_usd = (7200 - 600) / 3600
+    assert (cost.billed_usd, cost.storage_usd) == (pytest.approx(0.92), pytest.approx(0.1))
     assert (cost.snapshot_gb_hours, cost.snapshot_usd) == (3, 0.02)
-    assert cost.saved_usd == pytest.approx((7200 - 600) / 3600 - 0.92)
+    assert (cost.clean_on_demand_usd, cost.aws_saved_percent) == (pytest.approx(clean_usd), None)
+    assert cost.saved_usd == pytest.approx(clean_usd - 0.92)
+    assert cost.saved_percent == round(100 * (clean_usd - 0.92) / clean_usd, 1)
     said = " ".join(" ".join(facts_of(a_run(cost))).split())
     assert "$0.10 of it for 200.0 GiB hours of volume; $0.02 of it for 3.0 GiB hours of snapshots" in said
     unpriced = billed(known.model_copy(update={"snapshot_usd": None, "unknown": ("snapshot storage",)}))
@@ -210,7 +191,6 @@ def test_the_notification_says_what_it_cost_and_what_becomes_of_the_volume(
     changes = {"request": {"volume": {"when_done": when_done}}, "volume_is_for_a_person": for_a_person}
     run = a_run(cost).model_copy(update=changes)
     notification = ending_notification(run=run, deployment="spotkeep", created_at=NOON)
-    assert notification is not None
     words = " ".join(notification.body.split())
     assert "$0.80 for 2 h of instances" in words
     assert "not known: the price of on demand g5.xlarge" in words

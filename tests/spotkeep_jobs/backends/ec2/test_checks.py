@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks, MarketFacts,
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Volume
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import Problem
 from tests.models.clock import NOON, Clock
 from tests.models.ec2 import TEMPLATE, Ec2
 from tests.models.faults import Faults, client_error
@@ -107,28 +109,30 @@ def test_a_price_below_the_market_is_warned_of_and_launched() -> None:
     assert not checked(max_price=0.1, capacity="on-demand").warnings
 
 
-def test_a_volume_below_its_snapshot_is_refused() -> None:
-    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=GIVEN)
+SNAPSHOT = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=GIVEN)
+
+
+def from_snapshot(snapshot: Snapshot | None, *, size_gb: int = 200, **fields: Any) -> list[Problem]:
+    """What is wrong with a volume of so many gigabytes that is made from a snapshot of this id."""
     facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
-    (problem,) = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
+    return list(checked(facts, volume={"snapshot": SNAPSHOT.id, "size_gb": size_gb}, **fields).problems)
+
+
+def test_a_volume_below_its_snapshot_is_refused() -> None:
+    (problem,) = from_snapshot(SNAPSHOT, size_gb=100)
     assert problem.field == "volume.size_gb"
     assert "200" in problem.fix
-    assert not checked(facts, volume={"snapshot": snapshot.id, "size_gb": 200}).problems
+    assert from_snapshot(SNAPSHOT) == []
 
 
-@pytest.mark.parametrize("state", [None, "error"])
-def test_a_snapshot_that_is_not_there_or_damaged_is_refused(state: str | None) -> None:
-    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags=GIVEN)
-    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
-    (problem,) = checked(facts, volume={"snapshot": "snap-0123456789abcdef0"}).problems
-    assert problem.field == "volume.snapshot"
+def test_a_snapshot_that_is_not_there_or_damaged_is_refused() -> None:
+    for snapshot in (None, replace(SNAPSHOT, state="error")):
+        assert [problem.field for problem in from_snapshot(snapshot)] == ["volume.snapshot"]
 
 
 @pytest.mark.parametrize("tags", [{}, {"spotkeep:deployment": "other"}])
 def test_a_snapshot_without_the_deployments_tag_is_refused_with_the_command_that_tags_it(tags: dict[str, str]) -> None:
-    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=tags)
-    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
-    untagged, too_small = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
+    untagged, too_small = from_snapshot(replace(SNAPSHOT, tags=tags), size_gb=100)
     assert untagged.field == "volume.snapshot"
     assert untagged.fix.endswith(
         "aws ec2 create-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:deployment,Value=spotkeep"
@@ -137,13 +141,11 @@ def test_a_snapshot_without_the_deployments_tag_is_refused_with_the_command_that
 
 
 def test_a_snapshot_of_another_run_is_refused_with_the_command_that_gives_it_free() -> None:
-    tags = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "earlier"}
-    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=1, state="completed", tags=tags)
-    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
-    (problem,) = checked(facts, volume={"snapshot": snapshot.id}).problems
+    of_earlier = replace(SNAPSHOT, tags=GIVEN | {"spotkeep:run": "earlier"})
+    (problem,) = from_snapshot(of_earlier)
     assert "the run earlier" in problem.problem
     assert problem.fix.endswith("aws ec2 delete-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:run")
-    assert not checked(facts, volume={"snapshot": snapshot.id}, run="earlier").problems
+    assert from_snapshot(of_earlier, run="earlier") == []
 
 
 def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_command() -> None:
@@ -153,11 +155,9 @@ def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_c
     assert {problem.field for problem in problems} == {"volume.volume"}
     assert "Key=spotkeep:run,Value=count" in problems[0].fix
     assert "attached to one instance at a time" in problems[1].problem
-    assert [problem.field for problem in checked(facts, volume={"volume": volume.id}).problems] == [
-        "run",
-        "volume.volume",
-    ]
-    good = Volume(id=volume.id, zone="us-east-1a", size_gb=100, state="available", tags=OURS)
+    unnamed = checked(facts, volume={"volume": volume.id}).problems
+    assert [problem.field for problem in unnamed] == ["run", "volume.volume"]
+    good = replace(volume, state="available", tags=OURS)
     assert not checked(MarketFacts(prices=(price(0.5),), volume=good), run="count", volume={"volume": good.id}).problems
 
 

@@ -136,14 +136,12 @@ def test_a_fleet_that_ec2_does_not_know_yet_is_no_end_and_is_still_deleted(world
     world.ec2.unseen = True
     world.passes(9)
     job = world.jobs.settle("count-1")
-    assert job is not None
     assert (job.phase, world.history.ending) == (JobPhase.WAITING, None)
     assert world.jobs.stop("count-1")
     assert world.jobs.settle("count-1") is not None
     assert world.fleet_state == "active"
     world.ec2.unseen = False
     job = world.jobs.settle("count-1")
-    assert job is not None
     assert job.phase is JobPhase.STOPPING
     assert world.fleet_state == "deleted"
 

@@ -68,12 +68,6 @@ def test_an_instance_that_went_before_it_trained_was_not_interrupted() -> None:
     assert found.transitions[2].message == "i-a, g5.xlarge in us-east-1a, went before it trained"
 
 
-def test_an_instance_that_ec2_forgot_is_over() -> None:
-    found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
-    found = absorb(found, seen=seen(), record=record(), now=at(90))
-    assert not found.live
-
-
 def test_an_instance_that_an_answer_of_ec2_leaves_out_is_there_until_ec2_must_know_it() -> None:
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
     found = absorb(found, seen=seen(), record=record(), now=at(10))
@@ -261,10 +255,3 @@ def test_the_console_tells_why_an_instance_gave_up_before_it_could_tell_the_reco
 ) -> None:
     found = last_words(console)
     assert found is None if words is None else (found or "").startswith(words)
-
-
-def test_interruptions_by_ec2_are_never_held_against_a_run() -> None:
-    taken = [
-        instance(f"{n}", launched=n, state="terminated", reason="Server.SpotInstanceTermination") for n in range(20)
-    ]
-    assert absorb(history(), seen=seen(*taken), record=record(), now=at(30)).ending is None

@@ -7,33 +7,30 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.fleet_wiring import FleetParts
-from spotkeep_jobs.functions.launcher_parts import launcher_parts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch_outcome import Launched
 from spotkeep_jobs.runs.run_group import members_of
-from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
-from tests.launching import TARGET, completion_on, queues_on
+from tests.launching import completion_on, launcher_on
 from tests.models.clock import Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import TEMPLATE, Ec2
 from tests.models.faults import Fault, Faults, ProcessDiedError
-from tests.models.scheduler import Schedules
+from tests.models.sagemaker import SageMaker
 
 DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))
 REFUSAL = ("InvalidParameter", "no such subnet")
@@ -49,34 +46,15 @@ class Aws:
         dynamodb: Any = InMemoryDynamoDb(self.faults)
         ec2: Any = self.ec2
         self.table = RunTable(client=dynamodb, table_name="runs")
+        records = FleetTable(dynamodb, table_name="runs", retention_days=90)
         self.jobs = FleetJobs(
-            ec2=Ec2Api(lambda: ec2),
-            records=FleetTable(dynamodb, table_name="runs", retention_days=90),
-            deployment="spotkeep",
-            prices={},
-            now=self.clock,
+            ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.clock
         )
-        self.parts = launcher_parts(
-            keep_bundle=lambda: None,
-            keep_parameters=lambda _file: None,
-            recurring=RecurringSchedules(lambda: Schedules(now=self.clock), target=TARGET),
-            table=self.table,
-            jobs=NoFleets(),
-            queues=queues_on(NoFleets()),
-            platform=JobPlatform(
-                deployment="spotkeep",
-                checkpoint_bucket="bucket",
-                execution_role_arn="arn:aws:iam::123456789012:role/unused",
-                training_bundle_uri="s3://assets/0123.pyz",
-            ),
-            defaults=DEFAULTS,
-            prices={},
-            now=self.clock,
-            sleep=lambda _seconds: None,
-            fleets=FleetParts(
-                platform=FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"}), jobs=self.jobs
-            ),
-        )
+        platform = FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"})
+        self.parts = launcher_on(
+            self.table, SageMaker(), defaults=DEFAULTS, prices={}, now=self.clock,
+            fleets=FleetParts(platform=platform, jobs=self.jobs),
+        )  # fmt: skip
 
     def launch(self, **fields: Any) -> Launched:
         return self.parts.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
@@ -103,7 +81,6 @@ def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number
     assert [run.job_arn for run in launch.runs] == ["fleet-1", "fleet-2", "fleet-3"]
     for number, run in enumerate(launch.runs, start=1):
         attempt = aws.table.attempt(run.run, 1)
-        assert attempt is not None
         assert attempt.job_request is not None
         environment = launch_of(attempt.job_request).instance_job.environment
         assert (environment["SPOTKEEP_RUN_INDEX"], environment["SPOTKEEP_RUN_COUNT"]) == (str(number), "3")
@@ -117,19 +94,13 @@ def test_the_first_are_on_demand_the_others_spot(aws: Aws) -> None:
     assert (alone.run.run, alone.run.capacity, alone.others) == ("one", "on-demand", ())
 
 
-def test_the_same_token_again_finds_all_and_launches_nothing(aws: Aws) -> None:
+def test_the_same_token_again_finds_all_or_refuses_another_number_of_runs_and_launches_nothing(aws: Aws) -> None:
     first = aws.launch()
     again = aws.launch()
-    assert again.replayed
-    assert again.runs == first.runs
-    assert len(aws.ec2.fleets) == 3
-
-
-@pytest.mark.parametrize("runs", [1, 2, 4])
-def test_the_same_token_with_another_number_of_runs_is_refused(aws: Aws, runs: int) -> None:
-    aws.launch()
-    with pytest.raises(RequestRefusedError, match="they differ in runs"):
-        aws.launch(runs=runs)
+    assert (again.replayed, again.runs) == (True, first.runs)
+    for runs in (1, 2, 4):
+        with pytest.raises(RequestRefusedError, match="they differ in runs"):
+            aws.launch(runs=runs)
     assert len(aws.ec2.fleets) == 3
 
 
@@ -171,7 +142,6 @@ def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws
     assert aws.parts.runs.stop("seeds-2").state is RunState.STOPPING
     assert [run.state.ended for run in aws.recorded()] == [False] * 3
     run_item = aws.table.get("seeds-3")
-    assert run_item is not None
     assert run_item.group is not None
     again = validate(run_item.request, defaults=DEFAULTS).accepted()
     [member] = members_of(again)
@@ -182,7 +152,6 @@ strikes = st.none() | st.tuples(st.integers(0, 90), st.sampled_from(Fault))
 
 
 @pytest.mark.long
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(trouble=st.lists(strikes, max_size=3), by_hand=st.booleans(), runs=st.integers(1, 4), base=st.integers(0, 4))
 def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_all(
     trouble: list[tuple[int, Fault] | None], by_hand: bool, runs: int, base: int
@@ -210,10 +179,8 @@ def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_a
     fleets = [run.job_arn for run in recorded]
     assert None not in fleets
     assert sorted(aws.ec2.fleets) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
-    capacities = [run.capacity for run in recorded]
-    assert capacities == [
-        "on-demand" if number <= min(base, runs) else "spot" for number in range(1, len(recorded) + 1)
-    ]
+    expected = ["on-demand"] * min(base, runs) + ["spot"] * runs
+    assert [run.capacity for run in recorded] == expected[: len(recorded)]
 
 
 def names_of(runs: int) -> list[str]:

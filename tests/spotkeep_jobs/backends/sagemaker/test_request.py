@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 import botocore.validate
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.events import event_line
@@ -218,21 +218,13 @@ def test_the_deployments_key_and_network_are_used() -> None:
     ("instance_type", "expected"),
     [
         ("ml.m5.xlarge", False),
-        ("ml.c6i.large", False),
         ("ml.p3.2xlarge", False),
         ("ml.m7i-flex.large", False),
-        ("ml.r5.large", False),
-        ("ml.t3.medium", False),
         ("ml.g4dn.xlarge", True),
         ("ml.p3dn.24xlarge", True),
-        ("ml.p4d.24xlarge", True),
         ("ml.p4de.24xlarge", True),
-        ("ml.p5.48xlarge", True),
-        ("ml.p6-b200.48xlarge", True),
         ("ml.p6e-gb200.36xlarge", True),
-        ("ml.g5.xlarge", True),
         ("ml.g6e.xlarge", True),
-        ("ml.g7e.2xlarge", True),
         ("ml.r5d.large", True),
         ("ml.trn1.2xlarge", True),
     ],
@@ -296,7 +288,6 @@ documents = st.fixed_dictionaries(
 
 @pytest.mark.long
 @given(document=documents, with_key=st.booleans())
-@settings(max_examples=150)
 def test_any_accepted_document_builds_a_request_botocore_accepts(document: dict[str, Any], with_key: bool) -> None:
     validation = validate(document, defaults=DEFAULTS)
     if validation.request is None:
@@ -339,33 +330,19 @@ def test_metrics_are_definitions_and_patterns_reach_the_runner() -> None:
     assert definitions["val loss"] == r"val_loss=([0-9.]+)"
     event = event_line("progress", time_seconds=1.0, fields={"metrics": {"loss": 1, "accuracy": 0.5}})
     found = re.search(definitions["accuracy"], event)
-    assert found is not None
     assert found[1] == "0.5"
     assert [metric.name for metric in searched_metrics(made["Environment"])] == ["val loss", "last"]
     assert "SPOTKEEP_METRICS_2" in made["Environment"]
 
 
-def test_mlflow_knows_where_to_log() -> None:
-    environment = built(mlflow={"tracking_uri": "https://mlflow.example.com", "experiment": "digits"})["Environment"]
-    assert environment["MLFLOW_TRACKING_URI"] == "https://mlflow.example.com"
-    assert environment["MLFLOW_EXPERIMENT_NAME"] == "digits"
-    assert not [name for name in built()["Environment"] if "MLFLOW" in name]
-
-
-def test_the_script_knows_where_to_pause() -> None:
-    assert built(pause_at_step=1000)["Environment"]["SPOTKEEP_PAUSE_AT_STEP"] == "1000"
-    assert "SPOTKEEP_PAUSE_AT_STEP" not in built()["Environment"]
-
-
-def test_a_job_asks_for_remote_debugging_where_its_document_does() -> None:
-    assert built(debug=True)["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
-    assert "RemoteDebugConfig" not in built()
-
-
-def test_without_metrics_there_are_no_definitions() -> None:
-    assert "MetricDefinitions" not in built()["AlgorithmSpecification"]
-    assert "MetricDefinitions" in built(metrics=["loss"])["AlgorithmSpecification"]
-    assert searched_metrics(built(metrics=["loss"])["Environment"]) == []
+def test_the_script_knows_where_to_log_and_where_to_pause_and_a_shell_needs_remote_debugging() -> None:
+    made = built(
+        mlflow={"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}, pause_at_step=1000, debug=True
+    )
+    assert made["Environment"]["MLFLOW_TRACKING_URI"] == "https://mlflow.example.com"
+    assert made["Environment"]["MLFLOW_EXPERIMENT_NAME"] == "digits"
+    assert made["Environment"]["SPOTKEEP_PAUSE_AT_STEP"] == "1000"
+    assert made["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
 
 
 class TestWithoutACommand:
