@@ -138,15 +138,6 @@ class TestOpening:
         assert (again.run, again.attempt.run) == (opened, opened.run)
         assert table.get("other") is None
 
-    def test_a_taken_run_id_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
-        with pytest.raises(RunExistsError, match="exists already"):
-            open_run(table, run=make.run(token="another"), attempt=make.attempt())
-
-    def test_i1_a_live_runs_prefix_is_refused_to_another_run(self, table: RunTable, opened: Run, make: Any) -> None:
-        with pytest.raises(CheckpointPrefixTakenError, match=opened.run):
-            open_run(table, run=make.run("other", checkpoint_uri=opened.checkpoint_uri), attempt=make.attempt("other"))
-        assert table.get("other") is None
-
     def test_the_runs_of_one_launch_are_recorded_all_at_once_and_found_again_by_its_token(
         self, table: RunTable, make: Any
     ) -> None:
@@ -301,16 +292,6 @@ class TestTheOutbox:
         assert second.notification_id == first.notification_id
         assert not table.mark_sent(first, message_id="late", now=make.noon)
         assert table.mark_sent(second, message_id="m", now=make.noon)
-
-    def test_a_notification_given_back_waits_for_no_other_process(
-        self, table: RunTable, opened: Run, make: Any
-    ) -> None:
-        table.commit(ended(opened, make.attempt(), make))
-        [notification] = table.unsent_notifications()
-        claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))
-        assert claimed is not None
-        assert table.release_notification(claimed)
-        assert [waiting.state for waiting in table.unsent_notifications()] == [NotificationState.PENDING]
 
 
 class TestListing:

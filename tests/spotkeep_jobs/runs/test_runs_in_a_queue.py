@@ -75,6 +75,12 @@ class Site:
         self.sagemaker.gets_capacity(job)
         self.sagemaker.trains(job, steps)
 
+    def fails(self) -> Run:
+        """Its script fails."""
+        self.trains()
+        self.sagemaker.ends(self.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
+        return self.passes(minutes=1)
+
     def is_preempted(self) -> None:
         """It is stopped, saves, and goes back to the queue."""
         self.batch.preempts(self.service_job)
@@ -204,71 +210,40 @@ def test_the_end_of_a_training_job_is_not_the_end_before_batch_says_so(site: Sit
     assert ended.failure_reason == "AlgorithmError: exit 1"
 
 
-def test_an_end_waits_for_what_sagemaker_does_not_know_yet(site: Site) -> None:
-    """Batch may say that it is over before SageMaker's replicas know the training job at all."""
-    site.launch()
-    site.trains()
-    training_job = site.service_job.training_job
-    site.sagemaker.ends(training_job, "Failed", failure="AlgorithmError: exit 1")
-    site.batch.catches_up()
-    answers, training_job.answers = training_job.answers, []
-    assert not site.passes(minutes=1).state.ended
-    training_job.answers = answers
-    ended = site.passes(minutes=1)
-    assert ended.cost.billed_seconds == training_job.billable_seconds > 0
+MANY = {f"VARIABLE_{number}": "x" * 500 for number in range(20)}
 
 
-def test_a_failed_script_is_retried_in_the_same_queue(site: Site) -> None:
-    site.launch(script_retries=1)
-    site.trains()
-    site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
-    again = site.passes(minutes=1)
+def test_a_failed_script_is_retried_in_the_same_queue_with_the_newest_priority_and_the_same_file(site: Site) -> None:
+    site.launch(script_retries=1, environment=MANY)
+    site.parts.priorities.change(RUN, priority=9)
+    site.fails()
+    again = site.run
     assert (again.attempt, again.state) == (2, RunState.LAUNCHING)
     first, second = site.batch.jobs.values()
-    assert (second.name, second.queue, second.share, second.priority) == ("first-2", first.queue, first.share, 7)
+    assert (second.name, second.queue, second.share, second.priority) == ("first-2", first.queue, first.share, 9)
     assert second.token != first.token
-
-
-def test_what_sagemaker_refuses_when_it_is_its_turn_ends_the_run_with_its_words(site: Site) -> None:
-    site.launch()
-    job = site.service_job
-    job.status, job.reason = "FAILED", "ValidationException: no such image"
-    ended = site.passes(minutes=1)
-    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
-    assert ended.failure_reason == "ValidationException: no such image"
+    assert second.request["InputDataConfig"] == first.request["InputDataConfig"]
+    assert len(site.objects.contents) == 1
 
 
 class TestALongRequest:
     """AWS Batch takes 10 KiB. The runner reads the rest from a file in the run's prefix."""
 
-    MANY = {f"VARIABLE_{number}": "x" * 500 for number in range(20)}  # noqa: RUF012
-
     def test_its_file_is_kept_before_it_is_recorded(self, site: Site) -> None:
-        site.launch(environment=self.MANY, hyperparameters={"lr": "0.1"})
+        site.launch(environment=MANY, hyperparameters={"lr": "0.1"})
         ((key, content),) = site.objects.contents.items()
         assert key.startswith(f"runs/{RUN}/parameters/")
-        assert json.loads(content)["environment"].items() >= self.MANY.items()
+        assert json.loads(content)["environment"].items() >= MANY.items()
         request = site.service_job.request
         assert request["HyperParameters"] == {"lr": "0.1"}
-        assert not request["Environment"].keys() & self.MANY.keys()
+        assert not request["Environment"].keys() & MANY.keys()
         assert request["InputDataConfig"][-1]["ChannelName"] == "spotkeep-parameters"
         assert request["InputDataConfig"][-1]["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://checkpoints/{key}"
 
-    def test_a_job_that_follows_reads_the_same_file(self, site: Site) -> None:
-        site.launch(environment=self.MANY, script_retries=1)
-        site.trains()
-        site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
-        site.passes(minutes=1)
-        first, second = site.batch.jobs.values()
-        assert second.request["InputDataConfig"] == first.request["InputDataConfig"]
-        assert len(site.objects.contents) == 1
-
     def test_a_resume_with_other_variables_reads_another(self, site: Site) -> None:
-        site.launch(environment=self.MANY)
-        site.trains()
-        site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
-        site.passes(minutes=1)
-        site.parts.runs.resume(RUN, changes={"environment": self.MANY | {"FIXED": "yes"}})
+        site.launch(environment=MANY)
+        site.fails()
+        site.parts.runs.resume(RUN, changes={"environment": MANY | {"FIXED": "yes"}})
         first, second = site.batch.jobs.values()
         assert second.request["InputDataConfig"][-1] != first.request["InputDataConfig"][-1]
         assert [b"FIXED" in content for content in site.objects.contents.values()] == [False, True]
@@ -276,9 +251,9 @@ class TestALongRequest:
     def test_nothing_is_recorded_where_s3_does_not_take_it(self, site: Site) -> None:
         site.faults.strike(Fault.REFUSED, operation="PutObject")
         with pytest.raises(LaunchUnfinishedError):
-            site.launch(environment=self.MANY)
+            site.launch(environment=MANY)
         assert (site.table.get(RUN), site.batch.jobs) == (None, {})
-        assert site.launch(environment=self.MANY).state is RunState.LAUNCHING
+        assert site.launch(environment=MANY).state is RunState.LAUNCHING
 
     @pytest.mark.parametrize("asks", ["launch", "validate"])
     def test_what_cannot_move_is_refused_before_anything_is_recorded(self, site: Site, asks: str) -> None:
@@ -305,12 +280,6 @@ def test_what_batch_refuses_ends_the_launch(site: Site) -> None:
 
 class TestOneWriter:
     """I1: whatever is retried, lost or called twice, a run has one live service job."""
-
-    def test_a_lost_answer_is_found_again(self, site: Site) -> None:
-        site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
-        with pytest.raises(LaunchUnfinishedError):
-            site.launch()
-        assert site.launch().job_arn == site.service_job.arn
 
     @pytest.mark.parametrize("rejects", [False, True])
     @pytest.mark.parametrize("later", [{"seconds": 5}, {"minutes": 6}, {"hours": 30}])
@@ -403,14 +372,6 @@ class TestPriority:
         assert "Has priority 9 in queue gpu, share vision, instead of 7" in site.timeline()
         assert site.parts.priorities.change(RUN, priority=9).version == changed.version
         assert changed.request["priority"] == 9
-
-    def test_it_holds_for_the_next_service_job(self, site: Site) -> None:
-        site.launch(script_retries=1)
-        site.parts.priorities.change(RUN, priority=9)
-        site.trains()
-        site.sagemaker.ends(site.service_job.training_job, "Failed", failure="AlgorithmError: exit 1")
-        site.passes(minutes=1)
-        assert [job.priority for job in site.batch.jobs.values()] == [9, 9]
 
     @pytest.mark.parametrize("priority", [-1, 10_000, "9", True])
     def test_what_is_no_priority_is_refused(self, site: Site, priority: object) -> None:

@@ -58,17 +58,13 @@ def complaints_of_botocore(parameters: dict[str, Any]) -> str:
     return str(report.generate_report())
 
 
-def built(*, platform: JobPlatform = PLATFORM, run: str = "first-1a2b3c4d", **fields: Any) -> dict[str, Any]:
+def built(*, platform: JobPlatform = PLATFORM, **fields: Any) -> dict[str, Any]:
     document = {"name": "first", "command": "python train.py --epochs 3"} | fields
-    request = validate(document, defaults=DEFAULTS).accepted()
+    request = validate(document, defaults=replace(DEFAULTS, region="us-east-1")).accepted()
     parameters = build_training_job_request(
-        request=request,
-        job=first_job(request, prices={}),
-        platform=platform,
-        run=run,
-        attempt=2,
+        request=request, job=first_job(request, prices={}), platform=platform, run="first-1a2b3c4d", attempt=2,
         launch_id="feedfacecafebeef",
-    )
+    )  # fmt: skip
     assert complaints_of_botocore(parameters) == ""
     return parameters
 
@@ -346,25 +342,13 @@ def test_the_script_knows_where_to_log_and_where_to_pause_and_a_shell_needs_remo
 
 
 class TestWithoutACommand:
-    def parameters(self, **fields: Any) -> dict[str, Any]:
-        defaults = replace(DEFAULTS, region="us-east-1")
-        request = validate({"name": "first", **fields}, defaults=defaults).accepted()
-        return build_training_job_request(
-            request=request,
-            job=first_job(request, prices={}),
-            platform=PLATFORM,
-            run="first-1a2b3c4d",
-            attempt=1,
-            launch_id="0" * 32,
-        )
-
     def test_the_images_own_entry_point_runs_and_nothing_of_ours_is_in_the_job(self) -> None:
-        parameters = self.parameters(
+        parameters = built(
+            command=None,
             algorithm="xgboost-1.7",
             channels={"train": {"uri": "s3://data/train/", "content_type": "text/csv"}},
             hyperparameters={"num_round": 100},
         )
-        assert not complaints_of_botocore(parameters)
         assert set(parameters["AlgorithmSpecification"]) == {"TrainingImage", "TrainingInputMode"}
         [channel] = parameters["InputDataConfig"]
         assert (channel["ChannelName"], channel["ContentType"]) == ("train", "text/csv")
@@ -373,13 +357,12 @@ class TestWithoutACommand:
         assert parameters["Environment"]["SPOTKEEP_RUN"] == "first-1a2b3c4d"
 
     def test_an_algorithm_without_checkpoints_has_none_to_keep(self) -> None:
-        parameters = self.parameters(algorithm="knn", channels={"train": "s3://data/"}, max_run="30m")
+        parameters = built(command=None, algorithm="knn", channels={"train": "s3://data/"}, max_run="30m")
         assert "CheckpointConfig" not in parameters
         assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 1_800, "MaxWaitTimeInSeconds": 3_600}
 
     def test_patterns_become_sagemakers_metrics_alone(self) -> None:
-        parameters = self.parameters(image="mine:1", metrics={"loss": "loss=([0-9.]+)"})
-        assert not complaints_of_botocore(parameters)
+        parameters = built(command=None, image="mine:1", metrics={"loss": "loss=([0-9.]+)"})
         assert "InputDataConfig" not in parameters
         [metric] = parameters["AlgorithmSpecification"]["MetricDefinitions"]
         assert metric["Name"] == "loss"
