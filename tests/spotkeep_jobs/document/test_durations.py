@@ -12,34 +12,18 @@ from spotkeep_jobs.errors import DurationError
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [
-        (5400, 5400),
-        (5400.0, 5400),
-        ("5400", 5400),
-        ("90m", 5400),
-        ("4h", 14_400),
-        ("2d", 172_800),
-        ("45s", 45),
-        ("1h30m", 5400),
-        ("1d 2h 3m 4s", 93_784),
-        (" 90m ", 5400),
-        (0, 0),
-    ],
+    [(5400, 5400), (5400.0, 5400), ("5400", 5400), (" 90m ", 5400), ("1h30m", 5400), ("1d 2h 3m 4s", 93_784), (0, 0)],
 )
 def test_reads_seconds_and_units(written: object, seconds: int) -> None:
     assert parse_duration(written) == seconds
 
 
 @pytest.mark.parametrize(
-    "written", ["", " ", "h", "-4h", "30m1h", "1h1h", "4H", "٤h", "1e9h", "9" * 40 + "h", "1.5h", "0x10"]
-)
-def test_refuses_what_is_not_exactly_a_duration(written: str) -> None:
-    with pytest.raises(DurationError):
-        parse_duration(written)
-
-
-@pytest.mark.parametrize("value", [True, None, [], {}, -1, 1.5, float("nan"), float("inf"), b"4h"])
-def test_refuses_other_types_and_numbers(value: object) -> None:
+    "value",
+    ["", " ", "h", "-4h", "30m1h", "1h1h", "4H", "٤h", "9" * 40 + "h", "0x10", True, None, [], -1, 1.5, float("nan"),
+     float("inf"), b"4h"],
+)  # fmt: skip
+def test_refuses_what_is_not_exactly_a_duration_and_says_how_one_is_written(value: object) -> None:
     with pytest.raises(DurationError) as caught:
         parse_duration(value)
     assert "90m" in caught.value.fix

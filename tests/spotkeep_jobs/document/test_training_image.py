@@ -41,8 +41,6 @@ def judged(default: str | None = DEFAULT, *, region: str | None = None, **fields
     ("fields", "image"),
     [
         ({}, ON_CPU),
-        ({"instance_type": "ml.c7i.large"}, ON_CPU),
-        ({"instance_type": "ml.g5.2xlarge"}, ON_GPU),
         ({"instance_type": "ml.p6-b200.48xlarge"}, ON_GPU),
         # The image for GPUs starts without one too; that for CPUs would leave a GPU unused.
         ({"instance_types": ["ml.m5.xlarge", "ml.g4dn.xlarge"], "capacity": "auto"}, ON_GPU),
@@ -94,7 +92,6 @@ def test_an_image_that_by_its_name_does_not_fit_is_warned_of(image: str, types: 
     ("image", "types"),
     [
         (ON_GPU, ["ml.m5.xlarge", "ml.g5.2xlarge"]),
-        (f"{REGISTRY}/resnet:v2", ["ml.g5.2xlarge"]),
         (f"{REGISTRY}/train@sha256:{'cpu0' * 16}", ["ml.g5.2xlarge"]),
         (f"{REGISTRY}/gpucpu:1", ["ml.m5.xlarge"]),
         (f"{REGISTRY}/cpu-and-gpu:1", ["ml.m5.xlarge"]),

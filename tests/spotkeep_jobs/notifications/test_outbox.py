@@ -35,7 +35,7 @@ def is_refused_for_hours(world: Any) -> None:
     """To the last try but one."""
     world.topic.before_call = refuse
     for _ in range(FEWEST_TRIES):
-        world.outbox.deliver_all()
+        assert world.outbox.deliver_all().dead == ()
     world.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
 
 
@@ -50,16 +50,6 @@ def test_a_notification_goes_out_once_however_often_it_is_delivered(completed: A
     assert len(completed.topic.published) == 1
     [sent] = completed.table.notifications(RUN)
     assert (sent.state, sent.message_id, sent.sent_at) == (NotificationState.SENT, "message-1", completed.clock())
-
-
-def test_what_the_topic_did_not_take_is_reported_and_tried_again_at_once(completed: Any) -> None:
-    completed.topic.before_call = refuse
-    delivery = completed.outbox.deliver_run(RUN)
-    assert delivery.sent == ()
-    assert "Throttled" in delivery.failures[0]
-    assert states(completed) == [NotificationState.PENDING]
-    completed.topic.before_call = lambda operation: None
-    assert completed.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
 
 
 def test_a_deliverer_that_died_before_publishing_costs_a_wait_not_the_notification(completed: Any) -> None:
@@ -124,22 +114,21 @@ def test_oldest_happenings_go_out_first(world: Any, make: Any) -> None:
     world.sagemaker.has_job(run.job_name, *story)
     world.runs.reconcile(run.run)
     world.outbox.deliver_all()
-    assert [notification.kind.value for notification in world.topic.published] == [
-        "interrupted",
-        "resumed",
-        "completed",
-    ]
+    sent = [notification.kind.value for notification in world.topic.published]
+    assert sent == ["interrupted", "resumed", "completed"]
 
 
 def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_asked_for(completed: Any) -> None:
-    completed.topic.before_call = refuse
-    dead = [completed.outbox.deliver_all().dead for _ in range(FEWEST_TRIES)]
-    assert dead == [()] * FEWEST_TRIES
-    completed.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
+    is_refused_for_hours(completed)
+    assert states(completed) == [NotificationState.PENDING]
     assert completed.outbox.deliver_all().dead == (f"{RUN}/completed/1",)
     assert completed.outbox.deliver_all().failures == ()
     assert states(completed) == [NotificationState.DEAD]
+    [message] = completed.dead_letters.messages
+    assert message["notification_id"] == f"{RUN}/completed/1"
+    assert "Throttled" in message["problem"]
     [notification] = completed.table.dead_notifications()
+    assert notification.queued_at == completed.clock()
     completed.topic.before_call = lambda operation: None
     assert completed.outbox.deliver_all().sent == ()
     assert [completed.table.revive_notification(notification) for _ in range(3)] == [True, False, False]
@@ -147,19 +136,6 @@ def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_ask
     assert completed.outbox.deliver_all().sent == ()
     assert not completed.table.revive_notification(completed.table.notifications(RUN)[0])
     assert completed.table.dead_notifications() == []
-
-
-def test_what_is_put_aside_is_put_into_the_dead_letter_queue_once(completed: Any) -> None:
-    is_refused_for_hours(completed)
-    assert completed.dead_letters.messages == []
-    for _ in range(3):
-        completed.outbox.deliver_all()
-    [message] = completed.dead_letters.messages
-    assert message["notification_id"] == f"{RUN}/completed/1"
-    assert "Throttled" in message["problem"]
-    assert states(completed) == [NotificationState.DEAD]
-    [dead] = completed.table.dead_notifications()
-    assert dead.queued_at == completed.clock()
 
 
 def test_each_giving_up_has_a_message_of_its_own(completed: Any) -> None:

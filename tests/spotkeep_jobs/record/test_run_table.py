@@ -154,11 +154,8 @@ class TestOpening:
         with pytest.raises(RunExistsError, match="digits-2"):
             table.open_runs(new)
         assert table.get("digits-1") is None
-        open_run(
-            table,
-            run=make.run("other", token="other", checkpoint_uri=new[2].run.checkpoint_uri),
-            attempt=make.attempt("other"),
-        )
+        other = make.run("other", token="other", checkpoint_uri=new[2].run.checkpoint_uri)
+        open_run(table, run=other, attempt=make.attempt("other"))
         with pytest.raises(CheckpointPrefixTakenError, match="other"):
             table.open_runs([new[0], new[2]])
         assert table.get("digits-1") is None
@@ -313,17 +310,9 @@ class TestListing:
     def test_the_timeline_is_in_order_of_time_however_it_was_written(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
-        entries = [
-            TimelineEntry(
-                run=opened.run,
-                attempt=1,
-                at=make.noon + timedelta(milliseconds=ms),
-                kind=TimelineKind.TRAINING,
-                text="",
-            )
-            for ms in (1500, 20, 700)
-        ]
-        for version, entry in enumerate(entries):
+        for version, ms in enumerate((1500, 20, 700)):
+            at = make.noon + timedelta(milliseconds=ms)
+            entry = TimelineEntry(run=opened.run, attempt=1, at=at, kind=TimelineKind.TRAINING, text="")
             run = opened.model_copy(update={"version": version})
             table.commit(RunChange(run=run, attempt=make.attempt(), timeline=(entry,)))
         times = [entry.at for entry in table.timeline(opened.run)]
@@ -354,8 +343,6 @@ class TestWarmPools:
 
     def changed(self, table: RunTable, pool: Pool, **fields: Any) -> PoolChange:
         run_item, attempt = table.get(pool.run), table.attempt(pool.run, 1)
-        assert run_item is not None
-        assert attempt is not None
         return PoolChange(run=run_item, attempt=attempt, pool=pool.model_copy(update=fields))
 
     @on_both

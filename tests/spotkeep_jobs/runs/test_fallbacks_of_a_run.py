@@ -193,16 +193,6 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     assert [entry.kind for entry in story.table.timeline("first")].count(TimelineKind.FALLBACK_LEFT) == 1
 
 
-def test_a_user_who_stops_the_run_ends_its_fallbacks(story: Story) -> None:
-    story.launched()
-    story.parts.runs.stop("first")
-    story.account.becomes("first-1", "Stopped")
-    story.reconcile()
-    assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
-        RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
-    )  # fmt: skip
-
-
 def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
@@ -477,12 +467,15 @@ def test_a_planned_spot_price_counts_while_the_job_trains(story: Story) -> None:
     assert story.account.jobs["first-1"].status == "Stopping"
 
 
-def test_a_resumed_run_begins_on_the_first_fallback_again(story: Story) -> None:
+def test_a_user_who_stops_the_run_ends_its_fallbacks_and_a_resume_begins_on_the_first_one_again(story: Story) -> None:
     story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.reconcile()
     story.parts.runs.stop("first")
     story.account.becomes("first-2", "Stopped")
     story.reconcile()
+    assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
+        RunState.STOPPED, EndReason.STOPPED_BY_USER, 2,
+    )  # fmt: skip
     story.parts.runs.resume("first")
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge", "spot ml.g5.xlarge"]

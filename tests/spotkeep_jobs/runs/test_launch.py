@@ -102,13 +102,6 @@ def test_a_run_without_an_id_is_named_after_its_token(account: Account) -> None:
     assert other.run.run != answer.run.run
 
 
-def test_the_same_token_answers_the_same_and_launches_nothing(account: Account) -> None:
-    first, second = account.launch(), account.launch()
-    assert second.replayed is True
-    assert second.run == first.run
-    assert len(account.requests) == 1
-
-
 def test_the_same_token_with_another_document_is_refused_and_says_what_differs(account: Account) -> None:
     account.launch()
     field_name, text = problem_of(lambda: account.launch(max_run="2h", max_wait="3h"))
@@ -121,7 +114,8 @@ def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
     first = account.launch()
     changed = replace(DEFAULTS, image="another/image:2", instance_type="ml.m5.2xlarge", max_run_limit_seconds=7_200)
     redeployed = account.launcher_with(defaults=changed)
-    assert account.launch(redeployed).run == first.run
+    again = account.launch(redeployed)
+    assert (again.replayed, again.run) == (True, first.run)
     assert problem_of(lambda: account.launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
     assert len(account.requests) == 1
 
@@ -345,6 +339,7 @@ def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(account: Account, cal
         account.runs.stop("first")
     assert account.runs.stop("first").state is RunState.STOPPING
     assert account.jobs["first-1"].status == "Stopping"
+    assert account.table.get("first").state is RunState.STOPPING
 
 
 def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(account: Account, make: Any) -> None:
@@ -558,13 +553,6 @@ def test_completing_a_run_that_does_not_exist_is_an_error(account: Account) -> N
 
 
 # Stopping
-
-
-def test_a_stop_is_recorded_and_then_sent_to_sagemaker(account: Account) -> None:
-    account.launch()
-    assert account.runs.stop("first").state is RunState.STOPPING
-    assert account.stopped == ["first-1"]
-    assert account.runs.stop("first").state is RunState.STOPPING
 
 
 def test_an_ended_run_is_left_as_it_is_by_a_stop(account: Account) -> None:

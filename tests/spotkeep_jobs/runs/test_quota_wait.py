@@ -272,19 +272,6 @@ def test_on_spot_the_wait_is_a_part_of_max_wait(deployment: Deployment) -> None:
     assert stopping == {"MaxRuntimeInSeconds": 4 * 3600, "MaxWaitTimeInSeconds": 10 * 3600 - 300}
 
 
-def test_without_capacity_for_a_day_the_run_fails(deployment: Deployment) -> None:
-    run = deployment.launched("one", max_attempts=50)
-    while not run.state.ended:
-        for job in deployment.service.live:
-            deployment.fails(job, "CapacityError: none")
-        deployment.passes(hours=1, every=60)
-        run = deployment.run("one")
-    assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.CAPACITY)
-    assert run.no_more_jobs_because == "SageMaker had no capacity for on-demand ml.m5.xlarge in time"
-    assert 23 * 3600 < deployment.service.seconds <= 24 * 3600
-    assert deployment.record.checkpoint_lock_owner(run.checkpoint_uri) is None
-
-
 def test_a_wait_is_over_at_its_longest_or_at_the_runs_deadline(make: Any) -> None:
     request = JobRequest.model_validate({"name": "digits", "command": "python train.py", "capacity": "spot"})
     longest = longest_wait_without_a_job(request)

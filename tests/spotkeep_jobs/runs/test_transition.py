@@ -181,11 +181,6 @@ class TestEndings:
         assert change.run.cost.billed_usd == 0
         assert "quota is 0" in change.notifications[0].body
 
-    def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
-        change = ended_without_job(without_job(make), reason=EndReason.STOPPED_BY_USER)
-        assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
-        assert [notification.kind for notification in change.notifications] == [NotificationKind.STOPPED]
-
     def test_the_model_is_named_when_there_can_be_one(self, make: Any) -> None:
         run, attempt = launched(make)
         end = (*LIFE, ("Completed", 41.0))

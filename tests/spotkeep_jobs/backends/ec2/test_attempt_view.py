@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -105,20 +106,11 @@ def test_a_crash_of_which_nothing_is_known_says_so() -> None:
 
 
 def test_instances_that_come_and_go_are_counted_and_the_last_one_is_named() -> None:
-    lives = tuple(
-        InstanceLife(
-            instance_id=f"i-{n}",
-            instance_type="g5.xlarge",
-            zone="us-east-1a",
-            spot=True,
-            launched_at=at(n),
-            ended_at=at(n + 1),
-            **why,
-        )
-        for n, why in enumerate(
-            ({"ended_by": "Client.UserInitiatedShutdown"}, {}, {"ended_by": "Server.InternalError"})
-        )
-    )
+    def life(n: int, **why: Any) -> InstanceLife:
+        place = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "spot": True}
+        return InstanceLife(instance_id=f"i-{n}", launched_at=at(n), ended_at=at(n + 1), **place, **why)
+
+    lives = (life(0, ended_by="Client.UserInitiatedShutdown"), life(1), life(2, ended_by="Server.InternalError"))
     over = {"ending": FleetEnding.FUTILE, "ending_at": at(5), "over_at": at(6)}
     reason = as_job_view(history(**over, lives=lives, problem="no device"), None).failure_reason
     assert reason == (
@@ -126,7 +118,6 @@ def test_instances_that_come_and_go_are_counted_and_the_last_one_is_named() -> N
         "Server.InternalError; it said: no device. What to do: docs/runbook.md, 'Instances come and go'"
     )
     unnamed = as_job_view(history(**over, lives=lives[:2]), None).failure_reason
-    assert unnamed is not None
     assert "The last one: i-1, ended by an unknown cause. What to do:" in unnamed
     none = as_job_view(history(**over), None).failure_reason
     assert none.startswith("ClientError: 0 instances, one after the other, went before they trained. What to do:")
