@@ -18,12 +18,14 @@ def test_reads_seconds_and_units(written: object, seconds: int) -> None:
     assert parse_duration(written) == seconds
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["", " ", "h", "-4h", "30m1h", "1h1h", "4H", "٤h", "9" * 40 + "h", "0x10", True, None, [], -1, 1.5, float("nan"),
-     float("inf"), b"4h"],
-)  # fmt: skip
-def test_refuses_what_is_not_exactly_a_duration_and_says_how_one_is_written(value: object) -> None:
+@pytest.mark.parametrize("written", ["", " ", "h", "-4h", "30m1h", "1h1h", "4H", "٤h", "9" * 40 + "h", "1.5h", "0x10"])
+def test_refuses_what_is_not_exactly_a_duration(written: str) -> None:
+    with pytest.raises(DurationError):
+        parse_duration(written)
+
+
+@pytest.mark.parametrize("value", [True, None, [], -1, 1.5, float("nan"), float("inf"), b"4h"])
+def test_refuses_other_types_and_numbers(value: object) -> None:
     with pytest.raises(DurationError) as caught:
         parse_duration(value)
     assert "90m" in caught.value.fix

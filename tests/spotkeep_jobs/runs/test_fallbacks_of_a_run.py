@@ -199,7 +199,9 @@ def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> 
     story.parts.runs.stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
-    assert (story.run.state, len(story.attempts)) == (RunState.STOPPED, 1)
+    assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
+        RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
+    )  # fmt: skip
 
 
 def test_a_failed_script_is_started_again_on_its_fallback_and_then_notified(story: Story) -> None:
