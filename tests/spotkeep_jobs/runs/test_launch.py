@@ -175,6 +175,7 @@ def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wron
     unnamed = DOCUMENT | {"run": None, "name": "a b", "token": "token-2", "checkpoint_prefix": prefix}
     judge = account.launcher.validate if act == "validate" else partial(account.launcher.launch, default_token="r")
     for document, fields in (
+        (taken | {"checkpoint_prefix": prefix}, ["run"]),
         (taken | {"keep_alive": "10m"}, ["keep_alive", "run"]),
         (other | {"max_wait": "1h", "max_run": "2h"}, ["max_wait", "checkpoint_prefix"]),
         (unnamed, ["name", "checkpoint_prefix"]),

@@ -281,6 +281,12 @@ def test_what_batch_refuses_ends_the_launch(site: Site) -> None:
 class TestOneWriter:
     """I1: whatever is retried, lost or called twice, a run has one live service job."""
 
+    def test_a_lost_answer_is_found_again(self, site: Site) -> None:
+        site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
+        with pytest.raises(LaunchUnfinishedError):
+            site.launch()
+        assert site.launch().job_arn == site.service_job.arn
+
     @pytest.mark.parametrize("rejects", [False, True])
     @pytest.mark.parametrize("later", [{"seconds": 5}, {"minutes": 6}, {"hours": 30}])
     def test_however_late_the_next_function_is(self, site: Site, later: dict[str, int], rejects: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
@@ -152,6 +152,7 @@ strikes = st.none() | st.tuples(st.integers(0, 90), st.sampled_from(Fault))
 
 
 @pytest.mark.long
+@settings(max_examples=150)
 @given(trouble=st.lists(strikes, max_size=3), by_hand=st.booleans(), runs=st.integers(1, 4), base=st.integers(0, 4))
 def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_all(
     trouble: list[tuple[int, Fault] | None], by_hand: bool, runs: int, base: int
