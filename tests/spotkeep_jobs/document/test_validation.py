@@ -190,6 +190,7 @@ def test_a_machine_is_set_up_by_a_command() -> None:
         ({"deadline": "2026-12-01T08:00:00"}, "deadline", ["without a time zone"]),
         ({"deadline": "2026-13-01T08:00:00Z"}, "deadline", ["is not a time"]),
         ({"deadline": "soon"}, "deadline", ["is not a duration"]),
+        ({"deadline": True}, "deadline", ["is not a duration"]),
         ({"deadline": "0h"}, "deadline", ["is out of range"]),
         ({"deadline": "0001-01-01T00:00:00+14:00"}, "deadline", ["is a time no calendar holds"]),
         ({"instance_type": "m5.xlarge"}, "instance_type", ["Write ml.m5.xlarge"]),
