@@ -35,9 +35,13 @@ ASHA = {
 class Deployment(ControlPlane):
     """What users and AWS do to it."""
 
-    def launched(self, sweep: dict[str, Any], **fields: Any) -> LaunchedSweep:
+    def begins(self, sweep: dict[str, Any], **fields: Any) -> LaunchedSweep:
+        """Launch a sweep, of which the launcher's first invocation begins one trial."""
         document = {"name": "digits", "run": "digits", "command": "python train.py", "max_run": "1h", "sweep": sweep}
-        launch = self.launching.sweeps.launch.launch(document | fields, default_token="token")
+        return self.launching.sweeps.launch.launch(document | fields, default_token="token")
+
+    def launched(self, sweep: dict[str, Any], **fields: Any) -> LaunchedSweep:
+        launch = self.begins(sweep, **fields)
         self.goes_on()
         return launch
 
@@ -91,6 +95,12 @@ class Deployment(ControlPlane):
         self.service.durable[job.checkpoint_uri] = job.position
         self.ends(number, status="Failed", failure="AlgorithmError: division by zero")
 
+    def stops(self, *running: int, as_: SweepState = SweepState.STOPPED) -> None:
+        """Stop the sweep, and let the jobs of these trials end."""
+        self.launching.sweeps.actions.stop("digits", as_=as_, has_time=lambda: True)
+        for number in running:
+            self.ends(number, status="Stopped")
+
     def resumes(self, **changes: Any) -> None:
         self.launching.sweeps.actions.resume("digits", changes=changes, has_time=lambda: True)
 
@@ -121,6 +131,16 @@ class Deployment(ControlPlane):
         return [number for number, trial in self.trials.items() if trial.state is state]
 
     @property
+    def billed_usd(self) -> float | None:
+        return None if self.sweep.cost is None else self.sweep.cost.billed_usd
+
+    @property
+    def runs_billed_usd(self) -> float:
+        """What the runs of the trials cost, which have all ended."""
+        costs = [self.run(number).cost for number in self.trials]
+        return sum(cost.billed_usd or 0.0 for cost in costs if cost is not None)
+
+    @property
     def notified(self) -> list[str]:
         return [message.subject for message in self.service.topic.published]
 
@@ -130,27 +150,42 @@ def deployment() -> Deployment:
     return Deployment()
 
 
-def test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
+def test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for_and_notifies_once_of_its_best_one_and_its_bill(
+    deployment: Deployment,
+) -> None:
+    deployment.launched(LISTED | OBJECTIVE)
     assert deployment.states(TrialState.RUNNING) == [1, 2]
     assert deployment.service.live == ["digits-1-1", "digits-2-1"]
-    for number in (2, 1, 3, 4):
-        deployment.ends(number)
+    for number, losses in ((2, (0.8, 0.2, 0.4)), (1, (0.9, 0.5)), (3, (0.3,)), (4, (0.7,))):
+        deployment.ends(number, *losses)
         assert len(deployment.service.live) == (2 if number != 4 else 1)
-    deployment.ends(5)
+    deployment.ends(5, 0.25)
     assert deployment.sweep.state is SweepState.COMPLETED
     assert deployment.states(TrialState.COMPLETED) == [1, 2, 3, 4, 5]
     assert deployment.service.live == []
+    best = deployment.sweep.best
+    assert best is not None
+    assert (best.number, best.value, best.step, best.parameters) == (2, 0.2, 2, {"lr": 0.01})
+    assert deployment.billed_usd == pytest.approx(deployment.runs_billed_usd)
+    deployment.passes(minutes=10)
+    assert deployment.notified == ["[spotkeep] digits is done, best loss 0.2"]
+    assert "Trial 2" in deployment.service.topic.published[0].body
 
 
-def test_the_launch_begins_the_first_trial_at_once_and_leaves_the_others_to_the_next_advance(
+def test_the_launch_begins_one_trial_and_one_that_no_function_has_opened_holds_up_a_stop_until_none_can(
     deployment: Deployment,
 ) -> None:
-    document = {"name": "digits", "run": "digits", "command": "python train.py", "sweep": LISTED}
-    launch = deployment.launching.sweeps.launch.launch(document, default_token="token")
+    launch = deployment.begins(LISTED)
     assert launch.advanced.opened == ["digits-1"]
     assert deployment.service.live == ["digits-1-1"]
     assert deployment.sweep.counts.running == 2
+    deployment.stops(1)
+    assert deployment.sweep.state is SweepState.STOPPING
+    deployment.passes(minutes=10)
+    assert deployment.sweep.state is SweepState.STOPPED
+    assert "digits-2-1" not in deployment.service.jobs
+    deployment.resumes()
+    assert sorted(deployment.service.live) == ["digits-1-2", "digits-2-1"]
 
 
 def test_a_trial_is_a_run_with_parameters_of_its_own_and_no_notifications(deployment: Deployment) -> None:
@@ -171,37 +206,10 @@ def test_a_trial_is_a_run_with_parameters_of_its_own_and_no_notifications(deploy
     assert {run.run for run in deployment.record.list(trials=True)} == {"digits-1", "digits-2"}
 
 
-def test_the_best_trial_is_the_one_with_the_best_value(deployment: Deployment) -> None:
-    deployment.launched(LISTED | OBJECTIVE)
-    for number, losses in ((1, (0.9, 0.5)), (2, (0.8, 0.2, 0.4)), (3, (0.3,)), (4, (0.7,)), (5, (0.25,))):
-        deployment.ends(number, *losses)
-    best = deployment.sweep.best
-    assert best is not None
-    assert (best.number, best.value, best.step, best.parameters) == (2, 0.2, 2, {"lr": 0.01})
-
-
-def test_the_end_of_a_sweep_is_notified_once_with_its_best_trial_and_its_bill(deployment: Deployment) -> None:
-    deployment.launched(LISTED | OBJECTIVE)
-    for number in range(1, 6):
-        deployment.ends(number, 1 / number)
-    deployment.passes(minutes=10)
-    assert deployment.notified == ["[spotkeep] digits is done, best loss 0.2"]
-    [message] = deployment.service.topic.published
-    costs = [deployment.run(number).cost for number in range(1, 6)]
-    assert deployment.sweep.cost is not None
-    assert deployment.sweep.cost.billed_usd == pytest.approx(sum(cost.billed_usd for cost in costs if cost))
-    assert "Trial 5" in message.body
-
-
-def test_a_launch_that_is_repeated_launches_nothing_again(deployment: Deployment) -> None:
-    first = deployment.launched(LISTED)
-    again = deployment.launched(LISTED)
-    assert (first.replayed, again.replayed) == (False, True)
+def test_a_launch_that_is_repeated_launches_nothing_again_and_its_token_is_for_no_other(deployment: Deployment) -> None:
+    assert not deployment.launched(LISTED).replayed
+    assert deployment.launched(LISTED).replayed
     assert deployment.service.calls["CreateTrainingJob"] == 2
-
-
-def test_a_token_that_comes_again_with_another_sweep_is_refused(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
     with pytest.raises(RequestRefusedError, match="was used before, for sweep digits, with another document"):
         deployment.launched(LISTED | {"parallel": 3})
 
@@ -214,51 +222,24 @@ def test_events_that_never_come_delay_a_sweep_and_lose_nothing(deployment: Deplo
     assert deployment.sweep.state is SweepState.COMPLETED
 
 
-def test_a_trial_that_fails_is_one_of_many(deployment: Deployment) -> None:
-    deployment.launched(LISTED | OBJECTIVE)
-    deployment.ends(1, 0.5)
-    deployment.ends(2, status="Failed", failure="AlgorithmError: exit code 1")
-    assert deployment.states(TrialState.FAILED) == [2]
-    assert deployment.trials[2].failure_reason == "SCRIPT_FAILED: AlgorithmError: exit code 1"
-    assert deployment.sweep.state is SweepState.RUNNING
-
-
-def test_a_sweep_whose_first_trials_all_fail_begins_no_more(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
-    for number in (1, 2, 3):
-        deployment.ends(number, status="Failed", failure="AlgorithmError: no module named x")
-    assert deployment.sweep.state is SweepState.STOPPING
-    deployment.passes(minutes=5)
-    [left] = deployment.states(TrialState.RUNNING)
-    deployment.ends(left, status="Stopped")
-    deployment.passes(minutes=5)
-    assert deployment.sweep.state is SweepState.FAILED
-    assert deployment.notified == ["[spotkeep] digits failed"]
-    assert "no module named x" in (deployment.sweep.ended_because or "")
-    assert 5 not in deployment.trials
-
-
-def test_a_trial_that_sagemaker_refuses_fails_and_the_next_one_is_begun(deployment: Deployment) -> None:
-    deployment.service.refuses = ("ValidationException", "no such image")
-    deployment.launched(LISTED)
-    assert deployment.states(TrialState.FAILED) == [1, 2, 3]
-    assert deployment.sweep.state is SweepState.FAILED
-
-
-def test_a_stopped_sweep_stops_its_trials_and_goes_on_from_their_checkpoints(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
+def test_a_stopped_sweep_waits_for_each_trials_job_and_goes_on_from_their_checkpoints(deployment: Deployment) -> None:
+    deployment.launched(LISTED, pause_at_step=7)
     deployment.trains(1), deployment.trains(2)
-    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
+    deployment.stops()
     assert deployment.service.stopped == ["digits-1-1", "digits-2-1"]
-    for number in (1, 2):
-        deployment.ends(number, status="Stopped")
+    deployment.passes(minutes=10)
+    deployment.ends(1, status="Stopped")
+    assert deployment.states(TrialState.RUNNING) == [2]
+    assert deployment.sweep.state is SweepState.STOPPING
+    deployment.ends(2, status="Stopped")
     assert deployment.sweep.state is SweepState.STOPPED
     deployment.passes(minutes=5)
     assert deployment.notified == ["[spotkeep] digits was stopped"]
 
-    deployment.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: True)
+    deployment.resumes()
     assert deployment.sweep.state is SweepState.RUNNING
     assert deployment.service.live == ["digits-1-2", "digits-2-2"]
+    assert deployment.run(1).request["pause_at_step"] == 7
     for number in range(1, 6):
         deployment.ends(number)
     assert deployment.sweep.state is SweepState.COMPLETED
@@ -266,54 +247,11 @@ def test_a_stopped_sweep_stops_its_trials_and_goes_on_from_their_checkpoints(dep
     assert deployment.notified[1:] == ["[spotkeep] digits is done"]
 
 
-def test_a_paused_sweep_sends_no_notification(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
-    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
-    for number in (1, 2):
-        deployment.ends(number, status="Stopped")
-    deployment.passes(minutes=5)
-    assert deployment.sweep.state is SweepState.PAUSED
-    assert deployment.notified == []
-
-
-def test_a_trial_whose_run_was_never_opened_holds_up_the_stop_until_no_function_can_open_it(
-    deployment: Deployment,
-) -> None:
-    document = {"name": "digits", "run": "digits", "command": "python train.py", "sweep": LISTED}
-    deployment.launching.sweeps.launch.launch(document, default_token="token")
-    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
-    deployment.ends(1, status="Stopped")
-    assert deployment.sweep.state is SweepState.STOPPING
-    deployment.passes(minutes=10)
-    assert deployment.sweep.state is SweepState.STOPPED
-    assert "digits-2-1" not in deployment.service.jobs
-
-    deployment.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: True)
-    assert sorted(deployment.service.live) == ["digits-1-2", "digits-2-1"]
-
-
-def test_a_sweep_that_stops_waits_for_each_trial_however_long_its_job_takes_to_stop(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
-    deployment.trains(1), deployment.trains(2)
-    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
-    deployment.passes(minutes=10)
-    deployment.ends(1, status="Stopped")
-    assert deployment.states(TrialState.RUNNING) == [2]
-    assert deployment.sweep.state is SweepState.STOPPING
-
-    deployment.ends(2, status="Stopped")
-    assert deployment.sweep.state is SweepState.STOPPED
-    deployment.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: True)
-    assert deployment.service.live == ["digits-1-2", "digits-2-2"]
-
-
 def test_a_trial_whose_last_job_sagemaker_still_shows_as_live_goes_on_when_it_no_longer_does(
     deployment: Deployment,
 ) -> None:
     deployment.launched(LISTED)
-    deployment.launching.sweeps.actions.stop("digits", has_time=lambda: True)
-    for number in (1, 2):
-        deployment.ends(number, status="Stopped")
+    deployment.stops(1, 2)
     deployment.service.replicas_lag = True
     deployment.resumes()
     assert deployment.service.live == []
@@ -348,49 +286,6 @@ def test_a_trial_that_gets_no_better_is_stopped(deployment: Deployment) -> None:
     assert deployment.trials[1].best == 0.4
 
 
-def test_a_sweep_ends_when_its_max_cost_is_spent(deployment: Deployment) -> None:
-    notify = ["stopped", "max-cost-near"]
-    deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=notify)
-    first = deployment.trains(1)
-    first.trained_seconds = 13_000  # 0.83 USD
-    deployment.ends(1)
-    deployment.passes(minutes=5)
-    assert deployment.notified == ["[spotkeep] digits has spent most of its max_cost"]
-    assert deployment.run(3).request["max_cost"] == pytest.approx(0.17)
-    second = deployment.trains(2)
-    second.trained_seconds = 4_000
-    deployment.ends(2)
-    assert deployment.sweep.state is SweepState.STOPPING
-    assert deployment.service.stopped == ["digits-3-1"]
-    deployment.ends(3, status="Stopped")
-    deployment.passes(minutes=5)
-    assert deployment.sweep.state is SweepState.STOPPED
-    assert deployment.sweep.ended_because == "its max_cost (1.00 USD) is spent"
-    assert 4 not in deployment.trials
-
-
-def test_asha_pauses_trials_and_lets_the_best_ones_go_on(deployment: Deployment) -> None:
-    deployment.launched(ASHA)
-    assert len(deployment.service.live) == 9
-    for number in range(1, 10):
-        deployment.pauses(number, loss=number / 10)
-        deployment.run(number)
-    paused = {number: deployment.run(number).end_reason for number in (7, 8, 9)}
-    assert paused == dict.fromkeys((7, 8, 9), EndReason.PAUSED)
-    assert deployment.states(TrialState.RUNNING) == [1, 2, 3]
-    assert [deployment.run(number).request["pause_at_step"] for number in (1, 2, 3)] == [15, 15, 15]
-    for number in (1, 2, 3):
-        deployment.pauses(number, loss=number / 100)
-    assert deployment.states(TrialState.RUNNING) == [1]
-    assert "pause_at_step" not in deployment.run(1).request
-    deployment.ends(1, 0.001)
-    assert deployment.sweep.state is SweepState.COMPLETED
-    assert deployment.trials[1].values == {5: 0.1, 15: 0.01}
-    best = deployment.sweep.best
-    assert best is not None
-    assert (best.number, best.value) == (1, 0.001)
-
-
 def test_what_is_wrong_is_named_all_at_once_and_nothing_is_launched(deployment: Deployment) -> None:
     with pytest.raises(RequestRefusedError) as caught:
         deployment.launched(
@@ -399,11 +294,6 @@ def test_what_is_wrong_is_named_all_at_once_and_nothing_is_launched(deployment: 
     fields = {problem.field for problem in caught.value.problems}
     assert {"sweep.parallel", "instance_type", "max_cost"} <= fields
     assert deployment.service.dynamodb.items == {}
-
-
-def test_a_placeholder_that_stands_for_nothing_is_refused(deployment: Deployment) -> None:
-    with pytest.raises(RequestRefusedError, match=r"Did you mean `lr`\?"):
-        deployment.launched(LISTED, environment={"RATE": "{parameters.lrr}"})
 
 
 @pytest.mark.parametrize(
@@ -429,6 +319,7 @@ def test_a_placeholder_that_stands_for_nothing_is_refused(deployment: Deployment
         (LISTED, {"deadline": "5h"}, "deadline: does not go with sweep"),
         (LISTED, {"checkpoint_prefix": "s3://bucket/a/"}, "checkpoint_prefix: would be the same for all trials"),
         (LISTED, {"run": "a" * 52}, "run: has 52 characters"),
+        (LISTED, {"environment": {"RATE": "{parameters.lrr}"}}, "environment: stands for a parameter that the sweep"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -442,26 +333,12 @@ def test_what_does_not_go_together_is_refused(
 def test_a_completed_sweep_goes_on_with_more_trials(deployment: Deployment) -> None:
     deployment.launched({"trials": [{"lr": 1}], "parallel": 1})
     deployment.ends(1)
-    actions = deployment.launching.sweeps.actions
     with pytest.raises(RequestRefusedError, match="has no trial left"):
-        actions.resume("digits", changes={}, has_time=lambda: True)
+        deployment.resumes()
     with pytest.raises(RequestRefusedError, match=r"sweep\.trials: is not what 1 trials were chosen from"):
-        actions.resume("digits", changes={"sweep": {"trials": [{"lr": 2}]}}, has_time=lambda: True)
-    actions.resume("digits", changes={"sweep": {"trials": [{"lr": 1}, {"lr": 2}]}}, has_time=lambda: True)
+        deployment.resumes(sweep={"trials": [{"lr": 2}]})
+    deployment.resumes(sweep={"trials": [{"lr": 1}, {"lr": 2}]})
     assert deployment.service.live == ["digits-2-1"]
-
-
-def test_a_sweep_does_not_go_on_with_a_document_that_no_trial_could_be_launched_with(deployment: Deployment) -> None:
-    deployment.launched(LISTED)
-    actions = deployment.launching.sweeps.actions
-    actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
-    for number in (1, 2):
-        deployment.ends(number, status="Stopped")
-    changes = {"instance_type": "ml.none", "commnd": "python train.py", "hyperparameters": {"seed": "{parameters.sed}"}}
-    with pytest.raises(RequestRefusedError) as refused:
-        actions.resume("digits", changes=changes, has_time=lambda: True)
-    assert {problem.field for problem in refused.value.problems} == {"instance_type", "commnd", "hyperparameters"}
-    assert deployment.sweep.state is SweepState.PAUSED
 
 
 class TestAResumeTriesFailedTrialsAgain:
@@ -480,6 +357,7 @@ class TestAResumeTriesFailedTrialsAgain:
     def test_all_of_them_with_fixed_code_and_no_more_at_a_time_than_the_sweep_asks_for(
         self, failed: Deployment
     ) -> None:
+        before = failed.sweep.cost
         failed.resumes(command="python fixed.py", hyperparameters={"epochs": 3})
         assert failed.service.live == ["digits-2-2", "digits-3-2"]
         assert failed.trains(2).position == 2
@@ -494,25 +372,18 @@ class TestAResumeTriesFailedTrialsAgain:
         assert failed.sweep.state is SweepState.COMPLETED
         assert failed.states(TrialState.COMPLETED) == [1, 2, 3, 4, 5]
         assert failed.run(1).request["command"] == ["python", "train.py"]
-
-    def test_the_best_trial_the_bill_and_the_notifications_are_of_all_attempts(self, failed: Deployment) -> None:
-        before = failed.sweep.cost
-        failed.resumes(command="python fixed.py")
-        for number in (2, 3, 4, 5):
-            failed.ends(number, 1 / number)
+        # The best trial, the bill and the notifications are of all attempts.
         best, cost = failed.sweep.best, failed.sweep.cost
         assert best is not None
         assert (best.number, best.step) == (5, 3)
-        costs = [run.cost for run in map(failed.run, range(1, 6)) if run.cost is not None]
-        assert len(costs) == 5
         assert before is not None
         assert cost is not None
-        assert cost.billed_usd == pytest.approx(sum(each.billed_usd or 0.0 for each in costs))
+        assert cost.billed_usd == pytest.approx(failed.runs_billed_usd)
         assert cost.billed_seconds > before.billed_seconds
         failed.passes(minutes=5)
         assert failed.notified == [f"[spotkeep] digits is done, best loss {best}" for best in (0.7, 0.2)]
 
-    def test_as_they_are_where_nothing_has_changed(self, failed: Deployment) -> None:
+    def test_each_once_in_each_part_and_as_it_is_where_nothing_has_changed(self, failed: Deployment) -> None:
         failed.resumes()
         assert failed.run(2).request["command"] == ["python", "train.py"]
         for number in (2, 3, 4):
@@ -521,14 +392,11 @@ class TestAResumeTriesFailedTrialsAgain:
         failed.ends(5, 0.1)
         assert failed.sweep.state is SweepState.COMPLETED
         assert failed.states(TrialState.FAILED) == [2, 3, 4]
-
-    def test_each_once_in_each_part(self, failed: Deployment) -> None:
-        for part in (2, 3):
-            failed.resumes()
-            for number in (2, 3, 4, 5):
-                failed.fails(number)
-            assert [failed.run(number).attempt for number in range(1, 6)] == [1, part, part, part, part]
-            assert failed.sweep.state is SweepState.COMPLETED
+        failed.resumes()
+        for number in (2, 3, 4):
+            failed.fails(number)
+        assert [failed.run(number).attempt for number in range(1, 6)] == [1, 3, 3, 3, 2]
+        assert failed.sweep.state is SweepState.COMPLETED
 
     def test_three_that_fail_first_with_changed_code_end_the_sweep_again(self, failed: Deployment) -> None:
         failed.resumes(command="python typo.py")
@@ -554,25 +422,37 @@ class TestAResumeTriesFailedTrialsAgain:
             failed.fails(number)
         assert failed.sweep.state is SweepState.RUNNING
 
-    def test_a_sweep_that_its_first_trials_ended_goes_on_with_them_and_then_with_its_search(
+    def test_a_sweep_whose_first_trials_all_fail_ends_and_goes_on_with_them_and_then_with_its_search(
         self, deployment: Deployment
     ) -> None:
-        deployment.launched(LISTED)
+        deployment.launched(LISTED, instance_type="ml.m5.xlarge")
         for number in (1, 2, 3):
             deployment.ends(number, status="Failed", failure="AlgorithmError: no module named x")
+        assert deployment.sweep.state is SweepState.STOPPING
+        deployment.passes(minutes=5)
+        assert deployment.states(TrialState.RUNNING) == [4]
         deployment.ends(4, status="Stopped")
+        deployment.passes(minutes=5)
         assert deployment.sweep.state is SweepState.FAILED
-        deployment.resumes(source={"uri": "s3://checkpoints/fixed.tar.gz", "sha256": "0" * 64})
+        assert deployment.notified == ["[spotkeep] digits failed"]
+        assert "no module named x" in (deployment.sweep.ended_because or "")
+        assert 5 not in deployment.trials
+
+        source = {"uri": "s3://checkpoints/fixed.tar.gz", "sha256": "0" * 64}
+        # The instance type may be named by either of its fields.
+        deployment.resumes(source=source, instance_types=["ml.g5.xlarge"])
         # First what only stopped with the sweep, then what failed.
         assert deployment.service.live == ["digits-1-2", "digits-4-2"]
         for number in (4, 1, 2, 3, 5):
             deployment.ends(number)
         assert deployment.sweep.state is SweepState.COMPLETED
         assert {deployment.run(number).request["source"]["sha256"] for number in range(1, 6)} == {"0" * 64}
+        assert deployment.run(1).request["instance_types"] == ["ml.g5.xlarge"]
 
-    def test_one_whose_run_was_refused_is_launched_anew(self, deployment: Deployment) -> None:
+    def test_one_whose_run_sagemaker_refused_is_launched_anew(self, deployment: Deployment) -> None:
         deployment.service.refuses = ("ValidationException", "no such image")
         deployment.launched(LISTED)
+        assert deployment.states(TrialState.FAILED) == [1, 2, 3]
         assert deployment.sweep.state is SweepState.FAILED
         deployment.service.refuses = None
         deployment.resumes(image="registry/fixed:1")
@@ -599,7 +479,7 @@ class TestAResumeTriesFailedTrialsAgain:
     ) -> None:
         failed.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: False)
         assert failed.states(TrialState.RUNNING) == [2, 3]
-        failed.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
+        failed.stops(as_=SweepState.PAUSED)
         failed.passes(minutes=10)
         assert failed.sweep.state is SweepState.PAUSED
         assert failed.states(TrialState.FAILED) == [2, 3, 4, 5]
@@ -630,16 +510,24 @@ class TestAResumeTriesFailedTrialsAgain:
         assert deployment.service.live == ["digits-1-2"]
         assert deployment.run(1).request["max_run"] == 7_200
 
-    def test_a_raised_max_cost_is_for_the_trials_that_go_on_and_is_notified_of_again(
+    def test_a_spent_max_cost_ends_the_sweep_and_a_raised_one_is_for_the_trials_that_go_on(
         self, deployment: Deployment
     ) -> None:
+        near = "[spotkeep] digits has spent most of its max_cost"
         deployment.launched(LISTED, max_cost=1.0, capacity="on-demand", notify=["max-cost-near", "stopped"])
         deployment.trains(1).trained_seconds = 13_000  # 0.83 USD
         deployment.ends(1)
+        deployment.passes(minutes=5)
+        assert deployment.notified == [near]
+        assert deployment.run(3).request["max_cost"] == pytest.approx(0.17)
         deployment.trains(2).trained_seconds = 4_000
         deployment.ends(2)
+        assert deployment.sweep.state is SweepState.STOPPING
+        assert deployment.service.stopped == ["digits-3-1"]
         deployment.ends(3, status="Stopped")
         assert deployment.sweep.state is SweepState.STOPPED
+        assert deployment.sweep.ended_because == "its max_cost (1.00 USD) is spent"
+        assert 4 not in deployment.trials
         deployment.passes(minutes=5)
         assert "spotkeep resume digits --set max_cost=2" in deployment.service.topic.published[-1].body
         with pytest.raises(RequestRefusedError, match=r"max_cost: is spent: its trials have cost 1\.09 USD"):
@@ -651,7 +539,6 @@ class TestAResumeTriesFailedTrialsAgain:
         deployment.trains(3).trained_seconds = 10_000  # 0.64 USD
         deployment.ends(3)
         deployment.passes(minutes=5)
-        near = "[spotkeep] digits has spent most of its max_cost"
         assert deployment.notified == [near, "[spotkeep] digits was stopped", near]
 
     def test_a_raise_that_is_spent_by_most_already_is_not_notified_of(self, deployment: Deployment) -> None:
@@ -665,9 +552,11 @@ class TestAResumeTriesFailedTrialsAgain:
 
     def test_asha_compares_and_promotes_them_as_any_other(self, deployment: Deployment) -> None:
         deployment.launched(ASHA)
+        assert len(deployment.service.live) == 9
         deployment.fails(1, 0.5)
         for number in range(2, 10):
             deployment.pauses(number, loss=number / 10)
+        assert deployment.run(9).end_reason is EndReason.PAUSED
         assert deployment.states(TrialState.RUNNING) == [2, 3]
         for number in (2, 3):
             deployment.fails(number, 0.1)
@@ -683,34 +572,29 @@ class TestAResumeTriesFailedTrialsAgain:
             deployment.pauses(number, loss=number / 100)
         assert deployment.states(TrialState.RUNNING) == [1]
         assert deployment.run(1).request["command"] == ["python", "fixed.py"]
+        assert "pause_at_step" not in deployment.run(1).request
         deployment.ends(1, 0.001)
         assert deployment.sweep.state is SweepState.COMPLETED
         assert deployment.trials[1].values == {5: 0.01, 15: 0.01}
+        best = deployment.sweep.best
+        assert best is not None
+        assert (best.number, best.value) == (1, 0.001)
 
     def test_what_has_changed_is_judged_whole_first(self, failed: Deployment) -> None:
+        wrong = {"instance_type": "ml.none", "commnd": "python train.py"}
         with pytest.raises(RequestRefusedError) as refused:
-            failed.resumes(instance_type="ml.none", commnd="python train.py", backend="ec2", volume={"size_gb": 1})
+            failed.resumes(**wrong, backend="ec2", volume={"size_gb": 1})
         assert {problem.field for problem in refused.value.problems} == {"backend", "volume"}
         with pytest.raises(RequestRefusedError) as refused:
-            failed.resumes(instance_type="ml.none", commnd="python train.py")
-        assert {problem.field for problem in refused.value.problems} == {"instance_type", "commnd"}
+            failed.resumes(**wrong, hyperparameters={"seed": "{parameters.sed}"})
+        assert {problem.field for problem in refused.value.problems} == {*wrong, "hyperparameters"}
         assert failed.sweep.state is SweepState.COMPLETED
         assert failed.service.live == []
-
-    def test_the_instance_type_may_be_named_by_either_of_its_fields(self, deployment: Deployment) -> None:
-        deployment.launched(LISTED, instance_type="ml.m5.xlarge")
-        for number in (1, 2, 3):
-            deployment.fails(number)
-        deployment.ends(4, status="Stopped")
-        deployment.resumes(instance_types=["ml.g5.xlarge"])
-        assert deployment.run(1).request["instance_types"] == ["ml.g5.xlarge"]
 
 
 def test_a_sweep_that_goes_on_with_fewer_places_lets_the_others_wait(deployment: Deployment) -> None:
     deployment.launched(LISTED | {"parallel": 3})
-    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
-    for number in (1, 2, 3):
-        deployment.ends(number, status="Stopped")
+    deployment.stops(1, 2, 3, as_=SweepState.PAUSED)
     deployment.resumes(sweep=LISTED | {"parallel": 1}, command="python fixed.py")
     assert deployment.service.live == ["digits-1-2"]
     for number in range(1, 6):
@@ -720,22 +604,11 @@ def test_a_sweep_that_goes_on_with_fewer_places_lets_the_others_wait(deployment:
     assert {deployment.run(number).request["command"][1] for number in range(1, 6)} == {"fixed.py"}
 
 
-def test_a_trial_that_is_to_pause_at_a_step_of_the_document_still_is_when_its_sweep_goes_on(
-    deployment: Deployment,
-) -> None:
-    deployment.launched(LISTED, pause_at_step=7)
-    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
-    for number in (1, 2):
-        deployment.ends(number, status="Stopped")
-    deployment.resumes()
-    assert deployment.run(1).request["pause_at_step"] == 7
-
-
-def test_a_resume_changes_what_the_sweep_notifies_of(deployment: Deployment) -> None:
+def test_a_paused_sweep_notifies_of_nothing_and_a_resume_changes_what_it_notifies_of(deployment: Deployment) -> None:
     deployment.launched(LISTED, notify=["stopped"])
-    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
-    for number in (1, 2):
-        deployment.ends(number, status="Stopped")
+    deployment.stops(1, 2, as_=SweepState.PAUSED)
+    deployment.passes(minutes=5)
+    assert (deployment.sweep.state, deployment.notified) == (SweepState.PAUSED, [])
     deployment.resumes(notify=["completed"], sweep=LISTED | {"notify_trials": True})
     for number in range(1, 6):
         deployment.ends(number)
@@ -752,9 +625,7 @@ def test_a_trial_whose_promotion_a_pause_came_before_is_promoted_when_its_sweep_
         deployment.pauses(number, loss=number / 10)
     deployment.pauses(3, loss=0.3, has_time=lambda: False)
     assert deployment.trials[1].pause_at_step == 15
-    deployment.launching.sweeps.actions.stop("digits", as_=SweepState.PAUSED, has_time=lambda: True)
-    for number in range(4, 10):
-        deployment.ends(number, status="Stopped")
+    deployment.stops(*range(4, 10), as_=SweepState.PAUSED)
     deployment.passes(minutes=10)
     assert deployment.sweep.state is SweepState.PAUSED
     assert deployment.states(TrialState.PAUSED) == [1, 2, 3]
