@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
@@ -47,13 +47,7 @@ class PoolWorld:
             self.make.attempt(run, capacity="on-demand"),
         )
 
-    def ends(
-        self,
-        *,
-        run: str = RUN,
-        status: str = "Completed",
-        **answer: Any,
-    ) -> None:
+    def ends(self, *, run: str = RUN, status: str = "Completed", **answer: Any) -> None:
         """The job ends, twelve minutes after noon, and leaves its pool."""
         self.sagemaker.has_job(
             f"{run}-1", *LIFE, (status, ENDED_AFTER), request=self.asked,
@@ -115,6 +109,14 @@ def stage(make: Any) -> PoolWorld:
     return PoolWorld(make)
 
 
+@pytest.fixture
+def left(stage: PoolWorld) -> PoolWorld:
+    """Its job has ended, and the run's reconciliation has found the pool that it left."""
+    stage.ends()
+    stage.reconcile_run()
+    return stage
+
+
 class TestAPoolIsLeft:
     @pytest.mark.parametrize(
         ("status", "fields"),
@@ -130,17 +132,12 @@ class TestAPoolIsLeft:
         stage.reconcile_run()
         assert stage.pool.state is PoolState.AVAILABLE
         assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=42)
-        assert stage.firings == [
-            PoolFiring.REMINDER,
-            PoolFiring.EXPIRY,
-        ]
+        assert stage.firings == [PoolFiring.REMINDER, PoolFiring.EXPIRY]
         assert TimelineKind.POOL_KEPT in stage.kinds()
 
-    def test_the_notification_says_until_when_what_it_costs_and_what_to_do(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.reconcile_pool()
-        [notification] = stage.topic.published
+    def test_the_notification_says_until_when_what_it_costs_and_what_to_do(self, left: PoolWorld) -> None:
+        left.reconcile_pool()
+        [notification] = left.topic.published
         assert "until 2026-11-21 12:42 UTC" in notification.body.replace("\n  ", " ")
         assert "$0.46 an hour" in notification.body
         for command in (f"launch job.yaml --like {RUN}", f"pool extend {RUN} 30m", f"pool stop {RUN}"):
@@ -189,96 +186,76 @@ class TestAPoolIsLeft:
 
 
 class TestAFiringAsksFirst:
-    def test_a_reminder_is_sent_once(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.at(32)
+    def test_an_expiry_is_notified_once_with_what_the_waiting_cost(self, left: PoolWorld) -> None:
+        left.at(42.1)
         for _ in range(3):
-            stage.reconcile_pool()
-        assert stage.notified == ["completed/1", "pool-expiring/1-1"]
-        body = " ".join(stage.topic.published[1].body.split())
+            left.reconcile_pool()
+        assert (left.pool.state, left.pool.end_reason) == (PoolState.ENDED, PoolEndReason.EXPIRED)
+        assert left.notified == ["completed/1", "pool-expired/1"]
+        assert "$0.23" in left.topic.published[1].body
+
+    def test_a_pool_that_was_taken_is_followed_and_no_user_is_notified_that_it_expired(self, left: PoolWorld) -> None:
+        left.is_taken()
+        left.at(42.1)
+        found = left.reconcile_pool()
+        assert (found.pool.state, found.pool.reused_by) == (PoolState.REUSED, "next-1")
+        assert left.notified == ["completed/1"]
+        assert left.table.chain_of("next-1") == left.pool.chain_since
+
+    def test_a_reminder_is_sent_once_and_of_an_extended_pool_once_again(self, left: PoolWorld) -> None:
+        left.at(32)
+        for _ in range(3):
+            left.reconcile_pool()
+        assert left.notified == ["completed/1", "pool-expiring/1-1"]
+        body = " ".join(left.topic.published[1].body.split())
         assert "in 10 min" in body
         assert "$0.15" in body
+        left.is_kept(3000)
+        left.at(42.1)
+        left.reconcile_pool()
+        assert left.pool.kept_until == left.make.noon + timedelta(minutes=62)
+        assert left.firings == ["reminder", "expiry"], "the two before have fired"
+        left.at(52)
+        left.reconcile_pool()
+        assert left.notified == ["completed/1", "pool-expiring/1-1", "pool-expiring/1-2"]
+        assert TimelineKind.POOL_EXTENDED in left.kinds()
 
-    def test_an_expiry_is_notified_once_with_what_the_waiting_cost(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.at(42.1)
-        for _ in range(3):
-            stage.reconcile_pool()
-        assert (stage.pool.state, stage.pool.end_reason) == (PoolState.ENDED, PoolEndReason.EXPIRED)
-        assert stage.notified == ["completed/1", "pool-expired/1"]
-        assert "$0.23" in stage.topic.published[1].body
+    def test_a_pool_that_outstays_its_time_is_read_again_and_not_notified_as_gone(self, left: PoolWorld) -> None:
+        left.sagemaker.pools_expire = lambda: None
+        left.at(43)
+        left.reconcile_pool()
+        assert left.pool.state is PoolState.AVAILABLE
+        assert "pool-expired/1" not in left.notified
+        assert PoolFiring.AGAIN in left.firings
 
-    def test_a_pool_that_was_taken_is_followed_and_no_user_is_notified_that_it_expired(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.is_taken()
-        stage.at(42.1)
-        found = stage.reconcile_pool()
-        assert (found.pool.state, found.pool.reused_by) == (PoolState.REUSED, "next-1")
-        assert stage.notified == ["completed/1"]
-        assert stage.table.chain_of("next-1") == stage.pool.chain_since
+    def test_a_pool_that_ended_before_its_time_is_notified_so(self, left: PoolWorld) -> None:
+        left.at(20)
+        left.is_kept(0)
+        left.reconcile_pool()
+        assert left.pool.end_reason is PoolEndReason.ENDED_EARLY
 
-    def test_an_extended_pool_is_scheduled_again_and_reminded_of_again(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.at(32)
-        stage.reconcile_pool()
-        stage.is_kept(3000)
-        stage.at(42.1)
-        stage.reconcile_pool()
-        assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=62)
-        assert stage.firings == ["reminder", "expiry"], "the two before have fired"
-        stage.at(52)
-        stage.reconcile_pool()
-        assert stage.notified == ["completed/1", "pool-expiring/1-1", "pool-expiring/1-2"]
-        assert TimelineKind.POOL_EXTENDED in stage.kinds()
-
-    def test_a_pool_that_outstays_its_time_is_read_again_and_not_notified_as_gone(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.sagemaker.pools_expire = lambda: None
-        stage.at(43)
-        stage.reconcile_pool()
-        assert stage.pool.state is PoolState.AVAILABLE
-        assert "pool-expired/1" not in stage.notified
-        assert PoolFiring.AGAIN in stage.firings
-
-    def test_a_pool_that_ended_before_its_time_is_notified_so(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.at(20)
-        stage.is_kept(0)
-        stage.reconcile_pool()
-        assert stage.pool.end_reason is PoolEndReason.ENDED_EARLY
-
-    def test_a_deleted_job_takes_its_pool_out_of_sight(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        stage.sagemaker.is_deleted(stage.sagemaker.jobs[f"{RUN}-1"])
-        stage.reconcile_pool()
-        assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
-        stage.sagemaker.has_job(f"{RUN}-1", *LIFE, request=stage.asked)
-        stage.reconcile_pool()
-        assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
-        stage.sagemaker.is_deleted(stage.sagemaker.jobs[f"{RUN}-1"])
-        stage.at(22.1)
-        stage.reconcile_pool()
-        assert stage.pool.end_reason is PoolEndReason.JOB_GONE
+    def test_a_deleted_job_takes_its_pool_out_of_sight(self, left: PoolWorld) -> None:
+        left.sagemaker.is_deleted(left.sagemaker.jobs[f"{RUN}-1"])
+        left.reconcile_pool()
+        assert left.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
+        left.sagemaker.has_job(f"{RUN}-1", *LIFE, request=left.asked)
+        left.reconcile_pool()
+        assert left.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
+        left.sagemaker.is_deleted(left.sagemaker.jobs[f"{RUN}-1"])
+        left.at(22.1)
+        left.reconcile_pool()
+        assert left.pool.end_reason is PoolEndReason.JOB_GONE
 
     def test_no_pool_is_no_error(self, stage: PoolWorld) -> None:
         assert stage.world.pools.reconcile(run="no-run", attempt=1) is None
 
 
 class TestTheBill:
-    def test_i8_idle_time_is_on_the_bill_and_not_in_the_savings(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        before = stage.table.get(RUN).cost
-        stage.at(42.1)
-        stage.reconcile_pool()
-        after = stage.table.get(RUN).cost
+    def test_i8_idle_time_is_on_the_bill_and_not_in_the_savings(self, left: PoolWorld) -> None:
+        before = left.table.get(RUN).cost
+        left.at(42.1)
+        left.reconcile_pool()
+        after = left.table.get(RUN).cost
         assert before.billed_seconds == 2 * 600
         assert (after.billed_seconds, after.idle_pool_seconds) == (2 * 2400, 2 * 1800)
         assert after.saved_seconds == before.saved_seconds - 2 * 1800
@@ -324,27 +301,20 @@ class TestBounded:
 
 
 class TestChains:
-    def test_the_28_days_count_from_the_first_job(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        first = stage.pool.chain_since
-        stage.clock.pass_by(minutes=5)
-        stage.launch("second-1a2b3c4d")
-        stage.is_taken(by="second-1a2b3c4d-1")
-        stage.ends(run="second-1a2b3c4d", CreationTime=stage.clock())
-        stage.clock.pass_by(minutes=10)
-        stage.reconcile_run("second-1a2b3c4d")
-        assert stage.pool.state is PoolState.REUSED
-        assert stage.table.pool("second-1a2b3c4d", 1).chain_since == first
-
-    def test_a_job_on_new_instances_begins_a_chain(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        assert stage.pool.chain_since == stage.make.noon
+    def test_a_job_on_new_instances_begins_one_and_the_28_days_count_from_it(self, left: PoolWorld) -> None:
+        first = left.pool.chain_since
+        assert first == left.make.noon
+        left.clock.pass_by(minutes=5)
+        left.launch("second-1a2b3c4d")
+        left.is_taken(by="second-1a2b3c4d-1")
+        left.ends(run="second-1a2b3c4d", CreationTime=left.clock())
+        left.clock.pass_by(minutes=10)
+        left.reconcile_run("second-1a2b3c4d")
+        assert left.pool.state is PoolState.REUSED
+        assert left.table.pool("second-1a2b3c4d", 1).chain_since == first
 
 
 class TestAnyOrder:
-    @settings(max_examples=60)
     @given(data=st.data())
     def test_i4_whatever_comes_and_dies_each_is_sent_exactly_once(self, make: Any, data: st.DataObject) -> None:
         """Events, firings and sweeps in any order and number; each function may die at any call."""
@@ -403,12 +373,10 @@ class TestAnyOrder:
 
 
 class TestUsers:
-    def test_extend_keeps_it_longer(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        pool = stage.actions().extend(run=RUN, seconds=900)
-        assert stage.sagemaker.jobs[f"{RUN}-1"].keep_alive == 2700
-        assert pool.kept_until == stage.make.noon + timedelta(minutes=57)
+    def test_extend_keeps_it_longer(self, left: PoolWorld) -> None:
+        pool = left.actions().extend(run=RUN, seconds=900)
+        assert left.sagemaker.jobs[f"{RUN}-1"].keep_alive == 2700
+        assert pool.kept_until == left.make.noon + timedelta(minutes=57)
 
     @pytest.mark.parametrize(
         ("seconds", "longest", "words"),
@@ -418,13 +386,11 @@ class TestUsers:
         ],
     )
     def test_beyond_a_limit_it_is_refused_with_the_limit(
-        self, stage: PoolWorld, seconds: int, longest: int, words: str
+        self, left: PoolWorld, seconds: int, longest: int, words: str
     ) -> None:
-        stage.ends()
-        stage.reconcile_run()
         with pytest.raises(Exception, match=words):
-            stage.actions(longest_seconds=longest).extend(run=RUN, seconds=seconds)
-        assert "UpdateTrainingJob" not in stage.world.faults.calls
+            left.actions(longest_seconds=longest).extend(run=RUN, seconds=seconds)
+        assert "UpdateTrainingJob" not in left.world.faults.calls
 
     def test_beyond_28_days_of_one_chain_it_is_refused(self, stage: PoolWorld) -> None:
         stage.ends(CreationTime=stage.make.noon - timedelta(days=27, hours=23, minutes=30))
@@ -432,24 +398,20 @@ class TestUsers:
         with pytest.raises(Exception, match="28 days, which AWS documents as the longest"):
             stage.actions().extend(run=RUN, seconds=600)
 
-    def test_what_sagemaker_refuses_is_said_in_its_words(self, stage: PoolWorld) -> None:
+    def test_what_sagemaker_refuses_is_said_in_its_words(self, left: PoolWorld) -> None:
         def refuse(operation: str) -> None:
             if operation == "UpdateTrainingJob":
-                raise stage.make.error(operation, "ValidationException", "not now")
+                raise left.make.error(operation, "ValidationException", "not now")
 
-        stage.sagemaker.before_call = refuse
-        stage.ends()
-        stage.reconcile_run()
+        left.sagemaker.before_call = refuse
         with pytest.raises(Exception, match="not now"):
-            stage.actions().extend(run=RUN, seconds=60)
+            left.actions().extend(run=RUN, seconds=60)
 
-    def test_stop_is_recorded_ended_and_notified_as_the_users(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        pool = stage.actions().stop(run=RUN)
+    def test_stop_is_recorded_ended_and_notified_as_the_users(self, left: PoolWorld) -> None:
+        pool = left.actions().stop(run=RUN)
         assert (pool.state, pool.end_reason) == (PoolState.ENDED, PoolEndReason.STOPPED_BY_USER)
-        stage.reconcile_pool()
-        assert stage.notified == ["completed/1", "pool-expired/1"]
+        left.reconcile_pool()
+        assert left.notified == ["completed/1", "pool-expired/1"]
 
     @pytest.mark.parametrize("act", ["extend", "stop"])
     def test_a_pool_that_is_gone_is_said_to_be(self, stage: PoolWorld, act: str) -> None:
@@ -463,9 +425,7 @@ class TestUsers:
         with pytest.raises(Exception, match="went to training job next-1"):
             call()
 
-    def test_the_list_is_as_sagemaker_says_now(self, stage: PoolWorld) -> None:
-        stage.ends()
-        stage.reconcile_run()
-        assert [pool.run for pool in stage.actions().pools()] == [RUN]
-        stage.is_kept(0)
-        assert stage.actions().pools() == []
+    def test_the_list_is_as_sagemaker_says_now(self, left: PoolWorld) -> None:
+        assert [pool.run for pool in left.actions().pools()] == [RUN]
+        left.is_kept(0)
+        assert left.actions().pools() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,31 +30,18 @@ def target(group: str) -> ScheduleTarget:
     )
 
 
-@pytest.fixture
-def scheduler(local_aws: Any) -> Iterator[tuple[Any, str]]:
+def test_a_schedule_is_made_once_in_its_group_fires_once_and_deletes_itself(local_aws: Any) -> None:
     client, group = local_aws.session().client("scheduler"), f"pools-{uuid.uuid4().hex[:8]}"
     client.create_schedule_group(Name=group)
-    yield client, group
-    client.delete_schedule_group(Name=group)
-
-
-def test_a_schedule_fires_once_in_its_group_and_deletes_itself(scheduler: tuple[Any, str]) -> None:
-    client, group = scheduler
-    OneTimeSchedules(client, target=target(group)).create(PLANNED)
+    for _ in range(2):
+        OneTimeSchedules(client, target=target(group)).create(PLANNED)
+    assert len(client.list_schedules(GroupName=group)["Schedules"]) == 1
     made = client.get_schedule(Name=PLANNED.name, GroupName=group)
     assert made["ScheduleExpression"] == "at(2099-01-02T03:04:05)"
     assert made["ActionAfterCompletion"] == "DELETE"
     assert made["FlexibleTimeWindow"] == {"Mode": "OFF"}
     assert json.loads(made["Target"]["Input"]) == PLANNED.payload
     assert made["Target"]["DeadLetterConfig"] == {"Arn": target(group).dead_letter_arn}
-
-
-def test_the_same_schedule_twice_is_one(scheduler: tuple[Any, str]) -> None:
-    client, group = scheduler
-    schedules = OneTimeSchedules(client, target=target(group))
-    schedules.create(PLANNED)
-    schedules.create(PLANNED)
-    assert len(client.list_schedules(GroupName=group)["Schedules"]) == 1
 
 
 def test_what_could_not_be_made_is_said(make: Any) -> None:
