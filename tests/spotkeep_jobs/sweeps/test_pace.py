@@ -59,12 +59,12 @@ def test_without_a_pace_or_a_trial_that_asks_nothing_changes(document: dict[str,
 class Deployment:
     """Launcher and record on a model of AWS, where waiting takes time."""
 
-    def __init__(self, **document: Any) -> None:
+    def __init__(self) -> None:
         self.service = Account()
         self.plane = ControlPlane(self.service, sleep=self._sleep)
         sweep = {"trials": [{"seed": seed} for seed in range(8)], "parallel": 4}
         asked = {"name": "s", "run": "s", "command": "x", "capacity": "on-demand", "sweep": sweep}
-        self.plane.launching.sweeps.launch.launch(asked | document, default_token="token")
+        self.plane.launching.sweeps.launch.launch(asked, default_token="token")
 
     def advance(self, **how: Any) -> str | None:
         """Let the launcher advance the sweep; return why it could not do all."""
@@ -87,12 +87,6 @@ def test_a_sweep_creates_its_first_jobs_one_after_the_other() -> None:
     assert deployment.advance() is None
     created = [job.created for job in deployment.service.jobs.values()]
     assert created == [0.0, 1.25, 2.5, 3.75]
-
-
-def test_a_sweep_in_a_queue_submits_faster() -> None:
-    deployment = Deployment(**IN_A_QUEUE)
-    assert deployment.advance() is None
-    assert [job.created for job in deployment.service.batch.jobs.values()] == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_functions_that_advance_a_sweep_at_the_same_time_keep_the_pace_together() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.sweeps.search.asha import promotions, rungs_of
-from spotkeep_jobs.sweeps.search.moves import Begin, Promote, TrialResult
+from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
 
 from .searching import Record, chance_of, loss, plan
@@ -39,15 +39,13 @@ class TestRungs:
         assert rungs_of(min_steps=100, max_steps=2000, reduction_factor=3) == (100, 300, 900)
         assert rungs_of(min_steps=5, max_steps=5, reduction_factor=2) == ()
 
-    def test_a_trial_begins_with_the_first_rung_as_its_pause(self) -> None:
-        [begin] = next_moves(asha(min_steps=100, max_steps=2700), trials=(), free=1)
+    @pytest.mark.parametrize(("steps", "pause"), [((100, 2700), 100), ((5, 5), None)])
+    def test_a_trial_begins_with_the_first_rung_as_its_pause_if_there_is_one(
+        self, steps: tuple[int, int], pause: int | None
+    ) -> None:
+        [begin] = next_moves(asha(min_steps=steps[0], max_steps=steps[1]), trials=(), free=1)
         assert isinstance(begin, Begin)
-        assert begin.pause_at_step == 100
-
-    def test_without_rungs_trials_train_to_their_ends(self) -> None:
-        [begin] = next_moves(asha(min_steps=5, max_steps=5), trials=(), free=1)
-        assert isinstance(begin, Begin)
-        assert begin.pause_at_step is None
+        assert begin.pause_at_step == pause
 
 
 class TestPromotions:
@@ -84,13 +82,6 @@ class TestPromotions:
         assert promoted(*worst, trial(3, PAUSED, s1=9.0)) == [(3, 3)]
         assert promoted(*worst, trial(3, PAUSED, s1=math.nan)) == []
         assert promoted(*(trial(n, PAUSED, s1=-math.inf) for n in (1, 2, 3)), goal="maximize") == []
-
-    @given(st.dictionaries(st.integers(1, 60), st.floats(allow_nan=False, allow_infinity=False)), st.integers(2, 5))
-    def test_exactly_the_best_of_a_rung_are_promoted(self, losses: dict[int, float], factor: int) -> None:
-        trials = [trial(number, PAUSED, s4=value) for number, value in losses.items()]
-        found = promotions(trials, rungs=(4,), reduction_factor=factor, goal="minimize")
-        best = sorted(losses, key=lambda number: (losses[number], number))[: len(losses) // factor]
-        assert found == [Promote(number=number, pause_at_step=None) for number in best]
 
 
 def paper(searched: SearchPlan, *, parallel: int, order: int) -> list[tuple[int, int]]:

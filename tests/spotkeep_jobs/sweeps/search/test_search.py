@@ -40,11 +40,14 @@ def plans(draw: st.DrawFn) -> SearchPlan:
 def searched(searched_plan: SearchPlan, *, parallel: int, order: int = 0, fails: float = 0.0) -> Record:
     """Search to the end: trials report one after the other, in an order of chance."""
     record, chance = Record(fails=fails, seed=order), chance_of(order)
+    is_over = False
     while True:
         trials = list(record.trials.values())
         chance.shuffle(trials)
+        is_over = is_over or is_exhausted(searched_plan, trials=trials)
         moves = next_moves(searched_plan, trials=trials, free=parallel - len(record.running))
         assert len(moves) <= parallel - len(record.running)
+        assert not (is_over and moves), "an exhausted search has no move, whatever is reported"
         record.write(moves)
         if not record.running:
             assert is_exhausted(searched_plan, trials=trials)
@@ -53,20 +56,14 @@ def searched(searched_plan: SearchPlan, *, parallel: int, order: int = 0, fails:
 
 
 class TestEverySearch:
-    @given(plans(), st.integers(1, 12), st.integers(0, 99))
-    def test_no_trial_is_begun_twice_and_none_is_left_out(
-        self, searched_plan: SearchPlan, parallel: int, order: int
+    @given(plans(), st.integers(1, 12), st.integers(0, 99), st.sampled_from([0.0, 0.3]))
+    def test_each_trial_is_begun_once_and_what_it_tries_does_not_depend_on_the_others(
+        self, searched_plan: SearchPlan, parallel: int, order: int, fails: float
     ) -> None:
-        record = searched(searched_plan, parallel=parallel, order=order)
+        record = searched(searched_plan, parallel=parallel, order=order, fails=fails)
         expected = min(searched_plan.trials, searched_plan.space.size or searched_plan.trials)
         assert sorted(record.trials) == list(range(1, expected + 1))
         assert len({tuple(trial.parameters.items()) for trial in record.trials.values()}) == expected
-
-    @given(plans(), st.integers(1, 12), st.integers(0, 99))
-    def test_what_a_trial_tries_does_not_depend_on_the_others(
-        self, searched_plan: SearchPlan, parallel: int, order: int
-    ) -> None:
-        record = searched(searched_plan, parallel=parallel, order=order, fails=0.3)
         alone = next_moves(searched_plan, trials=(), free=searched_plan.trials)
         assert {move.number: move.parameters for move in alone if isinstance(move, Begin)} == {
             number: trial.parameters for number, trial in record.trials.items()
@@ -113,20 +110,6 @@ class TestEverySearch:
                 disturbed.report(number)
         else:
             pytest.fail("the search does not end")
-
-    @given(plans(), st.integers(0, 99), st.integers(0, 30), st.integers(0, 99))
-    def test_an_exhausted_search_has_no_move_whatever_is_reported(
-        self, searched_plan: SearchPlan, order: int, reports: int, chance: int
-    ) -> None:
-        record, dice = Record(fails=0.2, seed=order), chance_of(chance)
-        while not is_exhausted(searched_plan, trials=list(record.trials.values())):
-            moves = next_moves(searched_plan, trials=list(record.trials.values()), free=4 - len(record.running))
-            record.write(moves)
-            assert record.running
-            record.report(dice.choice(record.running))
-        while record.running:
-            record.report(dice.choice(record.running))
-            assert next_moves(searched_plan, trials=list(record.trials.values()), free=99) == ()
 
     @given(plans())
     def test_nothing_begins_where_no_place_is_free(self, searched_plan: SearchPlan) -> None:
