@@ -50,8 +50,10 @@ def test_two_prices_for_one_type_are_no_price() -> None:
     assert instance_prices([*twice, known], TRAINING_HOURS) == {"ml.p5.48xlarge": 98.32}
 
 
-@pytest.mark.parametrize("instance_type", ["g5.xlarge", "m7i-flex.large", "u-12tb1.112xlarge", "m7i.metal-24xl"])
-@pytest.mark.parametrize("mark", ["", "EU-", "USW2-", "APN1-"])
+@pytest.mark.parametrize(
+    ("mark", "instance_type"),
+    [("", "g5.xlarge"), ("EU-", "m7i-flex.large"), ("USW2-", "u-12tb1.112xlarge"), ("APN1-", "m7i.metal-24xl")],
+)
 def test_an_hour_on_ec2_is_recognized_by_its_usage_type(mark: str, instance_type: str) -> None:
     assert instance_prices([product(f"{mark}BoxUsage:{instance_type}", "1.006")], EC2_HOURS) == {instance_type: 1.006}
 

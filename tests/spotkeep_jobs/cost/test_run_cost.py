@@ -138,15 +138,6 @@ class TestSteps:
         assert (steps.redone_steps, steps.last_step) == (20, 180)
         assert steps.loading_again_seconds == 120
 
-    def test_only_what_was_really_trained_again_counts(self, make: Any) -> None:
-        steps = job_log(
-            make,
-            ("start", 0), ("resume", 0, {"step": 0}), ("progress", 10, {"step": 100}),
-            ("start", 20), ("resume", 20, {"step": 50}), ("progress", 21, {"step": 60}),
-            ("start", 30), ("resume", 30, {"step": 55}), ("progress", 31, {"step": 58}),
-        ).steps  # fmt: skip
-        assert steps.redone_steps == 10 + 3
-
     def test_a_script_that_ignores_its_checkpoints_repeats_all(self, make: Any) -> None:
         steps = job_log(
             make,

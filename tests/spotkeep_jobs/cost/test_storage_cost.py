@@ -11,11 +11,5 @@ def test_a_gigabyte_for_a_month_costs_the_listed_price() -> None:
     assert storage_usd(2**30 * HOURS_A_MONTH * 3600, usd_per_gigabyte_month=0.023) == pytest.approx(0.023)
 
 
-def test_half_the_bytes_for_twice_the_time_cost_the_same() -> None:
-    assert storage_usd(10 * 3600, usd_per_gigabyte_month=0.023) == pytest.approx(
-        storage_usd(5 * 7200, usd_per_gigabyte_month=0.023)
-    )
-
-
 def test_an_unknown_price_is_no_price() -> None:
     assert storage_usd(1e15, usd_per_gigabyte_month=None) is None

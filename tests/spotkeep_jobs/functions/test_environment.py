@@ -15,7 +15,6 @@ ENVIRONMENT = {
     "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
     "SPOTKEEP_NOTIFICATION_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:notifications",
     "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead-notifications",
-    "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
     "SPOTKEEP_SCHEDULE_GROUP": "spotkeep-pools",
     "SPOTKEEP_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
     "SPOTKEEP_SCHEDULE_DEAD_LETTER_ARN": "arn:aws:sqs:us-east-1:123456789012:failures",
@@ -25,15 +24,14 @@ ENVIRONMENT = {
 }
 
 
-def test_they_are_read_from_the_environment() -> None:
-    settings = ControllerEnvironment.from_environment(ENVIRONMENT)
-    assert settings.deployment == "spotkeep"
-    assert settings.prices == {"ml.m5.xlarge": 0.23}
-
-
-def test_an_empty_variable_counts_as_unset() -> None:
-    settings = ControllerEnvironment.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": ""})
-    assert settings.prices == {}
+@pytest.mark.parametrize(
+    ("written", "prices"), [('{"ml.m5.xlarge": 0.23}', {"ml.m5.xlarge": 0.23}), ("", {})], ids=["set", "empty"]
+)
+def test_they_are_read_from_the_environment_and_an_empty_one_counts_as_unset(
+    written: str, prices: dict[str, float]
+) -> None:
+    settings = ControllerEnvironment.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": written})
+    assert (settings.deployment, settings.prices) == ("spotkeep", prices)
 
 
 def test_the_rules_for_pools_are_settings() -> None:

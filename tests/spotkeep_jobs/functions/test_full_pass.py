@@ -13,13 +13,16 @@ import pytest
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
-from spotkeep_jobs.functions.full_pass import SEARCH_FROM, FullPass, PassFailedError, PassReport
+from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.record.deployment_records import PriceBook
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from tests.models.faults import Fault
 from tests.models.run_table import open_run
+
+MANY = 8
+"""From so many runs on, jobs are searched before any is described."""
 
 
 @dataclass
@@ -33,7 +36,7 @@ class Passing:
 
     @property
     def full_pass(self) -> FullPass:
-        return FullPass(replace(self.world.parts, completion=self))
+        return FullPass(replace(self.world.parts, completion=self), search_from=MANY)
 
 
 @pytest.fixture
@@ -50,19 +53,19 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     passing: Passing, make: Any
 ) -> None:
     world = passing.world
-    for number in range(SEARCH_FROM):
+    for number in range(MANY):
         launch(world, make, f"r{number}", ("Training", 1.0))
     described = world.sagemaker.described
     # One search says all there is to record of runs that were never seen.
     report = passing.full_pass.run()
-    assert (report.unchanged, report.changes, described) == (0, SEARCH_FROM, [])
-    assert (passing.full_pass.run().unchanged, described) == (SEARCH_FROM, [])
+    assert (report.unchanged, report.changes, described) == (0, MANY, [])
+    assert (passing.full_pass.run().unchanged, described) == (MANY, [])
     world.sagemaker.has_job("r3-1", ("Training", 1.0), ("Interrupted", 5.0))
     world.sagemaker.has_job("r5-1", ("Training", 1.0), ("Completed", 5.0))
     world.table.request_stop(run="r7", now=make.noon)
     report = passing.full_pass.run()
     assert sorted(described) == ["r5-1", "r7-1"]
-    assert (report.runs, report.notifications_sent, world.sagemaker.stopped) == (SEARCH_FROM, 1, ["r7-1"])
+    assert (report.runs, report.notifications_sent, world.sagemaker.stopped) == (MANY, 1, ["r7-1"])
     assert world.table.get("r3").state is RunState.INTERRUPTED
 
 
@@ -70,37 +73,37 @@ def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the
     passing: Passing, make: Any
 ) -> None:
     world = passing.world
-    for number in range(SEARCH_FROM):
+    for number in range(MANY):
         run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
         world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
-    for number in range(SEARCH_FROM):
+    for number in range(MANY):
         world.sagemaker.has_job(f"w{number}-1", ("Starting", 0.0), ("Training", 9.0))
     world.sagemaker.index_lags = True
     report = passing.full_pass.run()
-    assert (report.changes, report.notifications_sent) == (SEARCH_FROM, 0)
+    assert (report.changes, report.notifications_sent) == (MANY, 0)
     assert world.table.get("w0").state is RunState.TRAINING
 
 
 def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(passing: Passing, make: Any) -> None:
     world = passing.world
-    for number in range(SEARCH_FROM):
+    for number in range(MANY):
         run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
         world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
     passing.full_pass.run()
-    assert passing.full_pass.run().unchanged == SEARCH_FROM
+    assert passing.full_pass.run().unchanged == MANY
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
-    assert passing.full_pass.run().notifications_sent == SEARCH_FROM
-    assert passing.full_pass.run().unchanged == SEARCH_FROM
+    assert passing.full_pass.run().notifications_sent == MANY
+    assert passing.full_pass.run().unchanged == MANY
 
 
 def test_without_the_search_every_run_is_described(passing: Passing, make: Any) -> None:
-    for number in range(SEARCH_FROM):
+    for number in range(MANY):
         launch(passing.world, make, f"r{number}", ("Training", 1.0))
 
     passing.world.faults.strike(Fault.REFUSED, operation="Search")
     report = passing.full_pass.run()
-    assert (report.changes, list(report.failures)) == (SEARCH_FROM, ["search of jobs"])
+    assert (report.changes, list(report.failures)) == (MANY, ["search of jobs"])
 
 
 def test_i4_an_ending_whose_events_never_came_is_notified(passing: Passing, make: Any) -> None:
@@ -111,23 +114,18 @@ def test_i4_an_ending_whose_events_never_came_is_notified(passing: Passing, make
     assert passing.full_pass.run().runs == 0
 
 
-def test_one_broken_run_does_not_stop_the_others_and_is_reported_at_the_end(passing: Passing, make: Any) -> None:
+def test_broken_runs_and_records_do_not_stop_the_others_and_are_reported_at_the_end(
+    passing: Passing, make: Any
+) -> None:
     for name in ("a", "broken", "c"):
         launch(passing.world, make, name, ("Training", 1.0))
+    passing.world.dynamodb.items["run#a", "item"]["state"] = {"S": "BEWITCHED"}
     passing.world.sagemaker.withheld["broken-1"] = "ThrottlingException"
     report = passing.full_pass.run()
-    assert (report.runs, report.changes) == (3, 2)
-    assert list(report.failures) == ["run broken"]
+    assert (report.runs, report.changes) == (3, 1)
+    assert list(report.failures) == ["run a", "run broken"]
     assert "ThrottlingException" in str(PassFailedError(report.failures))
-
-
-def test_a_record_that_cannot_be_read_stops_no_other_run(passing: Passing, make: Any) -> None:
-    for name in ("a", "b"):
-        launch(passing.world, make, name, ("Training", 1.0))
-    passing.world.dynamodb.items["run#a", "item"]["state"] = {"S": "BEWITCHED"}
-    report = passing.full_pass.run()
-    assert list(report.failures) == ["run a"]
-    assert passing.world.table.get("b").state is RunState.TRAINING
+    assert passing.world.table.get("c").state is RunState.TRAINING
 
 
 def test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may_live(
@@ -193,12 +191,12 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
     passing: Passing, make: Any
 ) -> None:
     world = passing.world
-    leave_pools(world, make, SEARCH_FROM)
+    leave_pools(world, make, MANY)
     world.clock.pass_by(minutes=5)
     world.sagemaker.described.clear()
     world.faults.calls.clear()
     report = passing.full_pass.run()
-    assert (report.pools, len(report.kept), report.failures) == (SEARCH_FROM, SEARCH_FROM, {})
+    assert (report.pools, len(report.kept), report.failures) == (MANY, MANY, {})
     assert (world.faults.calls, world.sagemaker.described) == (["Search", "ListTrainingJobs"], [])
 
     world.sagemaker.create_training_job(TrainingJobName="next-1", **make.pool_request(), **make.attempt().job_request)
@@ -211,30 +209,29 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
     assert sorted(world.sagemaker.described) == ["p0-1", "p1-1", "p2-1"]
     assert [world.table.pool(f"p{number}", 1).state for number in range(3)] == ["REUSED", "ENDED", "AVAILABLE"]
     assert world.table.pool("p2", 1).keep_alive_seconds == 3600
-    assert len(report.kept) == SEARCH_FROM - 2
+    assert len(report.kept) == MANY - 2
 
 
-@pytest.mark.parametrize("minutes", [25, 29.5], ids=["a reminder is due", "its time is nearly over"])
-def test_a_pool_of_which_something_is_to_be_notified_is_described_before(
-    passing: Passing, make: Any, minutes: float
-) -> None:
+def test_a_pool_of_which_something_is_to_be_notified_is_described_before(passing: Passing, make: Any) -> None:
+    """At minute 25 a reminder is due, at minute 29.5 its time is nearly over."""
     world = passing.world
-    leave_pools(world, make, SEARCH_FROM)
+    leave_pools(world, make, MANY)
     world.watch_pools(PoolRules(reminder_lead_seconds=600))
-    world.clock.pass_by(minutes=minutes)
-    world.sagemaker.described.clear()
-    passing.full_pass.run()
-    assert len(world.sagemaker.described) == SEARCH_FROM
+    for minutes, described in ((10, 0), (15, MANY), (0, 0), (4.5, MANY)):
+        world.clock.pass_by(minutes=minutes)
+        world.sagemaker.described.clear()
+        passing.full_pass.run()
+        assert len(world.sagemaker.described) == described
 
 
 def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_reported(passing: Passing, make: Any) -> None:
     world = passing.world
-    leave_pools(world, make, SEARCH_FROM)
+    leave_pools(world, make, MANY)
     world.sagemaker.described.clear()
     world.faults.strike(Fault.REFUSED, operation="ListTrainingJobs")
     report = passing.full_pass.run()
     assert list(report.failures) == ["list of warm pools"]
-    assert len(world.sagemaker.described) == SEARCH_FROM
+    assert len(world.sagemaker.described) == MANY
 
 
 class Account:

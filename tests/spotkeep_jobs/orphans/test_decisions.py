@@ -55,17 +55,13 @@ class TestJobs:
         assert young is not None
         assert not young.due
 
-    def test_a_tuning_jobs_training_job_has_the_tag_of_its_tuning_job_and_is_left_alone(
-        self, job: JobView, context: Context
+    def test_its_runs_current_job_a_tuning_jobs_and_another_clients_are_left_alone(
+        self, job: JobView, context: Context, make: Any
     ) -> None:
-        made = replace(job, tuning_job_arn="arn:tuning", environment={})
-        assert judge_job(made, None, context=context) is None
-
-    def test_one_of_another_client_is_a_run_of_its_own(self, job: JobView, context: Context) -> None:
-        assert judge_job(replace(job, environment={}), None, context=context) is None
-
-    def test_its_runs_current_job_is_as_it_should_be(self, job: JobView, context: Context, make: Any) -> None:
+        """A tuning job's training job has the tag of its tuning job, one of another client is a run of its own."""
         assert judge_job(job, make.run(state=RunState.TRAINING), context=context) is None
+        assert judge_job(replace(job, tuning_job_arn="arn:tuning", environment={}), None, context=context) is None
+        assert judge_job(replace(job, environment={}), None, context=context) is None
 
     def test_one_that_outlives_its_run_is_stopped(self, job: JobView, context: Context, make: Any) -> None:
         run = make.run(**ENDED, ended_at=context.now - timedelta(minutes=20))

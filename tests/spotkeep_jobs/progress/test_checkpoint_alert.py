@@ -60,15 +60,15 @@ def test_a_checkpoint_that_is_older_than_three_intervals_is_notified_once_until_
     assert "its newest checkpoint is of 2026-11-21 12:11 UTC" in body
     assert "it saves every 10 min otherwise" in body
     says(world, make, job, "saved", minute=89, step=200)
-    looked_at_every_minute(world, minutes=60)
+    looked_at_every_minute(world, minutes=35)
     assert notified(world) == ["checkpoint-stale/1-1", "checkpoint-stale/1-2"]
 
 
 def test_one_that_saves_in_time_is_never_notified(world: Any, make: Any) -> None:
     job = trains(world, make)
-    for minute in range(1, 300, 20):
+    for minute in range(1, 120, 20):
         says(world, make, job, "saved", minute=minute, step=minute)
-    looked_at_every_minute(world, minutes=300)
+    looked_at_every_minute(world, minutes=120)
     assert notified(world) == []
 
 
@@ -102,7 +102,7 @@ def test_checkpoints_that_do_not_reach_s3_are_stale(world: Any, make: Any) -> No
 @pytest.mark.parametrize("silent", [{"notify": ("completed",)}, {"checkpoints": False}])
 def test_no_user_is_notified_who_did_not_ask_or_has_no_checkpoints(world: Any, make: Any, silent: Any) -> None:
     trains(world, make, **silent)
-    looked_at_every_minute(world, minutes=120)
+    looked_at_every_minute(world, minutes=70)
     assert notified(world) == []
 
 
@@ -113,7 +113,7 @@ def test_a_log_that_cannot_be_read_is_no_reason_to_tell(world: Any, make: Any) -
         raise make.error(operation, "ThrottlingException")
 
     world.logs.before_call = refuse
-    looked_at_every_minute(world, minutes=120)
+    looked_at_every_minute(world, minutes=70)
     assert notified(world) == []
 
 

@@ -38,11 +38,11 @@ def test_more_progress_than_an_account_needs_changes_nothing(make: Any, events: 
 
 
 def test_of_very_many_resumes_the_last_are_kept_and_the_others_counted(make: Any) -> None:
-    lines = [make.line("resume", number / 60, step=number) for number in range(8_000)]
-    log = make.log(*lines)
+    many = 10 * MOST_RESUMES
+    log = make.log(*(make.line("resume", number / 60, step=number) for number in range(many)))
     assert len(log.resumes) == MOST_RESUMES
-    assert log.resumes_left_out == 8_000 - MOST_RESUMES
-    assert log.resumes[-1] == Resumed(at=make.noon.timestamp() + 7_999, step=7_999)
+    assert log.resumes_left_out == many - MOST_RESUMES
+    assert log.resumes[-1] == Resumed(at=make.noon.timestamp() + many - 1, step=many - 1)
 
 
 def test_a_script_that_paused_says_where_and_a_process_that_began_after_it_does_not(make: Any) -> None:

@@ -97,17 +97,14 @@ def test_reported_late_twice_or_out_of_order_a_value_counts_once(
 
 
 @given(values=CURVES, goal=GOALS)
-def test_last_and_best_are_exact_however_long_the_curve(values: dict[int, float], goal: Goal) -> None:
+def test_last_and_best_are_exact_and_the_curve_is_small_in_order_and_made_of_what_was_measured(
+    values: dict[int, float], goal: Goal
+) -> None:
     loss = loss_after(*measurements(values.items()), goal=goal)
     best = min(values.values()) if goal == "minimize" else max(values.values())
     assert (loss.last_step, loss.last) == (max(values), values[max(values)])
     assert loss.best == best
     assert loss.best_step == min(step for step, value in values.items() if value == best)
-
-
-@given(values=CURVES, goal=GOALS)
-def test_a_curve_is_small_in_order_and_made_of_values_that_were_measured(values: dict[int, float], goal: Goal) -> None:
-    loss = loss_after(*measurements(values.items()), goal=goal)
     assert 1 <= len(loss.points) <= MOST_POINTS
     assert len(loss.bests) <= MOST_POINTS
     assert list(loss.points) == sorted(set(loss.points))

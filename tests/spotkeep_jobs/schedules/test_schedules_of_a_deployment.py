@@ -229,18 +229,8 @@ def test_a_schedule_whose_making_has_no_answer_is_made_by_the_same_call_again(
     assert list(deployment.service.schedules.recurring) == ["nightly"]
 
 
-def test_a_firing_that_is_refused_says_why_and_launches_nothing(deployment: Deployment) -> None:
-    deployment.asked(checkpoint_prefix=f"s3://{BUCKET}/runs/nightly/checkpoints/")
-    assert deployment.fires(deployment.at(days=1))["ok"]
-    answer = deployment.fires(deployment.at(days=1))  # The first run still trains.
-    assert not answer["ok"]
-    assert deployment.schedule.last_launched is None
-    assert "belongs to the live run" in (deployment.schedule.last_refusal or "")
-    assert len(deployment.runs) == 1
-
-
-class TestItsOwnerIsNotifiedOfARefusal:
-    """By the controller's next pass, like any notification."""
+class TestAFiringThatIsRefused:
+    """It launches nothing; the schedule's owner is notified by the controller's next pass, like of anything."""
 
     @pytest.fixture
     def refused(self, deployment: Deployment) -> Deployment:
@@ -252,17 +242,20 @@ class TestItsOwnerIsNotifiedOfARefusal:
     def sent(self, deployment: Deployment) -> list[str]:
         return [each.notification_id for each in deployment.record.notifications("nightly")]
 
-    def test_once_while_the_reason_is_the_same(self, refused: Deployment) -> None:
+    def test_says_why_and_is_notified_once_while_the_reason_is_the_same(self, refused: Deployment) -> None:
         first = refused.at(days=1)
         for at in (first, first, refused.at(days=1)):
             assert not refused.fires(at)["ok"]
+        assert len(refused.runs) == 1
+        assert refused.schedule.last_launched is None
+        assert "belongs to the live run" in (refused.schedule.last_refusal or "")
         (notification,) = refused.record.notifications("nightly")
         assert notification.subject == "[spotkeep] nightly launched nothing: its job file is refused"
         assert "belongs to the live run nightly-" in " ".join(notification.body.split())
         assert "It fires again at " in notification.body
         assert notification.attributes["status"] == "failed"
 
-    def test_again_after_a_launch(self, refused: Deployment) -> None:
+    def test_is_notified_again_after_a_launch(self, refused: Deployment) -> None:
         assert not refused.fires(refused.at(days=1))["ok"]
         firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
         assert firing is not None
@@ -270,13 +263,13 @@ class TestItsOwnerIsNotifiedOfARefusal:
         assert not refused.fires(refused.at(days=1))["ok"]
         assert len(self.sent(refused)) == 2
 
-    def test_not_where_the_job_file_asks_for_no_notification_of_what_fails(self, deployment: Deployment) -> None:
+    def test_is_not_notified_where_the_job_file_asks_for_nothing_of_what_fails(self, deployment: Deployment) -> None:
         deployment.asked(checkpoint_prefix=f"s3://{BUCKET}/runs/nightly/checkpoints/", notify=["completed"])
         assert deployment.fires(deployment.at(days=1))["ok"]
         assert not deployment.fires(deployment.at(days=1))["ok"]
         assert self.sent(deployment) == []
 
-    def test_it_is_kept_for_the_next_try_where_the_table_was_busy(self, refused: Deployment) -> None:
+    def test_is_kept_for_the_next_try_where_the_table_was_busy(self, refused: Deployment) -> None:
         """Lambda tries an event again whose function failed."""
         firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
         assert firing is not None
@@ -290,7 +283,7 @@ class TestItsOwnerIsNotifiedOfARefusal:
         refused.launching.schedules.keep(firing, refusal="its image is not allowed")
         assert len(self.sent(refused)) == 1
 
-    def test_not_of_a_schedule_that_was_removed_meanwhile(self, refused: Deployment) -> None:
+    def test_is_not_notified_of_a_schedule_that_was_removed_meanwhile(self, refused: Deployment) -> None:
         firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
         assert firing is not None
         refused.launching.schedules.remove(firing.schedule)
@@ -299,8 +292,11 @@ class TestItsOwnerIsNotifiedOfARefusal:
 
 
 class TestWhereCallersAreVerified:
-    def test_each_launch_is_its_callers_alone(self, deployment: Deployment) -> None:
+    @pytest.fixture(autouse=True)
+    def _verified(self, deployment: Deployment) -> None:
         verifying(deployment)
+
+    def test_each_launch_is_its_callers_alone(self, deployment: Deployment) -> None:
         deployment.asked(ADA)
         assert (deployment.schedule.owner, deployment.schedule.launched_by) == ("ada", ADA)
         run = deployment.record.get(deployment.fires(deployment.at(days=1))["run"])
@@ -308,12 +304,10 @@ class TestWhereCallersAreVerified:
         assert (run.owner, run.launched_by) == ("ada", ADA)
 
     def test_another_owner_and_another_team_are_refused(self, deployment: Deployment) -> None:
-        verifying(deployment)
         assert [field for field, _ in refusal(deployment, BOB, owner="ada", team="vision")] == ["owner", "team"]
         assert [field for field, _ in refusal(deployment)] == ["(caller)"]
 
     def test_the_launch_of_a_firing_cannot_be_asked_for_at_the_url(self, deployment: Deployment) -> None:
-        verifying(deployment)
         deployment.asked(ADA)
         payload = deployment.service.schedules.fire("nightly", deployment.at(days=1))
         with pytest.raises(RequestRefusedError, match="is not one of"):
@@ -321,7 +315,6 @@ class TestWhereCallersAreVerified:
         assert deployment.runs == []
 
     def test_only_owner_team_and_administrators_remove_it(self, deployment: Deployment) -> None:
-        verifying(deployment)
         deployment.asked(ADA, team="vision")
 
         def remove(caller: Caller | None) -> Any:
@@ -334,12 +327,15 @@ class TestWhereCallersAreVerified:
         teammate = replace(ADA, arn=ADA.arn.replace("ada", "eve"), name="eve")
         assert remove(teammate)["ok"]
 
-    def test_a_caller_who_was_not_verified_when_they_asked_is_unknown(self, deployment: Deployment) -> None:
-        assert ADA is not None
-        deployment.asked(replace(ADA, verified=False))
-        verifying(deployment)
-        assert not deployment.fires(deployment.at(days=1))["ok"]
-        assert "(caller)" in (deployment.schedule.last_refusal or "")
+
+def test_a_caller_who_was_not_verified_when_they_asked_is_unknown_to_a_deployment_that_verifies(
+    deployment: Deployment,
+) -> None:
+    assert ADA is not None
+    deployment.asked(replace(ADA, verified=False))
+    verifying(deployment)
+    assert not deployment.fires(deployment.at(days=1))["ok"]
+    assert "(caller)" in (deployment.schedule.last_refusal or "")
 
 
 def test_the_deletion_of_the_deployment_forgets_its_schedules(deployment: Deployment) -> None:

@@ -81,24 +81,21 @@ def test_the_schedules_event_is_no_request(make: Any) -> None:
         assert stack_request(event, now=make.noon) is None
 
 
-@pytest.mark.parametrize("kind", ["Create", "Update"])
-def test_making_and_changing_the_resource_stops_nothing(deletion: Deletion, make: Any, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "deleting"),
+    # Renaming a construct deletes its resource in an update, and must not stop anybody's training.
+    [("Create", True), ("Update", True), ("Delete", False)],
+)
+def test_making_changing_and_renaming_the_resource_stop_nothing(
+    deletion: Deletion, make: Any, kind: str, deleting: bool
+) -> None:
     deletion.world.launch(make.run("a"), make.attempt("a"))
-    assert deletion.shutdown.begin(deletion.request(kind)) is False
+    deletion.stacks.deleting = deleting
+    request = deletion.request(kind)
+    assert request.physical_resource_id == "ShutdownResource", "its id stays the same"
+    assert deletion.shutdown.begin(request) is False
     assert deletion.stacks.answers == [None]
     assert deletion.shutdown.pending() is None
-
-
-def test_a_resource_that_an_update_has_no_more_stops_nothing(deletion: Deletion) -> None:
-    """Renaming a construct deletes its resource, and must not stop anybody's training."""
-    deletion.stacks.deleting = False
-    assert deletion.shutdown.begin(deletion.request()) is False
-    assert deletion.stacks.answers == [None]
-
-
-def test_its_id_stays_the_same(deletion: Deletion) -> None:
-    ids = {deletion.request(kind).physical_resource_id for kind in ("Create", "Update", "Delete")}
-    assert ids == {"ShutdownResource"}
 
 
 def test_what_runs_is_asked_to_stop_and_cloudformation_waits_until_it_has(deletion: Deletion, make: Any) -> None:
