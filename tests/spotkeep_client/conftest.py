@@ -12,6 +12,7 @@ from spotkeep_client import Spotkeep
 from tests.spotkeep_cli.conftest import NOW, FakeDeployment, deployment, make
 
 __all__ = ["deployment", "make"]
+RUN = "digits-1a2b3c4d"
 
 
 @pytest.fixture
@@ -21,16 +22,27 @@ def meanwhile() -> list[Callable[[], object]]:
 
 
 @pytest.fixture
-def client(deployment: FakeDeployment, meanwhile: list[Callable[[], object]]) -> Spotkeep:
+def seams(deployment: FakeDeployment, meanwhile: list[Callable[[], object]]) -> Seams:
     def no_market(_options: Any) -> Any:
         raise AssertionError("the client plans nothing")
 
-    return Spotkeep(
-        seams=Seams(
-            connect=lambda _options: deployment,
-            spot_market=no_market,
-            now=lambda: NOW,
-            sleep=lambda _seconds: meanwhile.pop(0)() if meanwhile else None,
-            new_token=lambda: "token",
-        )
+    return Seams(
+        connect=lambda _options: deployment,
+        spot_market=no_market,
+        now=lambda: NOW,
+        sleep=lambda _seconds: meanwhile.pop(0)() if meanwhile else None,
+        new_token=lambda: "token",
     )
+
+
+@pytest.fixture
+def client(seams: Seams) -> Spotkeep:
+    return Spotkeep(seams=seams)
+
+
+@pytest.fixture
+def accepting(deployment: FakeDeployment) -> FakeDeployment:
+    """Validates and launches whatever it is given."""
+    deployment.answers["validate"] = {"ok": True, "warnings": []}
+    deployment.answers["launch"] = {"ok": True, "run": RUN, "job_name": f"{RUN}-1", "attempt": 1}
+    return deployment

@@ -23,7 +23,8 @@ from spotkeep_client import (
 from spotkeep_jobs.record.record import Metric, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState
 
-RUN = "digits-1a2b3c4d"
+from .conftest import RUN
+
 LOSS = Metric(goal="minimize", last_step=20, last=0.5, best_step=10, best=0.25, points=((10, 0.25), (20, 0.5)))
 RATE = Metric(last_step=10, last=0.1, points=((10, 0.1),))
 MEASURED = ScriptMetrics(metrics={"loss": LOSS, "rate": RATE})
@@ -31,13 +32,6 @@ MEASURED = ScriptMetrics(metrics={"loss": LOSS, "rate": RATE})
 
 def event(kind: str, **fields: object) -> str:
     return "spotkeep-event: " + json.dumps({"event": kind, "time": 1_795_262_400.0, **fields})
-
-
-@pytest.fixture
-def accepting(deployment: Any) -> Any:
-    deployment.answers["validate"] = {"ok": True, "warnings": []}
-    deployment.answers["launch"] = {"ok": True, "run": RUN, "job_name": f"{RUN}-1", "attempt": 1}
-    return deployment
 
 
 def test_a_job_is_a_file_or_its_fields_with_other_values_and_source(
@@ -69,14 +63,15 @@ def test_a_refusal_carries_every_problem_and_shows_them(deployment: Any, client:
     assert not any("action" not in document for document in deployment.invocations)
 
 
-def test_several_runs_are_not_one(client: Spotkeep) -> None:
-    with pytest.raises(UsageError, match="launches 3 runs"):
-        client.launch({"name": "digits", "command": "x", "backend": "ec2", "runs": 3})
-
-
-def test_a_schedule_is_not_one_run(client: Spotkeep, accepting: Any) -> None:
-    with pytest.raises(UsageError, match="has a schedule"):
-        client.launch({"name": "digits", "command": "x", "schedule": "rate(1 day)"})
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [({"backend": "ec2", "runs": 3}, "launches 3 runs"), ({"schedule": "rate(1 day)"}, "has a schedule")],
+)
+def test_several_runs_and_a_schedule_are_not_one_run(
+    client: Spotkeep, accepting: Any, asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        client.launch({"name": "digits", "command": "x", **asked})
     assert accepting.invocations == []
 
 

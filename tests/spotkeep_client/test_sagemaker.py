@@ -5,37 +5,25 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from spotkeep_cli.errors import RefusedError
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import SweepState
-from tests.spotkeep_cli.conftest import NOW, FakeDeployment, deployment, make
+from tests.spotkeep_cli.conftest import NOW, FakeDeployment
 from tests.spotkeep_cli.sweeps.test_sweep_commands import REQUEST, sweep
 
-__all__ = ["deployment", "make"]
 # Importing the SDK takes seconds, and warns.
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
 
-RUN = "resnet-1a2b3c4d"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
-
-
-@pytest.fixture
-def seams(deployment: FakeDeployment) -> Seams:
-    deployment.answers["validate"] = {"ok": True, "warnings": []}
-    deployment.answers["launch"] = {"ok": True, "run": RUN, "job_name": f"{RUN}-1", "attempt": 1}
-    return Seams(
-        connect=lambda _options: deployment,  # type: ignore[arg-type, return-value]
-        spot_market=lambda _options: pytest.fail("the trainer plans nothing"),
-        now=lambda: NOW,
-        sleep=lambda _seconds: None,
-        new_token=lambda: "token",
-    )
 
 
 @pytest.fixture
@@ -47,62 +35,64 @@ def source(tmp_path: Path) -> Path:
     return source
 
 
-def trained(deployment: FakeDeployment, seams: Seams, inputs: Any = None, **arguments: Any) -> dict[str, Any]:
-    """Launch with a trainer, and return the document that the launcher got."""
+@pytest.fixture
+def configs() -> Any:
+    """The SDK's classes of what a training job has."""
+    from sagemaker.train import configs
+
+    return configs
+
+
+@pytest.fixture
+def code(configs: Any, source: Path) -> Any:
+    return configs.SourceCode(source_dir=str(source), entry_script="train.py")
+
+
+@pytest.fixture
+def trainer(accepting: FakeDeployment, seams: Seams) -> Callable[..., Any]:
+    """Makes trainers."""
     from spotkeep_client.sagemaker import SpotTrainer
 
-    SpotTrainer(seams=seams, **arguments).train(inputs, wait=False)
-    [launch] = [document for document in deployment.invocations if "action" not in document]
-    return launch
+    return partial(SpotTrainer, seams=seams, training_image=IMAGE)
 
 
-def refused(seams: Seams, **arguments: Any) -> dict[str, str]:
-    """Return why each argument is refused."""
-    from spotkeep_client.sagemaker import SpotTrainer
+@pytest.fixture
+def trained(deployment: FakeDeployment, trainer: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Launches with a trainer, and returns the document that the launcher got."""
 
-    with pytest.raises(RefusedError) as error:
-        SpotTrainer(**{"seams": seams, "training_image": IMAGE, "command": "python train.py", **arguments})
-    return {each.field: each.problem for each in error.value.problems}
+    def train(inputs: Any = None, **arguments: Any) -> dict[str, Any]:
+        trainer(**arguments).train(inputs, wait=False)
+        [launch] = [document for document in deployment.invocations if "action" not in document]
+        return launch
+
+    return train
 
 
 def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_of(
-    deployment: FakeDeployment, seams: Seams, source: Path
+    deployment: FakeDeployment, trained: Callable[..., dict[str, Any]], configs: Any, source: Path
 ) -> None:
-    from sagemaker.train.configs import (
-        CheckpointConfig,
-        Compute,
-        InputData,
-        OutputDataConfig,
-        SourceCode,
-        StoppingCondition,
-        Tag,
-    )
-
     with pytest.warns(UserWarning, match="is not used") as warned:
         launch = trained(
-            deployment,
-            seams,
-            [InputData(channel_name="train", data_source="s3://theirs/newer/")],
-            training_image=IMAGE,
+            [configs.InputData(channel_name="train", data_source="s3://theirs/newer/")],
             role="arn:aws:iam::123456789012:role/mine",
             base_job_name="resnet_50",
-            source_code=SourceCode(
+            source_code=configs.SourceCode(
                 source_dir=str(source),
                 entry_script="train.py",
                 requirements="requirements.txt",
                 ignore_patterns=[".env", "data"],
             ),
-            compute=Compute(instance_type="ml.g5.xlarge", instance_count=1, enable_managed_spot_training=True),
-            stopping_condition=StoppingCondition(max_runtime_in_seconds=7_200, max_wait_time_in_seconds=14_400),
-            checkpoint_config=CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
-            output_data_config=OutputDataConfig(s3_output_path="s3://theirs/out/"),
+            compute=configs.Compute(instance_type="ml.g5.xlarge", instance_count=1, enable_managed_spot_training=True),
+            stopping_condition=configs.StoppingCondition(max_runtime_in_seconds=7_200, max_wait_time_in_seconds=14_400),
+            checkpoint_config=configs.CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
+            output_data_config=configs.OutputDataConfig(s3_output_path="s3://theirs/out/"),
             input_data_config=[
-                InputData(channel_name="train", data_source="s3://theirs/data/"),
-                InputData(channel_name="test", data_source="s3://theirs/test/"),
+                configs.InputData(channel_name="train", data_source="s3://theirs/data/"),
+                configs.InputData(channel_name="test", data_source="s3://theirs/test/"),
             ],
             hyperparameters={"epochs": 30, "lr": 0.1, "layers": [1, 2]},
             environment={"OMP_NUM_THREADS": "4"},
-            tags=[Tag(key="project", value="vision")],
+            tags=[configs.Tag(key="project", value="vision")],
             max_cost=25,
             notify=["completed"],
         )
@@ -136,15 +126,10 @@ def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_o
 
 
 def test_the_trainers_own_defaults_hold_and_spot_is_what_it_is_called_for(
-    deployment: FakeDeployment, seams: Seams, source: Path
+    trained: Callable[..., dict[str, Any]], configs: Any, source: Path
 ) -> None:
-    from sagemaker.train.configs import SourceCode
-
     launch = trained(
-        deployment,
-        seams,
-        training_image=IMAGE,
-        source_code=SourceCode(source_dir=str(source), command="python train.py", args=["--note", "a b"]),
+        source_code=configs.SourceCode(source_dir=str(source), command="python train.py", args=["--note", "a b"])
     )
     expected = {
         "name": "pytorch-training-job",
@@ -159,35 +144,29 @@ def test_the_trainers_own_defaults_hold_and_spot_is_what_it_is_called_for(
     assert launch | expected == launch
 
 
-def test_processes_of_one_instance_are_started_by_torchrun(
-    deployment: FakeDeployment, seams: Seams, source: Path
-) -> None:
-    from sagemaker.train.configs import SourceCode
+def test_processes_of_one_instance_are_started_by_torchrun(trained: Callable[..., dict[str, Any]], code: Any) -> None:
     from sagemaker.train.distributed import Torchrun
 
-    code = SourceCode(source_dir=str(source), entry_script="train.py")
-    launch = trained(
-        deployment, seams, training_image=IMAGE, source_code=code, distributed=Torchrun(process_count_per_node=4)
-    )
+    launch = trained(source_code=code, distributed=Torchrun(process_count_per_node=4))
     assert launch["command"] == ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]
 
 
-def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(seams: Seams, source: Path) -> None:
+def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(
+    trainer: Callable[..., Any], configs: Any, code: Any, source: Path
+) -> None:
     from sagemaker.core.shapes import Channel, DataSource, ModelPackageConfig, S3DataSource, ShuffleConfig
-    from sagemaker.train.configs import CheckpointConfig, Compute, InputData, Networking, SourceCode
     from sagemaker.train.distributed import MPI
     from sagemaker.train.model_trainer import Mode
 
     cases: dict[str, dict[str, Any]] = {
         "training_mode": {"training_mode": Mode.LOCAL_CONTAINER},
-        "compute.training_plan_arn": {"compute": Compute(training_plan_arn="arn:aws:sagemaker:us-east-1:1:plan/p")},
-        "networking.enable_network_isolation": {"networking": Networking(enable_network_isolation=True)},
-        "checkpoint_config.local_path": {"checkpoint_config": CheckpointConfig(s3_uri="s3://a/b/", local_path="/tmp")},
-        "distributed": {
-            "distributed": MPI(),
-            "source_code": SourceCode(source_dir=str(source), entry_script="train.py"),
+        "compute.training_plan_arn": {"compute": configs.Compute(training_plan_arn="arn:aws:sagemaker:us-east-1:1:p")},
+        "networking.enable_network_isolation": {"networking": configs.Networking(enable_network_isolation=True)},
+        "checkpoint_config.local_path": {
+            "checkpoint_config": configs.CheckpointConfig(s3_uri="s3://a/", local_path="/b")
         },
-        "inputs.train": {"input_data_config": [InputData(channel_name="train", data_source=str(source))]},
+        "distributed": {"distributed": MPI(), "source_code": code},
+        "inputs.train": {"input_data_config": [configs.InputData(channel_name="train", data_source=str(source))]},
         "inputs.train.shuffle_config": {
             "input_data_config": [
                 Channel(
@@ -200,75 +179,59 @@ def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(seams
         "model_package_config": {"model_package_config": ModelPackageConfig(model_package_group_arn="arn:a")},
     }
     for field, arguments in cases.items():
-        assert field in refused(seams, **arguments), field
+        with pytest.raises(RefusedError) as refused:
+            trainer(**{"command": "python train.py", **arguments})
+        assert field in {each.field for each in refused.value.problems}, field
 
 
-def test_without_source_code_the_image_runs_its_own_entry_point(deployment: FakeDeployment, seams: Seams) -> None:
-    from sagemaker.train.configs import InputData
-
-    inputs = [InputData(channel_name="train", data_source="s3://a/b/", content_type="text/csv")]
-    launch = trained(deployment, seams, inputs, training_image=IMAGE, hyperparameters={"max_depth": 5})
+def test_without_source_code_the_image_runs_its_own_entry_point(
+    trained: Callable[..., dict[str, Any]], configs: Any
+) -> None:
+    inputs = [configs.InputData(channel_name="train", data_source="s3://a/b/", content_type="text/csv")]
+    launch = trained(inputs, hyperparameters={"max_depth": 5})
     assert "command" not in launch
     assert launch["channels"] == [
         {"name": "train", "uri": "s3://a/b/", "input_mode": "File", "content_type": "text/csv"}
     ]
 
 
-def test_what_is_chained_later_is_judged_when_it_trains(deployment: FakeDeployment, seams: Seams) -> None:
-    from sagemaker.train.configs import MetricDefinition, RemoteDebugConfig, RetryStrategy
-
-    from spotkeep_client.sagemaker import SpotTrainer
-
-    trainer = SpotTrainer(seams=seams, training_image=IMAGE, command="python train.py")
-    trainer.with_remote_debug_config(RemoteDebugConfig(enable_remote_debug=True))
-    trainer.with_metric_definitions([MetricDefinition(name="loss", regex="loss=([0-9.]+)")])
-    trainer.train(dry_run=True)
-    assert trainer.run is None
+def test_what_is_chained_later_is_judged_when_it_trains(
+    deployment: FakeDeployment, trainer: Callable[..., Any], configs: Any
+) -> None:
+    chained = trainer(command="python train.py")
+    chained.with_remote_debug_config(configs.RemoteDebugConfig(enable_remote_debug=True))
+    chained.with_metric_definitions([configs.MetricDefinition(name="loss", regex="loss=([0-9.]+)")])
+    chained.train(dry_run=True)
+    assert chained.run is None
     assert not deployment.invocations
-    trainer.train(wait=False)
+    chained.train(wait=False)
     assert deployment.invocations[-1]["metrics"] == {"loss": "loss=([0-9.]+)"}
     assert deployment.invocations[-1]["debug"] is True
-    trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=2))
+    chained.with_retry_strategy(configs.RetryStrategy(maximum_retry_attempts=2))
     with pytest.raises(RefusedError):
-        trainer.train(wait=False)
+        chained.train(wait=False)
 
 
 def test_a_trainer_with_a_sweep_launches_one(
-    deployment: FakeDeployment, seams: Seams, source: Path, capsys: pytest.CaptureFixture[str]
+    deployment: FakeDeployment, trainer: Callable[..., Any], code: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sagemaker.train.configs import SourceCode
-
-    from spotkeep_client.sagemaker import SpotTrainer
-
     over = sweep(state=SweepState.COMPLETED, ended_at=NOW)
     deployment.answers["launch"] = {"ok": True, "sweep": over.sweep, "trials": {"running": 3}}
     deployment.dynamodb.add_sweep(over)
-    trainer = SpotTrainer(
-        seams=seams,
-        training_image=IMAGE,
-        source_code=SourceCode(source_dir=str(source), entry_script="train.py"),
-        hyperparameters={"epochs": 3},
-        sweep=REQUEST,
-        queue="gpu",
-        share="research",
-    )
-    trainer.train()
+    sweeping = trainer(source_code=code, hyperparameters={"epochs": 3}, sweep=REQUEST, queue="gpu", share="research")
+    sweeping.train()
     launch = deployment.invocations[-1]
     assert (launch["sweep"], launch["queue"], launch["hyperparameters"]) == (REQUEST, "gpu", {"epochs": 3})
     assert len(deployment.uploads) == 1
-    assert trainer.sweep is not None
-    assert trainer.sweep.best().number == 2
-    assert (trainer.run, trainer.latest_training_job) == (None, None)
+    assert sweeping.sweep is not None
+    assert sweeping.sweep.best().number == 2
+    assert (sweeping.run, sweeping.latest_training_job) == (None, None)
     assert "completed" in capsys.readouterr().out
 
 
-def test_a_name_that_is_neither_the_trainers_nor_a_job_files_is_an_error(seams: Seams) -> None:
-    from pydantic import ValidationError
-
-    from spotkeep_client.sagemaker import SpotTrainer
-
+def test_a_name_that_is_neither_the_trainers_nor_a_job_files_is_an_error(trainer: Callable[..., Any]) -> None:
     with pytest.raises(ValidationError, match="max_kost"):
-        SpotTrainer(seams=seams, training_image=IMAGE, command="python train.py", max_kost=25)
+        trainer(command="python train.py", max_kost=25)
 
 
 class _CapturedError(Exception):
@@ -291,9 +254,8 @@ def tuning_request(tuner: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def tuner() -> Any:
+def tuner(configs: Any) -> Any:
     from sagemaker.train import ModelTrainer
-    from sagemaker.train.configs import CheckpointConfig, Compute, OutputDataConfig, StoppingCondition
     from sagemaker.train.model_trainer import Mode
     from sagemaker.train.tuner import ContinuousParameter, HyperparameterTuner
 
@@ -307,10 +269,10 @@ def tuner() -> Any:
         training_mode=Mode.LOCAL_CONTAINER,  # In its other mode it looks up its role.
         training_image=IMAGE,
         role="arn:aws:iam::123456789012:role/mine",
-        compute=Compute(instance_type="ml.m5.large", instance_count=1),
-        stopping_condition=StoppingCondition(max_runtime_in_seconds=3_600),
-        checkpoint_config=CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
-        output_data_config=OutputDataConfig(s3_output_path="s3://theirs/out/"),
+        compute=configs.Compute(instance_type="ml.m5.large", instance_count=1),
+        stopping_condition=configs.StoppingCondition(max_runtime_in_seconds=3_600),
+        checkpoint_config=configs.CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
+        output_data_config=configs.OutputDataConfig(s3_output_path="s3://theirs/out/"),
     )
     trainer.__dict__["sagemaker_session"] = Session()
     return HyperparameterTuner(

@@ -86,16 +86,12 @@ def ends_as(trials: tuple[Trial, ...], **of_sweep: Any) -> Sweep:
 
 class TestResults:
     def test_a_search_sees_the_best_value_of_a_trial_at_the_step_where_it_was(self) -> None:
-        [seen] = results_of([trial(best=0.25, best_step=300, values={10: 0.9})], RANDOM)
-        assert (seen.number, seen.parameters, seen.values) == (1, {"lr": 0.01}, {300: 0.25})
-
-    def test_a_best_value_without_a_step_is_at_its_beginning(self) -> None:
-        [seen] = results_of([trial(best=0.25)], RANDOM)
-        assert seen.values == {0: 0.25}
-
-    def test_a_trial_that_has_reported_nothing_has_no_value(self) -> None:
-        [seen] = results_of([trial()], RANDOM)
-        assert seen.values == {}
+        reported = [trial(best=0.25, best_step=300, values={10: 0.9}), trial(2, best=0.25), trial(3)]
+        assert [(seen.number, seen.parameters, seen.values) for seen in results_of(reported, RANDOM)] == [
+            (1, {"lr": 0.01}, {300: 0.25}),
+            (2, {"lr": 0.01}, {0: 0.25}),
+            (3, {"lr": 0.01}, {}),
+        ]
 
     def test_asha_sees_the_values_where_trials_paused(self) -> None:
         [seen] = results_of([trial(best=0.25, best_step=300, values={10: 0.9})], ASHA)
