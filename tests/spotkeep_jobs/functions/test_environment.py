@@ -47,18 +47,5 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     with pytest.raises(ValidationError) as refused:
         ControllerEnvironment.from_environment(wrong)
     fields = {error["loc"][0] for error in refused.value.errors()}
-    schedules = {"schedule_group", "schedule_role_arn", "schedule_dead_letter_arn"}
-    assert fields == {
-        "deployment",
-        "run_table",
-        "notification_topic_arn",
-        "dead_notification_queue_url",
-        "orphans",
-        "prices",
-        "training_bundle_uri",
-        "training_bundle_asset_uri",
-        "launcher_function",
-        "schedule_function_arn",
-        "checkpoint_bucket",
-        *schedules,
-    }
+    required = {name.removeprefix("SPOTKEEP_").lower() for name in ENVIRONMENT}
+    assert fields == {*required, "prices", "orphans"}

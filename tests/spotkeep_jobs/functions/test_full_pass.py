@@ -44,6 +44,13 @@ def passing(world: Any) -> Passing:
     return Passing(world)
 
 
+def wait_for_capacity(world: Any, make: Any) -> None:
+    """Launch many runs, whose users want to know of a long wait, and whose jobs have no capacity yet."""
+    for number in range(MANY):
+        run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
+        world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
+
+
 def launch(world: Any, make: Any, name: str, *story: tuple[str, float], **fields: Any) -> None:
     run = world.launch(make.run(name), make.attempt(name))
     world.sagemaker.has_job(run.job_name, *story, **fields)
@@ -73,9 +80,7 @@ def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the
     passing: Passing, make: Any
 ) -> None:
     world = passing.world
-    for number in range(MANY):
-        run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
-        world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
+    wait_for_capacity(world, make)
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
     for number in range(MANY):
         world.sagemaker.has_job(f"w{number}-1", ("Starting", 0.0), ("Training", 9.0))
@@ -87,9 +92,7 @@ def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the
 
 def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(passing: Passing, make: Any) -> None:
     world = passing.world
-    for number in range(MANY):
-        run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
-        world.sagemaker.has_job(run.job_name, ("Starting", 0.0))
+    wait_for_capacity(world, make)
     passing.full_pass.run()
     assert passing.full_pass.run().unchanged == MANY
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())

@@ -143,17 +143,19 @@ class TestAPoolIsLeft:
         for command in (f"launch job.yaml --like {RUN}", f"pool extend {RUN} 30m", f"pool stop {RUN}"):
             assert f"spotkeep {command}" in notification.body
 
-    def test_a_job_that_asked_for_none_leaves_none(self, stage: PoolWorld) -> None:
-        stage.asked["ResourceConfig"]["KeepAlivePeriodInSeconds"] = 0
-        stage.ends()
+    @pytest.mark.parametrize(
+        ("keep_alive", "end"),
+        [(0, {}), (1800, {"status": "Failed", "FailureReason": "InternalServerError"})],
+        ids=["it asked for none", "an error of the platform"],
+    )
+    def test_after_no_other_and_nothing_is_reported_of_one(
+        self, stage: PoolWorld, keep_alive: int, end: dict[str, Any]
+    ) -> None:
+        stage.asked["ResourceConfig"]["KeepAlivePeriodInSeconds"] = keep_alive
+        stage.ends(**end)
         stage.reconcile_run()
         assert stage.table.pool(RUN, 1) is None
-        assert "Warm pool" not in stage.table.notifications(RUN)[0].body
-
-    def test_an_error_of_the_platform_leaves_none_and_nothing_is_reported_of_one(self, stage: PoolWorld) -> None:
-        stage.ends(status="Failed", FailureReason="InternalServerError")
-        stage.reconcile_run()
-        assert stage.table.pool(RUN, 1) is None
+        assert all("Warm pool" not in each.body for each in stage.table.notifications(RUN))
 
     @pytest.mark.parametrize("said", [None, "Terminated"])
     def test_without_quota_the_user_is_notified_at_once_with_what_to_request(
@@ -245,9 +247,6 @@ class TestAFiringAsksFirst:
         left.at(22.1)
         left.reconcile_pool()
         assert left.pool.end_reason is PoolEndReason.JOB_GONE
-
-    def test_no_pool_is_no_error(self, stage: PoolWorld) -> None:
-        assert stage.world.pools.reconcile(run="no-run", attempt=1) is None
 
 
 class TestTheBill:

@@ -144,20 +144,6 @@ def test_a_search_is_the_papers(parallel: int, order: int, trials: int, steps: t
     assert is_exhausted(searched, trials=list(record.trials.values()))
 
 
-@given(st.integers(0, 999), st.floats(0, 0.5))
-def test_at_the_end_the_best_of_each_rung_were_promoted_in_whatever_order_they_came(order: int, fails: float) -> None:
-    searched = asha(trials=40)
-    record, chance = Record(fails=fails, seed=order), chance_of(order)
-    while moves := next_moves(searched, trials=list(record.trials.values()), free=99):
-        record.write(moves)
-        while record.running:
-            record.report(chance.choice(record.running))
-    for steps in searched.rungs:
-        reached = {n: each.values[steps] for n, each in record.trials.items() if steps in each.values}
-        best = sorted(reached, key=lambda n: reached[n])[: len(reached) // 3]
-        assert all(record.trials[n].state is not PAUSED or max(record.trials[n].values) > steps for n in best)
-
-
 @pytest.mark.parametrize("state", [COMPLETED, FAILED, TrialState.STOPPED])
 def test_a_search_is_over_when_no_running_trial_can_bring_a_promotion(state: TrialState) -> None:
     searched = asha(trials=3)
