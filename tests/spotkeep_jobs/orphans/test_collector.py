@@ -36,7 +36,13 @@ class Pass:
             clock=self.world.clock,
         )
         sources = sources_of(
-            around=around, jobs=self.world.jobs, s3=self.objects, checkpoint_bucket="bucket", fleets=None
+            around=around,
+            jobs=self.world.jobs,
+            s3=self.objects,
+            checkpoint_bucket="bucket",
+            fleets=None,
+            queues=self.world.queues,
+            queue_names=("gpu",),
         )
         return self.collector(sources).collect_if_due()
 

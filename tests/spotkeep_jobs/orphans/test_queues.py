@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome
 from spotkeep_jobs.record.states import RunState
-from tests.models.s3 import Objects
 from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site, _ended
 
+from .test_collector import Pass
 
-class Pass:
+
+class QueuePass(Pass):
     """A launched run in a queue, and the controller's pass over orphans."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: Any, make: Any) -> None:
+        super().__init__(world, make)
         self.site = Site(world)
         self.site.launch()
-        around = OrphanSearch(
-            table=world.table,
-            deployment="spotkeep",
-            prices={},
-            s3_usd_per_gigabyte_month=lambda: 0.023,
-            clock=world.clock,
-        )
-        sources = sources_of(
-            around=around,
-            jobs=world.jobs,
-            s3=Objects(lambda _operation, act: act()),
-            checkpoint_bucket="checkpoints",
-            fleets=None,
-            queues=world.queues,
-            queue_names=("gpu",),
-        )
-        self._collector = OrphanCollector(table=world.table, sources=sources, removes=True, clock=world.clock)
 
     def found_later(self, **delta: float) -> dict[tuple[OrphanKind, str], OrphanOutcome]:
-        self.site.clock.time += timedelta(**delta)
-        report = self._collector.collect_if_due()
-        assert report is not None
-        assert report.unreadable == {}
-        return {(each.finding.kind, each.finding.subject): each.outcome for each in report.handled}
+        self.later(**delta)
+        return self.found()
 
 
 @pytest.fixture
-def passing(world: Any) -> Pass:
-    return Pass(world)
+def passing(world: Any, make: Any) -> QueuePass:
+    return QueuePass(world, make)
 
 
-def test_what_a_live_run_has_is_left_alone(passing: Pass) -> None:
+def test_what_a_live_run_has_is_left_alone(passing: QueuePass) -> None:
     assert passing.found_later(hours=2) == {}
     passing.site.trains()
     assert passing.found_later(hours=2) == {}
@@ -62,7 +41,7 @@ def test_what_a_live_run_has_is_left_alone(passing: Pass) -> None:
     assert not passing.site.service_job.terminated
 
 
-def test_what_outlives_its_run_is_ended(passing: Pass) -> None:
+def test_what_outlives_its_run_is_ended(passing: QueuePass) -> None:
     site = passing.site
     site.trains()
     site.passes()
@@ -77,7 +56,7 @@ def test_what_outlives_its_run_is_ended(passing: Pass) -> None:
     assert site.run.state is RunState.FAILED
 
 
-def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing: Pass) -> None:
+def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing: QueuePass) -> None:
     site = passing.site
     submission = {
         "jobName": "lost-1",
