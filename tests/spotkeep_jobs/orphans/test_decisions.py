@@ -44,16 +44,21 @@ def job(context: Context, make: Any) -> JobView:
     return make.job(CreationTime=context.now - timedelta(hours=2), request=make.pool_request())  # type: ignore[no-any-return]
 
 
+def is_found(finding: Finding | None) -> Finding:
+    assert finding is not None
+    return finding
+
+
 class TestJobs:
     def test_one_that_no_run_knows_is_stopped_after_an_hour(self, job: JobView, context: Context) -> None:
-        found = judge_job(job, None, context=context)
-        assert found is not None
+        found = is_found(judge_job(job, None, context=context))
         assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, OrphanRule.REMOVE, True)
         assert found.usd_per_hour == pytest.approx(0.46)
         assert found.mend == "aws sagemaker stop-training-job --training-job-name digits-1a2b3c4d-1"
-        young = judge_job(replace(job, created_at=context.now - timedelta(minutes=59)), None, context=context)
-        assert young is not None
+        young = is_found(judge_job(replace(job, created_at=context.now - timedelta(minutes=59)), None, context=context))
         assert not young.due
+        of_no_price = is_found(judge_job(replace(job, instance_type="ml.p5.48xlarge"), None, context=context))
+        assert of_no_price.usd_per_hour is None
 
     def test_its_runs_current_job_a_tuning_jobs_and_another_clients_are_left_alone(
         self, job: JobView, context: Context, make: Any
@@ -65,8 +70,7 @@ class TestJobs:
 
     def test_one_that_outlives_its_run_is_stopped(self, job: JobView, context: Context, make: Any) -> None:
         run = make.run(**ENDED, ended_at=context.now - timedelta(minutes=20))
-        found = judge_job(job, run, context=context)
-        assert found is not None
+        found = is_found(judge_job(job, run, context=context))
         assert (found.kind, found.rule, found.due) == (OrphanKind.OUTLIVING_JOB, OrphanRule.REMOVE, True)
         assert "its run has ended (COMPLETED)" in found.says
         assert found.since == run.ended_at
@@ -83,8 +87,7 @@ class TestJobs:
 
     def test_one_whose_run_works_with_another_job_is_stopped(self, job: JobView, context: Context, make: Any) -> None:
         run = make.run(state=RunState.TRAINING, attempt=2, job_name="digits-1a2b3c4d-2")
-        found = judge_job(job, run, context=context)
-        assert found is not None
+        found = is_found(judge_job(job, run, context=context))
         assert found.kind is OrphanKind.OUTLIVING_JOB
         assert "works with digits-1a2b3c4d-2" in found.says
 
@@ -99,11 +102,6 @@ class TestJobs:
         )
         assert judge_job(make.job(), run, context=Context(now=now, prices={})) is None
 
-    def test_an_unknown_price_is_none(self, job: JobView, context: Context) -> None:
-        found = judge_job(replace(job, instance_type="ml.p5.48xlarge"), None, context=context)
-        assert found is not None
-        assert found.usd_per_hour is None
-
 
 class TestServiceJobs:
     @pytest.fixture
@@ -112,8 +110,7 @@ class TestServiceJobs:
         return ServiceJob(job_id="5f2c", arn="arn:job", name="digits-1", status="RUNNABLE", created_at=asked_at)
 
     def test_one_that_no_run_knows_is_terminated(self, waiting: ServiceJob, context: Context) -> None:
-        found = judge_service_job(waiting, None, context=context)
-        assert found is not None
+        found = is_found(judge_service_job(waiting, None, context=context))
         assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_JOB, OrphanRule.REMOVE, True)
         assert found.says == "service job digits-1 is RUNNABLE in its queue although no run knows it"
         assert found.mend == "aws batch terminate-service-job --reason orphan --job-id 5f2c"
@@ -122,12 +119,12 @@ class TestServiceJobs:
         self, waiting: ServiceJob, context: Context, make: Any
     ) -> None:
         ended = make.run(**ENDED, ended_at=context.now - timedelta(minutes=20), updated_at=context.now)
-        found = judge_service_job(waiting, ended, context=context)
-        assert found is not None
+        found = is_found(judge_service_job(waiting, ended, context=context))
         assert (found.kind, found.since) == (OrphanKind.OUTLIVING_JOB, ended.ended_at)
         assert found.says.endswith("although its run has ended")
-        works = judge_service_job(waiting, make.run(state=RunState.TRAINING, job_name="digits-2"), context=context)
-        assert works is not None
+        works = is_found(
+            judge_service_job(waiting, make.run(state=RunState.TRAINING, job_name="digits-2"), context=context)
+        )
         assert works.says.endswith("although its run works with digits-2")
 
 
@@ -137,8 +134,7 @@ class TestPools:
         return judge_unrecorded_pool(job, run, kept_since=context.now - timedelta(minutes=minutes), context=context)
 
     def test_one_that_no_run_knows_is_ended(self, context: Context, make: Any) -> None:
-        found = self.judged(context, make)
-        assert found is not None
+        found = is_found(self.judged(context, make))
         assert (found.kind, found.rule, found.due) == (OrphanKind.UNRECORDED_POOL, OrphanRule.REMOVE, True)
         assert found.usd_per_hour == pytest.approx(0.46)
         assert found.mend.startswith("aws sagemaker update-training-job --training-job-name first-1 --resource-config")
@@ -169,17 +165,13 @@ class TestCheckpoints:
         return judge_checkpoints(self.URI, stored, context=context)
 
     def test_those_of_no_run_are_reported_with_what_they_cost(self, context: Context) -> None:
-        found = self.judged(context, days=30)
-        assert found is not None
+        found = is_found(self.judged(context, days=30))
         assert (found.kind, found.rule) == (OrphanKind.ORPHANED_CHECKPOINTS, OrphanRule.REPORT)
         assert found.usd_per_hour is not None
         assert found.usd_per_hour * 730 == pytest.approx(0.23)
         assert found.mend == "aws s3 rm --recursive s3://bucket/runs/gone/"
-
-    def test_an_unknown_price_is_none(self, context: Context) -> None:
-        found = self.judged(replace(context, s3_usd_per_gigabyte_month=None), days=30)
-        assert found is not None
-        assert found.usd_per_hour is None
+        of_no_price = is_found(self.judged(replace(context, s3_usd_per_gigabyte_month=None), days=30))
+        assert of_no_price.usd_per_hour is None
 
     def test_a_source_that_was_uploaded_for_a_launch_to_come_is_left_alone(self, context: Context) -> None:
         assert self.judged(context, days=0.5) is None
@@ -215,8 +207,7 @@ class TestFleets:
         self, thing: Fleet | TaggedStorage, kind: OrphanKind, mend: str, context: Context
     ) -> None:
         since = context.now - GRACE[kind]
-        found = judge_fleet_orphan(Orphan(thing=thing, run="digits", since=since), context=context)
-        assert found is not None
+        found = is_found(judge_fleet_orphan(Orphan(thing=thing, run="digits", since=since), context=context))
         assert (found.kind, found.rule, found.since, found.due) == (kind, OrphanRule.RECONCILE, since, True)
         assert found.mend == mend
         young = Orphan(thing=thing, run="digits", since=since + timedelta(seconds=1))
@@ -224,8 +215,7 @@ class TestFleets:
 
     def test_storage_that_a_crash_left_has_no_date_and_is_found_at_once(self, context: Context) -> None:
         left = TaggedStorage(kind="volume", id="vol-1", attached=False, tags={})
-        found = judge_fleet_orphan(Orphan(thing=left, run="digits", since=None), context=context)
-        assert found is not None
+        found = is_found(judge_fleet_orphan(Orphan(thing=left, run="digits", since=None), context=context))
         assert (found.since, found.due) == (context.now, True)
 
 

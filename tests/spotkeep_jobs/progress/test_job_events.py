@@ -24,6 +24,12 @@ from spotkeep_jobs.progress.job_events import (
 )
 
 
+def event_in(line: str) -> JobEvent:
+    event = parse_line(line)
+    assert event is not None
+    return event
+
+
 def test_an_event_is_read_with_all_its_fields() -> None:
     line = 'spotkeep-event: {"event": "progress", "time": 12.5, "step": 7, "total_steps": 10, "metrics": {"loss": 1}}'
     assert parse_line(line) == JobEvent(
@@ -40,8 +46,7 @@ def test_an_event_is_read_with_all_its_fields() -> None:
     ],
 )
 def test_what_stands_around_an_event_does_not_matter(line: str) -> None:
-    event = parse_line(line)
-    assert event is not None
+    event = event_in(line)
     assert (event.kind, event.step) == (JobEventKind.SAVED, 3)
 
 
@@ -71,8 +76,7 @@ def test_what_is_no_whole_event_is_no_event(line: str) -> None:
 
 @pytest.mark.parametrize("step", ["-1", "true", "1.5", '"7"', "null"])
 def test_a_step_that_is_no_count_is_no_step(step: str) -> None:
-    event = parse_line(f'{MARKER} {{"event": "progress", "time": 1, "step": {step}}}')
-    assert event is not None
+    event = event_in(f'{MARKER} {{"event": "progress", "time": 1, "step": {step}}}')
     assert event.step is None
 
 
@@ -104,8 +108,7 @@ def test_a_line_that_breaks_a_bound_is_refused_and_says_which(fields: str, why: 
 
 
 def test_the_greatest_number_there_is_to_count_to_is_taken() -> None:
-    event = parse_line(f'{MARKER} {{"event": "progress", "time": 1, "step": {MOST - 1}}}')
-    assert event is not None
+    event = event_in(f'{MARKER} {{"event": "progress", "time": 1, "step": {MOST - 1}}}')
     assert event.step == MOST - 1
 
 
@@ -123,15 +126,13 @@ def test_a_line_with_it_is_taken() -> None:
 
 def test_unknown_fields_are_left_out_and_texts_are_cut() -> None:
     more = {"reason": "x" * 1_000, "surprise": [1] * 100, "problem": {"no": "text"}, "bytes": "many"}
-    event = parse_line(MARKER + json.dumps({"event": "saved", "time": 1, "step": 2, **more}))
-    assert event is not None
+    event = event_in(MARKER + json.dumps({"event": "saved", "time": 1, "step": 2, **more}))
     assert event.fields == {"reason": "x" * 500}
 
 
 def test_a_measured_number_may_be_as_large_as_it_likes_and_there_may_not_be_hundreds() -> None:
     metrics = {"flops": 1e300, "loss": float("inf"), "name": "x"} | {f"m{number}": number for number in range(500)}
-    event = parse_line(MARKER + json.dumps({"event": "progress", "time": 1, "metrics": metrics}))
-    assert event is not None
+    event = event_in(MARKER + json.dumps({"event": "progress", "time": 1, "metrics": metrics}))
     assert event.fields["metrics"]["flops"] == 1e300
     assert "loss" not in event.fields["metrics"]
     assert len(event.fields["metrics"]) <= 64

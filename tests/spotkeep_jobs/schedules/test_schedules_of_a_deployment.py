@@ -18,6 +18,7 @@ from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.schedules.scheduled_launches import Firing
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import client_error
 from tests.models.s3 import BUCKET
@@ -48,6 +49,11 @@ class Deployment(ControlPlane):
         payload = self.service.schedules.fire(schedule, at)
         assert payload is not None
         return self.invoked(payload)
+
+    def firing_tomorrow(self) -> Firing:
+        firing = self.launching.schedules.firing("nightly", self.at(days=1))
+        assert firing is not None
+        return firing
 
     def invoked(self, payload: dict[str, Any]) -> dict[str, Any]:
         return handler.answer_event(payload, request_id="request", has_time=lambda: True)
@@ -257,8 +263,7 @@ class TestAFiringThatIsRefused:
 
     def test_is_notified_again_after_a_launch(self, refused: Deployment) -> None:
         assert not refused.fires(refused.at(days=1))["ok"]
-        firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
-        assert firing is not None
+        firing = refused.firing_tomorrow()
         refused.launching.schedules.keep(firing, launched="nightly-now")
         assert not refused.fires(refused.at(days=1))["ok"]
         assert len(self.sent(refused)) == 2
@@ -271,8 +276,7 @@ class TestAFiringThatIsRefused:
 
     def test_is_kept_for_the_next_try_where_the_table_was_busy(self, refused: Deployment) -> None:
         """Lambda tries an event again whose function failed."""
-        firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
-        assert firing is not None
+        firing = refused.firing_tomorrow()
         reasons: Any = [{"Code": "TransactionConflict"}, {"Code": "None"}]
         busy = client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
         with pytest.MonkeyPatch.context() as patch:
@@ -284,8 +288,7 @@ class TestAFiringThatIsRefused:
         assert len(self.sent(refused)) == 1
 
     def test_is_not_notified_of_a_schedule_that_was_removed_meanwhile(self, refused: Deployment) -> None:
-        firing = refused.launching.schedules.firing("nightly", refused.at(days=1))
-        assert firing is not None
+        firing = refused.firing_tomorrow()
         refused.launching.schedules.remove(firing.schedule)
         refused.launching.schedules.keep(firing, refusal="its image is not allowed")
         assert (self.sent(refused), refused.record.schedule("nightly")) == ([], None)
