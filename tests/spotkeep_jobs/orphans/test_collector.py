@@ -21,6 +21,8 @@ LIFE = (("Starting", 0.0), ("Training", 2.0), ("Completed", 12.0))
 class Pass:
     """A world with an account around it, ten hours after noon."""
 
+    queue_names: tuple[str, ...] = ()
+
     def __init__(self, world: Any, make: Any) -> None:
         self.world, self.make, self.sagemaker = world, make, world.sagemaker
         self.table: RunTable = world.table
@@ -42,7 +44,7 @@ class Pass:
             checkpoint_bucket="bucket",
             fleets=None,
             queues=self.world.queues,
-            queue_names=("gpu",),
+            queue_names=self.queue_names,
         )
         return self.collector(sources).collect_if_due()
 

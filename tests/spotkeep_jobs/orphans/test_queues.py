@@ -16,6 +16,8 @@ from .test_collector import Pass
 class QueuePass(Pass):
     """A launched run in a queue, and the controller's pass over orphans."""
 
+    queue_names = ("gpu",)
+
     def __init__(self, world: Any, make: Any) -> None:
         super().__init__(world, make)
         self.site = Site(world)
