@@ -1,4 +1,4 @@
-"""The real command as a real process: exit codes, pipes, terminals, Ctrl-C, and a deployment found in a local AWS."""
+"""The real command as a real process: a terminal, Ctrl-C, a pipe, and a deployment found in a local AWS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,9 @@ import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.state.encoding import encode_state
-from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.aws.connection import connect
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
@@ -34,36 +35,18 @@ from tests.spotkeep_cli.conftest import CONNECTION
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
 RUN = "letters-0a1b2c3d"
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
 LAUNCHER = f"""
-import json
-
 def handler(event, context):
-    if event.get("name") == "broken":
-        raise ValueError("the launcher fell over")
     if event.get("action"):
         return {{"ok": True, "warnings": [], "run": event.get("run")}}
     return {{"ok": True, "run": "{RUN}", "job_name": "{RUN}-1", "attempt": 1, "replayed": False, "warnings": []}}
 """
 
 
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    stdout: str
-    stderr: str
-
-
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPOTKEEP_", "COLUMNS"))}
     return {**kept, "TERM": "xterm-256color", **more}
-
-
-def run(*arguments: str, cwd: Path, **more: str) -> Outcome:
-    done = subprocess.run(
-        [SPOTKEEP, *arguments],
-        cwd=cwd, env=environment(**more), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
-    )  # fmt: skip
-    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -127,16 +110,6 @@ def job(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_launch_uploads_the_source_and_invokes_the_function(
-    local: dict[str, str], local_aws: LocalAws, job: Path
-) -> None:
-    launched = run("launch", "job.yaml", "-y", "--detach", "--json", "--set", "token=known", cwd=job, **local)
-    assert launched.code == ExitCode.DONE, launched.stderr
-    assert json.loads(launched.stdout)["run"] == RUN
-    stored = local_aws.session().client("s3").list_objects_v2(Bucket="cli-test-checkpoints", Prefix="runs/letters-")
-    assert re.fullmatch(r"runs/letters-[0-9a-f]{8}/source/[0-9a-f]{64}\.tar\.gz", stored["Contents"][0]["Key"])
-
-
 @pytest.fixture
 def saved(local_aws: LocalAws, deployed: str, tmp_path: Path) -> Iterator[Any]:
     """Two checkpoints of the run, in its bucket, the newer one damaged."""
@@ -161,53 +134,22 @@ def test_a_runs_checkpoints_are_read_in_s3(
 ) -> None:
     (tmp_path / "empty").mkdir()
     more = {**local, "TMPDIR": str(tmp_path / "empty")}
-    verifying = on_a_terminal("checkpoints", "verify", "letters", cwd=tmp_path, **more)
+    verifying = on_a_terminal("checkpoints", "verify", "letters", cwd=tmp_path, NO_COLOR="1", **more)
     output = verifying.read_until(None)
     assert verifying.process.wait(30) == ExitCode.DAMAGED_CHECKPOINT
     assert "downloading step 20" in output
     assert "step-20/data-00000.bin, bytes 0 to " in output
     assert "A resume takes step 10." in output
     assert "Traceback" not in output
+    assert not COLOUR.search(output)
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["ps", "--deployment", "other"], ExitCode.NO_CONNECTION, "nothing is deployed to it as 'other'"),
-        (["doctor", "job.yaml", "--set", "name=broken"], ExitCode.LAUNCHER_FAILED, "the launcher fell over"),
-    ],
-)
-@pytest.mark.long
-def test_exit_codes(local: dict[str, str], job: Path, arguments: list[str], code: ExitCode, words: str) -> None:
-    outcome = run(*arguments, cwd=job, **local)
-    assert (outcome.code, words in outcome.stderr) == (code, True), outcome.stderr
-    assert "Traceback" not in outcome.stderr
-    assert [line for line in outcome.stderr.splitlines() if line.startswith("Error: ")] != []
-    assert "Hint: " in outcome.stderr
-
-
-@pytest.mark.long
-def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None:
-    nowhere = {"SPOTKEEP_LOCAL_STATE": str(tmp_path / ".spotkeep" / "local")}
-    outcome = run("--local", "ps", cwd=tmp_path, **nowhere)
-    assert outcome.code == ExitCode.NO_CONNECTION
-    assert outcome.stderr == (
-        "Error: the local AWS is not running (looked in .spotkeep/local)\nHint: start it: spotkeep local up\n"
-    )
-
-
-@pytest.mark.long
-def test_the_environment_of_the_local_aws_is_for_a_shell(
-    local: dict[str, str], local_aws: LocalAws, tmp_path: Path
-) -> None:
-    printed = run("local", "env", cwd=tmp_path, **local)
-    shell = subprocess.run(
-        ["sh", "-c", f"{printed.stdout}\nprintf %s \"$AWS_ENDPOINT_URL\""],
-        capture_output=True, text=True, check=True, env=environment(AWS_PROFILE="mine"),
-    )  # fmt: skip
-    assert shell.stdout == local_aws.endpoint_url
-    assert printed.stderr == ""
+def test_a_name_that_nothing_is_deployed_as_is_reported(local: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTKEEP_LOCAL_STATE", local["SPOTKEEP_LOCAL_STATE"])
+    with pytest.raises(NoConnectionError, match="nothing is deployed to it as 'other'") as failure:
+        connect(ConnectionOptions(deployment="other", local=True))
+    assert failure.value.hint == "deploy to it: spotkeep local up"
 
 
 def test_help_does_not_load_what_it_does_not_need(tmp_path: Path) -> None:
@@ -285,33 +227,19 @@ def on_a_terminal() -> Iterator[Any]:
         terminal.close()
 
 
-@pytest.mark.long
-def test_ctrl_c_detaches_and_the_run_goes_on(on_a_terminal: Any, local: dict[str, str], job: Path) -> None:
-    terminal = on_a_terminal("launch", "job.yaml", "-y", cwd=job, **local)
+def test_a_launch_asks_uploads_the_source_invokes_the_function_and_is_left_with_ctrl_c(
+    on_a_terminal: Any, local: dict[str, str], local_aws: LocalAws, job: Path
+) -> None:
+    terminal = on_a_terminal("launch", "job.yaml", cwd=job, **local)
+    terminal.read_until(r"Launch it\? \[y/N\]")
+    terminal.type("y\n")
     terminal.read_until("line 2")
     terminal.process.send_signal(signal.SIGINT)
     terminal.read_until(None)
     assert terminal.process.wait(30) == ExitCode.DONE
+    assert f"{RUN} launched" in terminal.output
     assert f"Detached. {RUN} goes on without you." in terminal.output
     assert f"spotkeep --local --deployment cli-test logs {RUN} -f" in terminal.output
-    described = run("describe", RUN, "--json", cwd=job, **local)
-    assert json.loads(described.stdout)["run"]["stop_requested_at"] is None
-
-
-@pytest.mark.parametrize(("answer", "code"), [("\n", ExitCode.NOT_CONFIRMED), ("y\n", 0)])
-@pytest.mark.long
-def test_it_asks_on_a_terminal(on_a_terminal: Any, local: dict[str, str], job: Path, answer: str, code: int) -> None:
-    terminal = on_a_terminal("launch", "job.yaml", "--detach", cwd=job, **local)
-    terminal.read_until(r"Launch it\? \[y/N\]")
-    terminal.type(answer)
-    terminal.read_until(None)
-    assert terminal.process.wait(30) == code
-    assert (f"{RUN} launched" in terminal.output) is (code == 0)
-    assert "\x1b[" in terminal.output, "colours"
-
-
-@pytest.mark.long
-def test_colours_are_for_terminals_that_want_them(on_a_terminal: Any, local: dict[str, str], tmp_path: Path) -> None:
-    plain = on_a_terminal("ps", cwd=tmp_path, NO_COLOR="1", **local).read_until(None)
-    assert re.search(r"\x1b\[[0-9;]*3[0-9]m", plain) is None
-    assert RUN in plain
+    assert COLOUR.search(terminal.output)
+    stored = local_aws.session().client("s3").list_objects_v2(Bucket="cli-test-checkpoints", Prefix="runs/letters-")
+    assert re.fullmatch(r"runs/letters-[0-9a-f]{8}/source/[0-9a-f]{64}\.tar\.gz", stored["Contents"][0]["Key"])

@@ -1,7 +1,11 @@
-"""How a command ends: with what is useful now, whole commands, and why."""
+"""How a command asks, and how it ends: with what is useful now, whole commands, and why."""
+
+import io
+import sys
 
 import pytest
 
+from spotkeep_cli.errors import NotConfirmedError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 STEPS = (
@@ -35,3 +39,25 @@ def test_and_below_it_where_there_is_not(monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_program_gets_no_next_step(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal(as_json=True).show_next(*STEPS)
     assert capsys.readouterr().out == ""
+
+
+class Keyboard(io.StringIO):
+    """Standard input with a user at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "agrees"), [("y\n", True), (" YES \n", True), ("\n", False), ("no\n", False), ("", False)]
+)
+def test_only_yes_is_a_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, agrees: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Keyboard(typed))
+    if agrees:
+        Terminal().confirm("Launch it?", assume_yes=False)
+    else:
+        with pytest.raises(NotConfirmedError, match="nothing was done"):
+            Terminal().confirm("Launch it?", assume_yes=False)
+    assert capsys.readouterr().err.startswith("Launch it? [y/N] ")

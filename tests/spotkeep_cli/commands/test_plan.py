@@ -7,16 +7,21 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from typer.testing import Result
 
+from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_cli.planning.job_planning import PlanOptions, plan_job
+from spotkeep_cli.planning.plan_view import plan_view
+from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_planner.spot_market import SpotMarket
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
@@ -24,6 +29,7 @@ from tests.models.faults import client_error
 from tests.spotkeep_cli.conftest import NOW
 
 Plan = Callable[..., Result]
+INSTALLED = {"command": ["python", "train.py"], "install": ["timm==1.0.9"], "setup": ["python", "fetch it.py"]}
 
 
 def without_figures(text: str) -> str:
@@ -83,47 +89,77 @@ def test_a_person_reads_the_answer_first(plan: Plan, traces: Path, snapshot: Sna
     assert without_figures(result.stdout) == snapshot
 
 
-def test_the_next_command_is_the_same_plan_with_a_comparison(plan: Plan, traces: Path) -> None:
+def test_the_next_command_is_the_same_plan_with_a_comparison_and_the_forecast_is_drawn_where_asked(
+    plan: Plan, traces: Path, deployment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[Path, dict[str, Any]]] = []
+
+    def save(_forecasts: Any, path: Path, **texts: Any) -> None:
+        drawn.append((path, texts))
+
+    # What the picture shows is tested with the planner.
+    monkeypatch.setattr("spotkeep_planner.plots.save_forecast_plot", save)
+    deployment.answers["validate"]["request"] |= INSTALLED
     given = "--deadline 6h --work 3h --traces traces --on-demand-price 0.3 --zone zone-a"
-    assert f"Next: spotkeep plan job.yaml {given} --compare\n" in plan(*given.split()).stdout
+    shown = plan(*given.split(), "--plot", "plan.png", columns=120).stdout
+    assert f"Next: spotkeep plan job.yaml {given} --compare" in shown
+    assert "timm==1.0.9; a comeback finds it in S3" in shown
+    assert "python 'fetch it.py', once a machine" in shown
+    assert "is drawn in plan.png" in shown
+    texts = {"deadline_s": 21_600, "currency": "USD", "title": "digits on ml.m5.xlarge, in 6h"}
+    assert drawn == [(Path("plan.png"), texts)]
 
 
-def test_a_narrow_window_loses_columns_and_no_figures(plan: Plan, traces: Path, snapshot: SnapshotAssertion) -> None:
-    result = plan("--deadline", "6h", "--traces", "traces", "--compare", columns=50)
-    assert without_figures(result.stdout) == snapshot
-
-
-def test_json_holds_the_forecast_and_nothing_else(plan: Plan, traces: Path) -> None:
-    result = plan("--deadline", "6h", "--traces", "traces", "--json")
-    document = json.loads(result.stdout)
+def test_json_holds_the_forecast_of_what_was_given_and_nothing_else(plan: Plan, traces: Path) -> None:
+    arguments = ("--deadline", "6h", "--work", "2h", "--traces", "traces", "--zone", "zone-b", "--json")
+    document = json.loads(plan(*arguments, "--on-demand-price", "0.5").stdout)
     assert document["ok"] is True
-    assert document["job"] | {"work_s": 14400.0, "deadline_s": 21600.0} == document["job"]
+    assert document["job"] | {"work_s": 7_200.0, "deadline_s": 21_600.0} == document["job"]
+    assert document["work_from"] == "--work"
+    assert document["knowledge"]["zones"] == ["zone-b"]
+    assert document["knowledge"]["on_demand_price"] == 0.5
     (ours,) = document["forecasts"]
     assert ours["policy"] == "spotkeep"
     assert ours["chance_in_time"] == 1.0
-    assert ours["cost"]["p10"] <= ours["cost"]["mean"] <= document["knowledge"]["on_demand_price"] * 6
+    assert ours["cost"]["p10"] <= ours["cost"]["mean"] <= 0.5 * 6
 
 
-def test_without_traces_the_account_is_asked(plan: Plan, ec2: Any) -> None:
+def test_without_traces_the_account_is_asked(plan: Plan, deployment: Any, make: Any, ec2: Any) -> None:
+    deployment.answers["validate"]["request"] |= INSTALLED
+    deployment.dynamodb.add(make.completed(), timeline=make.timeline())
+    deployment.dynamodb.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline())
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert ec2.asked == ["m5.xlarge"]
     assert document["knowledge"]["zones"] == ["eu-central-1a", "eu-central-1b"]
     assert document["knowledge"]["on_demand_price"] == 0.23
-    assert document["knowledge"]["sources"][0].startswith("EC2's spot prices of m5.xlarge and placement scores")
+    asked, *_, own_runs = document["knowledge"]["sources"]
+    assert asked.startswith("EC2's spot prices of m5.xlarge and placement scores")
+    assert own_runs == "this deployment's own runs: 0 h on spot, 1 interruptions"
+    assert list(document["installation"]) == ["installs", "set up by"]
 
 
 def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
     plan: Plan, deployment: Any, ec2: Any
 ) -> None:
-    request = deployment.answers["validate"]["request"]
-    request["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
-    document = json.loads(plan("--deadline", "6h", "--json").stdout)
+    seams = Seams(connect=lambda _: deployment, spot_market=lambda _: SpotMarket(ec2), now=lambda: NOW)
+    deployment.answers["validate"]["request"]["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
+    planned = plan_job(
+        Path("job.yaml"),
+        overrides=(),
+        options=PlanOptions(deadline_s=6 * 3600),
+        invocation=Invocation(options=ConnectionOptions(), seams=seams),
+    )
     assert ec2.asked == ["m5.xlarge", "m5a.xlarge"]
+    document = planned.as_document()
     assert document["instance_type"] == "ml.m5.xlarge"
     assert [other["instance_type"] for other in document["other_types"]] == ["ml.m5a.xlarge"]
-    shown = plan("--deadline", "6h").stdout
-    assert "CHEAPEST ZONE" in shown
-    assert "taken to be equally fast" in shown
+    for width, fits in ((80, True), (50, False)):
+        console = Console(width=width, file=StringIO())
+        console.print(plan_view(planned, width=width))
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "CHEAPEST ZONE" in shown
+        assert ("80% WITHIN" in shown) is fits, "a narrow window loses columns and no figures"
+        assert "taken to be equally fast" in " ".join(shown.split())
 
 
 def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, ec2: Any) -> None:
@@ -133,14 +169,6 @@ def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan
     assert remark.startswith("EC2 did not give the spot prices of m5.xlarge: ")
     assert remark.endswith("not authorized.")
     assert document["forecasts"][0]["chance_in_time"] == 1.0
-
-
-def test_the_deployments_own_runs_of_the_type_are_evidence(plan: Plan, deployment: Any, make: Any) -> None:
-    deployment.dynamodb.add(make.completed(), timeline=make.timeline())
-    deployment.dynamodb.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline())
-    document = json.loads(plan("--deadline", "6h", "--json").stdout)
-    assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 0 h on spot, 1 interruptions"
-    assert any(entry.kind is TimelineKind.INTERRUPTED for entry in make.timeline())
 
 
 def test_without_a_deployment_it_plans_from_the_published_band(plan: Plan) -> None:
@@ -154,22 +182,6 @@ def test_without_a_deployment_it_plans_from_the_published_band(plan: Plan) -> No
     assert document["remarks"][0].startswith("Planned without a deployment")
 
 
-def test_work_and_price_can_be_given(plan: Plan, traces: Path) -> None:
-    arguments = ("--deadline", "6h", "--work", "2h", "--traces", "traces", "--zone", "zone-b", "--json")
-    document = json.loads(plan(*arguments, "--on-demand-price", "0.5").stdout)
-    assert document["job"]["work_s"] == 7200.0
-    assert document["work_from"] == "--work"
-    assert document["knowledge"]["zones"] == ["zone-b"]
-    assert document["knowledge"]["on_demand_price"] == 0.5
-
-
-@pytest.mark.long
-def test_the_forecast_is_drawn_where_asked(plan: Plan, traces: Path, tmp_path: Path) -> None:
-    result = plan("--deadline", "6h", "--traces", "traces", "--plot", str(tmp_path / "plan.png"))
-    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert "is drawn in" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -180,38 +192,20 @@ def test_the_forecast_is_drawn_where_asked(plan: Plan, traces: Path, tmp_path: P
         (("--deadline", "6h", "--zone", "zone-a"), "--zone chooses among traces"),
         (("--deadline", "6h", "--traces", "traces", "--zone", "zone-c"), "no trace of zone-c"),
         (("--deadline", "6h", "--traces", "nowhere"), "cannot be read"),
+        (("--deadline", "6h", "--traces", "bad.csv"), "bad.csv:2: spot_price is -0.5, a price is more than 0"),
         (("--deadline", "6h", "--plot", "plan.doc"), "the file's ending says how to draw"),
         (("--deadline", "6h", "--band", "50%"), "is no band"),
         (("--deadline", "6h", "--on-demand-price", "-1"), "a price is more than 0"),
     ],
 )
 def test_what_cannot_be_planned_is_said(plan: Plan, traces: Path, arguments: Sequence[str], message: str) -> None:
+    Path("bad.csv").write_text("time,available,spot_price\n2026-01-01T00:00:00Z,1,-0.5\n")
     result = plan(*arguments)
     assert result.exit_code == ExitCode.USAGE
     assert message in result.stderr
-
-
-def test_a_trace_with_a_fault_is_refused_with_its_line(plan: Plan, tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("time,available,spot_price\n2026-01-01T00:00:00Z,1,-0.5\n")
-    result = plan("--deadline", "6h", "--traces", "bad.csv")
-    assert result.exit_code == ExitCode.USAGE
-    assert "bad.csv:2: spot_price is -0.5, a price is more than 0" in result.stderr
 
 
 def test_a_job_that_would_be_refused_is_not_planned(plan: Plan, deployment: Any) -> None:
     result = plan("--deadline", "6h", "--set", "max_run=40d", reachable=False)
     assert result.exit_code == ExitCode.REFUSED
     assert "max_run" in result.stderr
-
-
-def test_what_is_installed_before_the_command_is_part_of_the_plan(plan: Plan, deployment: Any) -> None:
-    deployment.answers["validate"]["request"] |= {
-        "command": ["python", "train.py"],
-        "install": ["timm==1.0.9"],
-        "setup": ["python", "fetch it.py"],
-    }
-    shown = plan("--deadline", "6h", columns=120).stdout
-    assert "timm==1.0.9; a comeback finds it in S3" in shown
-    assert "python 'fetch it.py', once a machine" in shown
-    document = json.loads(plan("--deadline", "6h", "--json").stdout)
-    assert list(document["installation"]) == ["installs", "set up by"]

@@ -67,7 +67,7 @@ def problems(result: Result) -> str:
 
 
 def test_the_forecast_is_shown_before_anybody_is_asked(command: Command, deployment: Any) -> None:
-    result = command("launch")
+    result = command("launch", fields=("deadline=9h", "max_cost=5"))
     assert result.exit_code == ExitCode.USAGE, "there is no user to ask"
     shown = " ".join(result.stdout.split())
     assert "Forecast deadline 2026-11-21 21:00 UTC costs $0." in shown
@@ -75,11 +75,17 @@ def test_the_forecast_is_shown_before_anybody_is_asked(command: Command, deploym
         assert fact in shown
     assert "leaves spot at 2026-11-21 16:33 UTC at the latest (in 4h 33m), if nothing was done by then" in shown
     assert "ml.m5.xlarge, spot, 30 GB each, as long as the deadline allows" in shown
+    assert "is enough in" not in shown
     assert [call.get("action") for call in deployment.invocations] == ["validate"]
 
 
-def test_the_policy_that_was_forecast_goes_with_the_request(command: Command, deployment: Any) -> None:
-    command("launch", "-y", "--detach")
+def test_the_policy_that_was_forecast_goes_with_the_request_and_json_holds_the_forecast(
+    command: Command, deployment: Any
+) -> None:
+    document = json.loads(command("launch", "-y", "--json").stdout)
+    assert document["run"] == RUN
+    assert document["forecast"]["deadline_at"] == "2026-11-21T21:00:00+00:00"
+    assert document["forecast"]["plan"]["job"]["deadline_s"] == 9 * 3600
     sent = deployment.invocations[-1]["plan"]
     plan = Plan.model_validate(sent)
     assert DecisionTable.from_document(plan.table).zones == ("any",)
@@ -87,15 +93,6 @@ def test_the_policy_that_was_forecast_goes_with_the_request(command: Command, de
     assert 0 < plan.cost_usd.p10 <= plan.cost_usd.p50 <= plan.cost_usd.p90 < 9 * 0.23
     assert plan.spot_usd_per_hour == 0.07
     assert len(json.dumps(sent)) < 20_000
-
-
-def test_json_holds_the_forecast(command: Command) -> None:
-    document = json.loads(command("launch", "-y", "--detach", "--json").stdout)
-    assert document["run"] == RUN
-    forecast = document["forecast"]
-    assert forecast["deadline_at"] == "2026-11-21T21:00:00+00:00"
-    assert forecast["plan"]["job"]["deadline_s"] == 9 * 3600
-    assert json.loads(command("launch", "-y", "--json").stdout)["forecast"] == forecast
 
 
 def test_without_a_deadline_there_is_none(command: Command, deployment: Any) -> None:
@@ -132,7 +129,6 @@ def test_a_max_cost_that_is_probably_not_enough_is_warned_of(command: Command) -
     shown = " ".join(command("doctor", fields=("deadline=9h", "max_cost=0.31")).stdout.split())
     assert "is enough in" in shown
     assert "is enough nine times in ten" in shown
-    assert "is enough in" not in command("doctor", fields=("deadline=9h", "max_cost=5")).stdout
 
 
 def test_doctor_forecasts_without_a_deployment(command: Command) -> None:
@@ -140,14 +136,7 @@ def test_doctor_forecasts_without_a_deployment(command: Command) -> None:
     assert document["forecast"]["plan"]["currency"] == "on-demand hours"
 
 
-def test_plan_takes_deadline_work_and_restart_of_the_job_file(command: Command) -> None:
-    fields = ("deadline=2026-11-21T18:00:00Z", "work=3h", "restart=20m")
-    document = json.loads(command("plan", "--json", fields=fields).stdout)
-    assert document["job"] | {"work_s": 10_800, "deadline_s": 21_600.0, "restart_s": 1_200} == document["job"]
-    assert document["work_from"] == "work, as the job file says"
-
-
-def test_a_run_that_went_on_demand_is_evidence_of_the_spot_it_left(
+def test_plan_takes_deadline_work_and_restart_of_the_job_file_and_a_run_that_went_on_demand_is_evidence_of_spot(
     command: Command, deployment: Any, make: Any
 ) -> None:
     kinds = [
@@ -162,7 +151,10 @@ def test_a_run_that_went_on_demand_is_evidence_of_the_spot_it_left(
     moved = make.run("moved", capacity="on-demand", attempt=2)
     deployment.dynamodb.delete_item(TableName="runs", Key={"pk": {"S": f"run#{RUN}"}, "sk": {"S": "item"}})
     deployment.dynamodb.add(moved, timeline=timeline, attempts=attempts)
-    document = json.loads(command("plan", "--json").stdout)
+    fields = ("deadline=2026-11-21T18:00:00Z", "work=3h", "restart=20m")
+    document = json.loads(command("plan", "--json", fields=fields).stdout)
+    assert document["job"] | {"work_s": 10_800, "deadline_s": 21_600.0, "restart_s": 1_200} == document["job"]
+    assert document["work_from"] == "work, as the job file says"
     assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 10 h on spot, 1 interruptions"
 
 
