@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from spotkeep_cli.rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 from spotkeep_jobs.record.states import RunState, SweepState
@@ -16,89 +14,80 @@ BUCKET = "checkpoints-of-rehearsals"
 
 
 class Table:
-    """The run table: the runs of this test, each with one attempt."""
+    """The run table: the runs of this test, each with one attempt, and the sweeps.
 
-    def __init__(self, **states: RunState) -> None:
-        self.states = states
-        self.sweep_state = SweepState.COMPLETED
+    Attributes:
+        states: Of each run.
+        sweeps: The state of each sweep; its trials are the runs whose names begin with its name.
+    """
+
+    def __init__(self) -> None:
+        self.states = {
+            "first": RunState.COMPLETED,
+            "alive": RunState.TRAINING,
+            "own": RunState.COMPLETED,
+            "searching-1": RunState.STOPPED,
+            "over-1": RunState.COMPLETED,
+        }
+        self.sweeps = {"searching": SweepState.RUNNING, "over": SweepState.COMPLETED}
 
     def get(self, run: str) -> Any:
         state = self.states.get(run)
         return state and SimpleNamespace(run=run, state=state, output_prefix=f"s3://{BUCKET}/runs/{run}/output")
 
-    def sweep_and_trials(self, sweep: str) -> Any:
-        runs = [run for run in self.states if run.startswith(f"{sweep}-")]
-        item = SimpleNamespace(sweep=sweep, state=self.sweep_state)
-        return (item, [SimpleNamespace(run=run) for run in runs]) if runs else (None, [])
+    def sweep_and_trials(self, name: str) -> Any:
+        runs = [run for run in self.states if run.startswith(f"{name}-")]
+        sweep = SimpleNamespace(state=self.sweeps[name]) if name in self.sweeps else None
+        return sweep, [SimpleNamespace(run=run) for run in runs]
 
     def attempts(self, run: str) -> Any:
         return [SimpleNamespace(job_name=f"{run}-1")]
 
 
-@pytest.fixture
-def bucket(local_aws: LocalAws) -> Any:
-    bucket = local_aws.session().resource("s3").Bucket(BUCKET)
-    bucket.create()
-    bucket.Versioning().enable()
-    return bucket
+class Leftovers:
+    """What runs leave: versions of their objects, and a stream of their logs."""
+
+    def __init__(self, local: LocalAws) -> None:
+        self._bucket = local.session().resource("s3").Bucket(BUCKET)
+        self._bucket.create()
+        self._bucket.Versioning().enable()
+        self._logs = local.session().client("logs")
+        if not self._logs.describe_log_groups(logGroupNamePrefix=LOG_GROUP)["logGroups"]:
+            self._logs.create_log_group(logGroupName=LOG_GROUP)
+
+    def leave(self, run: str) -> None:
+        manifest = f"runs/{run}/checkpoints/step-1/manifest.json"
+        for _ in range(2):
+            self._bucket.put_object(Key=manifest, Body=b"{}")
+        self._bucket.Object(manifest).delete()
+        self._logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=f"{run}-1/algo-1-0")
+
+    def of(self, run: str) -> tuple[int, int]:
+        streams = self._logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{run}-1/")
+        return len(list(self._bucket.object_versions.filter(Prefix=f"runs/{run}/"))), len(streams["logStreams"])
 
 
-def leave(local: LocalAws, bucket: Any, run: str) -> None:
-    for _ in range(2):
-        bucket.put_object(Key=f"runs/{run}/checkpoints/step-1/manifest.json", Body=b"{}")
-    bucket.Object(f"runs/{run}/checkpoints/step-1/manifest.json").delete()
-    bucket.put_object(Key=f"runs/{run}/output/model.tar.gz", Body=b"model")
-    logs = local.session().client("logs")
-    if not logs.describe_log_groups(logGroupNamePrefix=LOG_GROUP)["logGroups"]:
-        logs.create_log_group(logGroupName=LOG_GROUP)
-    logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=f"{run}-1/algo-1-0")
-
-
-def left_of(local: LocalAws, bucket: Any, run: str) -> tuple[int, int]:
-    streams = (
-        local.session().client("logs").describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{run}-1/")
-    )
-    return len(list(bucket.object_versions.filter(Prefix=f"runs/{run}/"))), len(streams["logStreams"])
-
-
-def test_the_next_rehearsal_removes_what_the_one_before_left(local_aws: LocalAws, bucket: Any) -> None:
-    runs = Table(first=RunState.COMPLETED, alive=RunState.TRAINING, own=RunState.COMPLETED)
-    replace_earlier(local_aws, runs, names=["first", "alive", "of-another-deployment"])
-    for run in ("first", "alive", "own"):
-        leave(local_aws, bucket, run)
-    replace_earlier(local_aws, runs, names=["second"])
-    assert left_of(local_aws, bucket, "first") == (0, 0)
-    # What still trains, and what its user launched, stay.
-    assert left_of(local_aws, bucket, "alive") == (4, 1)
-    assert left_of(local_aws, bucket, "own") == (4, 1)
-
-    runs.states["alive"] = RunState.STOPPED
-    replace_earlier(local_aws, runs, names=["third"])
-    assert left_of(local_aws, bucket, "alive") == (0, 0)
-    assert left_of(local_aws, bucket, "own") == (4, 1)
-
-
-def test_a_sweep_that_goes_on_keeps_what_its_paused_trials_go_on_from(local_aws: LocalAws, bucket: Any) -> None:
-    runs = Table(**{"search-1": RunState.STOPPED})
-    runs.sweep_state = SweepState.RUNNING
-    replace_earlier(local_aws, runs, names=["search"])
-    leave(local_aws, bucket, "search-1")
-    replace_earlier(local_aws, runs, names=["second"])
-    assert left_of(local_aws, bucket, "search-1") == (4, 1)
-
-    runs.sweep_state = SweepState.STOPPED
-    replace_earlier(local_aws, runs, names=["third"])
-    assert left_of(local_aws, bucket, "search-1") == (0, 0)
-
-
-def test_of_a_sweep_what_its_trials_left_is_removed_when_all_have_ended(local_aws: LocalAws, bucket: Any) -> None:
-    runs = Table(**{"sweep-1": RunState.COMPLETED, "sweep-2": RunState.TRAINING})
-    replace_earlier(local_aws, runs, names=["sweep"])
+def test_the_next_rehearsal_removes_what_the_ones_before_left_once_all_of_it_has_ended(local_aws: LocalAws) -> None:
+    runs, left = Table(), Leftovers(local_aws)
+    # The third is of another deployment; `own` is what the user launched.
+    replace_earlier(local_aws, runs, names=["first", "alive", "elsewhere", "searching", "over"])
     for run in runs.states:
-        leave(local_aws, bucket, run)
+        left.leave(run)
     replace_earlier(local_aws, runs, names=["second"])
-    assert [left_of(local_aws, bucket, run) for run in runs.states] == [(4, 1), (4, 1)]
+    kept, removed = (3, 1), (0, 0)
+    found = {run: left.of(run) for run in runs.states}
+    # A sweep that goes on resumes its trials that have paused.
+    assert found == {"first": removed, "alive": kept, "own": kept, "searching-1": kept, "over-1": removed}
 
-    runs.states["sweep-2"] = RunState.STOPPED
+    runs.states["alive"], runs.sweeps["searching"] = RunState.STOPPED, SweepState.STOPPED
     replace_earlier(local_aws, runs, names=["third"])
-    assert [left_of(local_aws, bucket, run) for run in runs.states] == [(0, 0), (0, 0)]
+    assert {run for run in runs.states if left.of(run) != removed} == {"own"}
+
+
+def test_a_sweep_keeps_everything_until_its_last_trial_has_ended(local_aws: LocalAws) -> None:
+    runs, left = Table(), Leftovers(local_aws)
+    runs.states["over-2"] = RunState.TRAINING
+    replace_earlier(local_aws, runs, names=["over"])
+    left.leave("over-1")
+    replace_earlier(local_aws, runs, names=["second"])
+    assert left.of("over-1") == (3, 1)

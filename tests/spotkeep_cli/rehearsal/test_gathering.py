@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-
 import pytest
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
-from spotkeep_cli.rehearsal.gathering import durable_step, model_files_of, process_life, step_of_manifest
+from spotkeep_cli.rehearsal.gathering import durable_step, process_life, step_of_manifest
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
-from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.training.facts import ProcessLifetime
 
 
@@ -87,17 +83,3 @@ def test_checkpoints_of_the_scripts_own_format_were_durable_once_there_was_time_
 )
 def test_a_manifest_names_its_step(name: str, step: int) -> None:
     assert step_of_manifest(name) == step
-
-
-def test_the_files_of_a_model_are_those_of_its_archive(local_aws: LocalAws) -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("./weights.npy")
-        entry.size = 3
-        archive.addfile(entry, io.BytesIO(b"abc"))
-    s3 = local_aws.session().client("s3")
-    s3.create_bucket(Bucket="models")
-    s3.put_object(Bucket="models", Key="run/model.tar.gz", Body=packed.getvalue())
-    (name, file), *others = model_files_of("s3://models/run/model.tar.gz", s3).items()
-    assert (name, file.size_bytes, others) == ("weights.npy", 3, [])
-    assert model_files_of(None, s3) == {}

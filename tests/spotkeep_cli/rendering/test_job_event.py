@@ -85,7 +85,7 @@ def test_whatever_a_script_prints_there_is_a_line_for_it(
     assert event_text(JobEvent(kind=kind, at=0.0, step=step, fields=fields))
 
 
-@given(total=st.integers(min_value=10, max_value=500))
+@given(total=st.integers(min_value=10, max_value=150))
 def test_a_whole_training_is_eleven_lines(total: int) -> None:
     sparse = SparseProgress()
     steps = [event("progress", step=step, total_steps=total) for step in range(1, total + 1)]
