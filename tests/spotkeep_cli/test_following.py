@@ -51,15 +51,6 @@ def test_what_earlier_attempts_did_is_left_out(deployment: Any, make: Any) -> No
     assert entries == second
 
 
-def test_an_attempt_that_takes_over_has_its_own_log_and_the_first_is_read_to_its_end(
-    deployment: Any, make: Any
-) -> None:
-    second = make.completed(attempt=2, job_name=f"{RUN}-2", version=2)
-    deployment.dynamodb.add(make.run(version=1), second)
-    deployment.logs.later = {f"{RUN}-1": [["one"], ["two"]], f"{RUN}-2": [["three"]]}
-    assert [update.text for update in followed(deployment) if isinstance(update, LogLine)] == ["one", "two", "three"]
-
-
 def test_a_record_that_is_gone_is_said(deployment: Any) -> None:
     with pytest.raises(RunNotFoundError):
         followed(deployment)

@@ -83,12 +83,6 @@ def test_each_part_that_is_left_out_is_named_with_why_and_in_the_file(imported: 
         assert f"# not imported: {field}: " in output.read_text()
 
 
-@pytest.mark.parametrize(("enabled", "debug"), [(True, True), (False, None)])
-def test_a_job_with_remote_debugging_asks_for_a_shell(imported: Any, enabled: bool, debug: bool | None) -> None:
-    _, output = imported(RemoteDebugConfig={"EnableRemoteDebug": enabled})
-    assert yaml.safe_load(output.read_text()).get("debug") is debug
-
-
 def test_the_tracking_server_of_a_job_is_taken_over_and_the_name_of_its_run_is_not(imported: Any) -> None:
     arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/app-0A1B2C3D"
     result, output = imported(
@@ -98,10 +92,22 @@ def test_the_tracking_server_of_a_job_is_taken_over_and_the_name_of_its_run_is_n
     assert "not imported: MlflowConfig.MlflowRunName: " in result.stdout
 
 
-def test_own_words_of_the_container_are_the_command(imported: Any) -> None:
-    algorithm = REQUEST["AlgorithmSpecification"] | {"ContainerEntrypoint": ["python3"], "ContainerArguments": ["a.py"]}
-    _, output = imported(AlgorithmSpecification=algorithm, EnableManagedSpotTraining=None)
+def test_own_words_of_the_container_are_the_command_and_its_metrics_and_debugging_are_taken_over(imported: Any) -> None:
+    metrics = {"train:loss": "loss=([0-9.]+)", "accuracy": "(?i)accuracy: ([0-9.]+)"}
+    algorithm = REQUEST["AlgorithmSpecification"] | {
+        "ContainerEntrypoint": ["python3"],
+        "ContainerArguments": ["a.py"],
+        "MetricDefinitions": [{"Name": name, "Regex": regex} for name, regex in metrics.items()],
+    }
+    debugging = {"EnableRemoteDebug": True}
+    result, output = imported(
+        AlgorithmSpecification=algorithm, EnableManagedSpotTraining=None, RemoteDebugConfig=debugging
+    )
     document = yaml.safe_load(output.read_text())
+    assert document["debug"] is True
+    assert document["metrics"] == {"train:loss": "loss=([0-9.]+)"}
+    left_out = "AlgorithmSpecification.MetricDefinitions.accuracy"
+    assert f"not imported: {left_out}: it has a group with an option" in result.stdout
     assert document["command"] == ["python3", "a.py"]
     assert document["capacity"] == "on-demand"
     assert "max_wait" not in document
@@ -110,27 +116,17 @@ def test_own_words_of_the_container_are_the_command(imported: Any) -> None:
 def test_an_images_own_entry_point_needs_no_command_and_gets_its_hyperparameters_as_they_are(imported: Any) -> None:
     data = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/train/"}}
     channels = [{"ChannelName": "train", "ContentType": "text/csv", "DataSource": data}]
-    result, output = imported(HyperParameters={"eta": "0.2", "objective": '"reg:linear"'}, InputDataConfig=channels)
+    result, output = imported(
+        HyperParameters={"eta": "0.2", "objective": '"reg:linear"'},
+        InputDataConfig=channels,
+        RemoteDebugConfig={"EnableRemoteDebug": False},
+    )
     document = yaml.safe_load(output.read_text())
+    assert "debug" not in document
     assert "command" not in document
     assert document["hyperparameters"] == {"eta": "0.2", "objective": '"reg:linear"'}
     assert document["channels"][0]["content_type"] == "text/csv"
     assert "AlgorithmSpecification" not in result.stdout
-
-
-def test_metrics_are_taken_over_and_one_that_no_job_file_takes_is_named(imported: Any) -> None:
-    algorithm = REQUEST["AlgorithmSpecification"] | {
-        "MetricDefinitions": [
-            {"Name": "train:loss", "Regex": "loss=([0-9.]+)"},
-            {"Name": "accuracy", "Regex": "(?i)accuracy: ([0-9.]+)"},
-        ]
-    }
-    result, output = imported(AlgorithmSpecification=algorithm)
-    assert yaml.safe_load(output.read_text())["metrics"] == {"train:loss": "loss=([0-9.]+)"}
-    assert (
-        "not imported: AlgorithmSpecification.MetricDefinitions.accuracy: it has a group with an option"
-        in result.stdout
-    )
 
 
 def test_a_name_with_a_line_break_stays_in_its_comment(imported: Any) -> None:
@@ -148,14 +144,6 @@ def test_a_script_of_the_sdk_has_its_source_beside_the_script(spotkeep: Any, tmp
     assert (document["name"], document["source"], document["max_run"]) == ("start-it", "pipeline/code", 60)
 
 
-@pytest.mark.parametrize("content", ["print(1)", "def", "Estimator()\nEstimator()"])
-def test_a_script_without_one_trainer_is_refused(spotkeep: Any, tmp_path: Path, content: str) -> None:
-    (tmp_path / "start.py").write_text(content)
-    result = spotkeep("import", str(tmp_path / "start.py"), "-o", str(tmp_path / "job.yaml"))
-    assert result.exit_code == ExitCode.USAGE
-    assert not (tmp_path / "job.yaml").exists()
-
-
 def test_a_file_that_is_there_is_kept(imported: Any) -> None:
     _, output = imported()
     before = output.read_text()
@@ -164,10 +152,23 @@ def test_a_file_that_is_there_is_kept(imported: Any) -> None:
     assert output.read_text() == before
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "no JSON", '{"TrainingJobName": "a", "ResourceConfig": 1}'])
-def test_what_is_no_request_is_refused(spotkeep: Any, tmp_path: Path, content: str) -> None:
-    (tmp_path / "request.json").write_text(content)
-    result = spotkeep("import", str(tmp_path / "request.json"), "-o", str(tmp_path / "job.yaml"))
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("start.py", "print(1)"),
+        ("start.py", "def"),
+        ("start.py", "Estimator()\nEstimator()"),
+        ("request.json", "[]"),
+        ("request.json", "{}"),
+        ("request.json", "no JSON"),
+        ("request.json", '{"TrainingJobName": "a", "ResourceConfig": 1}'),
+    ],
+)
+def test_what_is_neither_a_request_nor_a_script_with_one_trainer_is_refused(
+    spotkeep: Any, tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    result = spotkeep("import", str(tmp_path / name), "-o", str(tmp_path / "job.yaml"))
     assert result.exit_code == ExitCode.USAGE
     assert not (tmp_path / "job.yaml").exists()
 

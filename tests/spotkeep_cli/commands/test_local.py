@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from spotkeep_cli.aws import connection
 from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, app_directory, local_state_directory, project_directory
-from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.errors import ToolkitError
 
@@ -45,7 +47,9 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
         status = spotkeep("local", "status")
         assert status.exit_code == ExitCode.DONE
         assert "nothing as spotkeep" in status.stdout
-        assert f"AWS_ENDPOINT_URL=http://127.0.0.1:{port}" in spotkeep("local", "env").stdout
+        exports = spotkeep("local", "env").stdout
+        shell = ["sh", "-c", f'{exports}\nprintf %s "$AWS_ENDPOINT_URL"']
+        assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == f"http://127.0.0.1:{port}"
         environment = json.loads(spotkeep("local", "env", "--json").stdout)
         assert environment["AWS_ENDPOINT_URL"].endswith(str(port))
         # A shell that evaluated it finds this local AWS from every folder.
@@ -60,6 +64,13 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
 def test_the_status_of_none_is_json_too(spotkeep: Any, state: Path) -> None:
     status = spotkeep("local", "status", "--json")
     assert (status.exit_code, json.loads(status.stdout)) == (ExitCode.NO_CONNECTION, {"running": False})
+
+
+def test_a_local_aws_that_is_not_up_says_how_to_start_it(state: Path) -> None:
+    with pytest.raises(NoConnectionError) as failure:
+        connection.connect(ConnectionOptions(local=True))
+    assert failure.value.message == f"the local AWS is not running (looked in {state.name})"
+    assert failure.value.hint == "start it: spotkeep local up"
 
 
 def test_a_port_that_another_process_has_is_said(spotkeep: Any, state: Path) -> None:

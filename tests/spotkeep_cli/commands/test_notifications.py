@@ -81,24 +81,16 @@ def test_nothing_to_tell_is_said(spotkeep: Any, deployment: Any) -> None:
     assert "nothing that could not be sent" in spotkeep("notifications", "replay", "--all").stdout
 
 
-def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, notified: Any) -> None:
-    done = spotkeep("notifications", "replay", "--all", "--yes")
-    assert notified.invocations == [
-        {"action": "replay-notifications", "run": "digits-33333333"},
-        {"action": "replay-notifications", "run": "digits-44444444"},
-    ]
-    assert "2 notifications: out again" in done.stdout
-    spotkeep("notifications", "replay", "digits-44444444", "--yes", "--json")
-    assert notified.invocations[2:] == [{"action": "replay-notifications", "run": "digits-44444444"}]
-
-
-def test_replay_takes_the_messages_of_what_goes_out_again_out_of_the_dead_letter_queue(
+def test_replay_asks_the_launcher_once_for_each_run_and_takes_its_messages_out_of_the_dead_letter_queue(
     spotkeep: Any, notified: Any
 ) -> None:
     put_aside(notified, "digits-33333333", "digits-44444444", "digits-33333333")
-    spotkeep("notifications", "replay", "digits-33333333", "--yes")
+    done = spotkeep("notifications", "replay", "digits-33333333", "--yes")
+    assert notified.invocations == [{"action": "replay-notifications", "run": "digits-33333333"}]
+    assert "1 notification: out again" in done.stdout
     assert runs_of(notified.dead_letter_queue.visible) == ["digits-44444444"]
     done = spotkeep("notifications", "replay", "--all", "--yes", "--json")
+    assert [call["run"] for call in notified.invocations[1:]] == ["digits-33333333", "digits-44444444"]
     assert json.loads(done.stdout)["messages_removed"] == 1
     assert notified.dead_letter_queue.messages == []
 

@@ -48,6 +48,7 @@ def test_json_has_them_by_run_and_in_the_sum(dear_week: Any, spotkeep: Any) -> N
     assert stored["digits-1a2b3c4d"] == pytest.approx(40 * 4 * 0.0245 / 730)
     assert report["total"]["storage_usd"] == pytest.approx(sum(stored.values()))
     assert report["total"]["idle_pool_usd"] == pytest.approx(0.0383)
+    assert report["total"]["saved_seconds"] == sum(run["saved_seconds"] for run in report["runs"]) == 220
 
 
 def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any, make: Any) -> None:

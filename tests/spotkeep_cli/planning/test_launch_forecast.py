@@ -83,7 +83,7 @@ def test_the_policy_that_was_forecast_goes_with_the_request_and_json_holds_the_f
     command: Command, deployment: Any
 ) -> None:
     document = json.loads(command("launch", "-y", "--json").stdout)
-    assert document["run"] == RUN
+    assert (document["run"], document["state"]) == (RUN, "COMPLETED"), "followed, it is the run as it ended"
     assert document["forecast"]["deadline_at"] == "2026-11-21T21:00:00+00:00"
     assert document["forecast"]["plan"]["job"]["deadline_s"] == 9 * 3600
     sent = deployment.invocations[-1]["plan"]
