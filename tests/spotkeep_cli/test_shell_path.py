@@ -17,15 +17,14 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path / "a clone"
 
 
-def test_after_make_in_a_fresh_clone_the_environment_is_activated_first(clone: Path) -> None:
-    prefix = clone / ".venv"
-    environment = {"MAKELEVEL": "1", "PATH": f"{prefix}/bin:/usr/bin"}
-    [step] = activation(environment=environment, prefix=prefix, directory=clone)
-    assert step.command == "source .venv/bin/activate"
-
-
-def test_so_it_is_where_the_command_was_named_by_its_path(clone: Path) -> None:
-    [step] = activation(environment={"PATH": "/nowhere"}, prefix=clone / ".venv", directory=clone)
+@pytest.mark.parametrize(
+    "environment",
+    [{"MAKELEVEL": "1", "PATH": "{programs}:/usr/bin"}, {"PATH": "/nowhere"}],
+    ids=["after make", "named by its path"],
+)
+def test_in_a_clone_the_environment_is_activated_first(clone: Path, environment: dict[str, str]) -> None:
+    found = {name: value.format(programs=clone / ".venv/bin") for name, value in environment.items()}
+    [step] = activation(environment=found, prefix=clone / ".venv", directory=clone)
     assert step.command == "source .venv/bin/activate"
 
 

@@ -102,10 +102,12 @@ def test_a_request_is_signed_for_lambda_in_the_region_over_body_host_and_path(fr
     assert headers["authorization"].endswith(f"Signature={signature}")
 
 
-def test_a_refusal_of_the_launcher_is_its_answer(front: Front) -> None:
+def test_a_refusal_of_the_launcher_is_its_answer_and_what_is_no_object_is_none(front: Front) -> None:
     refused = {"ok": False, "error": "refused", "problems": [], "warnings": []}
-    front.answers = [Answer(400, refused)]
+    front.answers = [Answer(400, refused), Answer(200, b"[]")]
     assert deployment_at(front.url).invoke_launcher(LAUNCH) == refused
+    with pytest.raises(LauncherError):
+        deployment_at(front.url).invoke_launcher(LAUNCH)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +160,6 @@ def test_a_launcher_that_broke_says_how_to_ask_again_and_where_its_log_is(front:
     assert failure.value.message == "spotkeep-launcher failed: Internal Server Error"
     assert "--set token=t-1" in (failure.value.hint or "")
     assert "/aws/lambda/spotkeep-launcher" in (failure.value.hint or "")
-
-
-@pytest.mark.parametrize("content", [b"<html>", b"[]"])
-def test_an_answer_that_is_no_object_is_no_answer(front: Front, content: bytes) -> None:
-    front.answers = [Answer(200, content)]
-    with pytest.raises(LauncherError):
-        deployment_at(front.url).invoke_launcher({"action": "validate"})
 
 
 def test_no_server_at_the_url_is_no_connection() -> None:

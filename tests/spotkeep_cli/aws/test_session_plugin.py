@@ -75,7 +75,9 @@ def test_the_session_goes_through_the_environment_and_everything_else_by_argumen
     said = tmp_path / "said"
     lines = 'printf "%s\\n" "$@" "$AWS_SSM_START_SESSION_RESPONSE"'
     plugin = install(f"#!/bin/sh\n{lines} > {said}\nexit 3\n")
+    before = signal.getsignal(signal.SIGINT)
     assert run(plugin) == 3
+    assert signal.getsignal(signal.SIGINT) is before
     variable, region, operation, profile, parameters, endpoint, session = said.read_text().splitlines()
     assert (variable, region, operation) == ("AWS_SSM_START_SESSION_RESPONSE", "eu-central-1", "StartSession")
     assert (profile, endpoint) == ("team", "https://ssm.eu-central-1.amazonaws.com")
@@ -94,9 +96,3 @@ def test_ctrl_c_is_the_sessions(install: Install, tmp_path: Path) -> None:
     code = f"from tests.spotkeep_cli.aws.test_session_plugin import run; raise SystemExit(run({str(plugin)!r}))"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, check=False)
     assert (ended.returncode, said.read_text()) == (5, "handled")
-
-
-def test_the_signals_are_the_commands_again_afterwards(install: Install) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    run(install("#!/bin/sh\n"))
-    assert signal.getsignal(signal.SIGINT) is before

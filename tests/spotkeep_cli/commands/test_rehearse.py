@@ -101,12 +101,15 @@ def test_what_the_shipped_examples_need_is_installed_by_make(tmp_path: Path, mon
     assert command.installation("rich").endswith(f"{tmp_path}/.venv/bin/python -m pip install rich")
 
 
-def test_it_deploys_the_app_of_the_checkout_it_is_installed_from_wherever_the_job_file_is(
+def test_it_deploys_the_app_it_is_installed_from_under_the_name_it_then_looks_for_unless_this_was_done(
     rehearsed: list[Any], spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(job_file.parent)
-    spotkeep("rehearse", job_file.name)
-    assert [(plan.project_dir / "app.py").is_file() for plan in rehearsed] == [True]
+    spotkeep("rehearse", job_file.name, "--deployment", "lab")
+    spotkeep("rehearse", job_file.name, "--no-deploy")
+    assert [(plan.project_dir / "app.py").is_file() for plan in rehearsed] == [True, True]
+    assert [plan.invocation.options.deployment for plan in rehearsed] == ["lab", "spotkeep"]
+    assert [plan.deploy for plan in rehearsed] == [True, False]
 
 
 def test_a_command_that_was_installed_without_the_app_says_what_to_do(
@@ -120,41 +123,35 @@ def test_a_command_that_was_installed_without_the_app_says_what_to_do(
     assert "make setup" in result.stderr
 
 
-def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
-    spotkeep("rehearse", str(job_file), "--deployment", "lab")
-    assert [plan.invocation.options.deployment for plan in rehearsed] == ["lab"]
-
-
-def test_it_deploys_unless_an_option_says_that_this_was_done(
-    rehearsed: list[Any], spotkeep: Any, job_file: Path
-) -> None:
-    spotkeep("rehearse", str(job_file))
-    spotkeep("rehearse", str(job_file), "--no-deploy")
-    assert [plan.deploy for plan in rehearsed] == [True, False]
-
-
+@pytest.mark.parametrize(
+    ("problem", "code", "error", "hint"),
+    [
+        (
+            RehearsalTimeoutError(seconds=1, states={"digits-1121": "TRAINING"}),
+            ExitCode.REHEARSAL_NOT_JUDGED,
+            "the runs did not end within 1 s: digits-1121 is training",
+            "give it longer with --timeout",
+        ),
+        (
+            StartError("it ended while it started", log_tail=["OSError: disk full"], log_path="server.log"),
+            ExitCode.LOCAL_AWS_FAILED,
+            "the local AWS did not start: it ended while it started. Last lines of server.log",
+            "disk full",
+        ),
+    ],
+)
 def test_a_rehearsal_without_a_verdict_ends_in_one_line_and_a_hint(
-    rehearsed: list[Any], spotkeep: Any, job_file: Path
-) -> None:
-    result = spotkeep("rehearse", str(job_file), columns=200)
-    assert result.exit_code == ExitCode.REHEARSAL_NOT_JUDGED
-    error, hint = result.stderr.splitlines()
-    assert error == "Error: the runs did not end within 1 s: digits-1121 is training"
-    assert hint.startswith("Hint: give it longer with --timeout")
-
-
-def test_a_local_aws_that_does_not_start_is_one_line_too(
-    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception, code: int, error: str, hint: str
 ) -> None:
     def rehearse(*_: Any, **__: Any) -> None:
-        raise StartError("it ended while it started", log_tail=["OSError: disk full"], log_path="server.log")
+        raise problem
 
     monkeypatch.setattr(engine, "rehearse", rehearse)
     result = spotkeep("rehearse", str(job_file), columns=200)
-    assert result.exit_code == ExitCode.LOCAL_AWS_FAILED
-    error, hint = result.stderr.splitlines()
-    assert error == "Error: the local AWS did not start: it ended while it started. Last lines of server.log"
-    assert "disk full" in hint
+    assert result.exit_code == code
+    first, second = result.stderr.splitlines()
+    assert first == f"Error: {error}"
+    assert hint in second
 
 
 def test_sigterm_ends_it_as_ctrl_c_does_with_what_it_started(
@@ -188,10 +185,3 @@ def test_each_of_the_two_runs_has_a_token_and_a_checkpoint_prefix_of_its_own(dep
     assert [call["token"] for call in deployment.invocations] == ["a", "b"]
     assert not [call for call in deployment.invocations if "checkpoint_prefix" in call]
     assert len(deployment.uploads) == 2
-
-
-def test_a_run_is_stopped_by_the_launcher(deployment: Any, job_file: Path) -> None:
-    deployment.answers["stop"] = {"ok": True}
-    document = read_job_file(job_file)
-    RehearsedDeployment(deployment, document=document, new_token=lambda: "a").ask("stop", run="digits-1")
-    assert deployment.invocations == [{"action": "stop", "run": "digits-1"}]

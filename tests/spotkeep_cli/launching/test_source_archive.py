@@ -82,13 +82,6 @@ def test_without_git_on_the_machine_a_checkout_is_walked(tmp_path: Path, monkeyp
     assert set(members(pack_source(tmp_path).content)) == {"train.py", "notes.txt", ".gitignore"}
 
 
-def test_a_link_is_packed_as_what_it_points_to_and_a_broken_one_is_left_out(tmp_path: Path) -> None:
-    tree(tmp_path, {"real.py": b"x"})
-    (tmp_path / "linked.py").symlink_to("real.py")
-    (tmp_path / "broken.py").symlink_to("nowhere")
-    assert members(pack_source(tmp_path).content) == {"real.py": b"x", "linked.py": b"x"}
-
-
 def test_only_the_executable_bit_is_kept(tmp_path: Path) -> None:
     tree(tmp_path, {"run.sh": b"x", "train.py": b"x"})
     (tmp_path / "run.sh").chmod(0o700)

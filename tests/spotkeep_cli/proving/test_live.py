@@ -123,21 +123,15 @@ def run(app: App, actions: Iterable[UserAction] = (), *, seconds: float = 60.0) 
     return shown
 
 
-def test_it_is_launched_until_a_run_misses_nothing(app: App) -> None:
+def test_it_is_launched_until_a_run_misses_nothing_then_all_is_given_back_and_what_it_launched_is_stopped(
+    app: App,
+) -> None:
     assert run(app) == [1, 2, 2]
     assert [missed.grant for missed in app.missed] == [LAUNCH, TRAIN]
     assert app.launched == ["without-1", "without-2", "without-3"]
-
-
-def test_what_nothing_missed_is_given_back_before_the_runs_are_stopped(app: App) -> None:
-    run(app)
     assert app.withheld == []
-    assert app.stopped == app.launched
-
-
-def test_its_schedules_are_removed_at_the_end_and_no_others(app: App) -> None:
-    run(app)
-    assert app.removed == ["without-1"]
+    assert app.stopped == app.launched, "once nothing is withheld, and no others"
+    assert app.removed == ["without-1"], "its schedule, and no others"
 
 
 def test_of_a_sweep_the_logs_of_all_trials_are_read(app: App) -> None:

@@ -48,16 +48,13 @@ def test_a_line_that_a_power_cut_cut_off_is_no_event() -> None:
     ]  # fmt: skip
 
 
-def test_the_steps_are_those_that_it_reported() -> None:
-    process = life().process
-    assert (process.resumed_from_step, process.last_step, process.saved_steps) == (50, 80, (75,))
-    assert process.durable_step == 75, "what is saved is on the volume, which outlives the instance"
-    assert process.started_at == 105.0
-
-
-def test_the_boot_is_what_is_left_of_the_time_until_the_first_step() -> None:
-    assert life().phases_s == {"boot": 1.5, "volume": 2.0, "restore": 1.5}
-    assert life().calls == {"ec2:AttachVolume": 1}
+def test_steps_are_those_that_it_reported_and_the_boot_is_what_is_left_of_the_time_until_the_first_step() -> None:
+    found = life()
+    assert (found.process.resumed_from_step, found.process.last_step, found.process.saved_steps) == (50, 80, (75,))
+    assert found.process.durable_step == 75, "what is saved is on the volume, which outlives the instance"
+    assert found.process.started_at == 105.0
+    assert found.phases_s == {"boot": 1.5, "volume": 2.0, "restore": 1.5}
+    assert found.calls == {"ec2:AttachVolume": 1}
 
 
 def test_how_it_lost_its_capacity_is_ec2s_word() -> None:

@@ -16,12 +16,6 @@ def test_a_share_a_step_and_a_time() -> None:
     assert not any(point.notice for point in (share, step, time))
 
 
-def test_with_no_points_both_kinds_of_loss_are_rehearsed() -> None:
-    first, second = read_interruptions([], notice=True)
-    assert (first.notice, second.notice) == (True, False)
-    assert (first.at_fraction or 0) < (second.at_fraction or 0)
-
-
 @pytest.mark.parametrize("point", ["", "forty", "0%", "100%", "-1", "12.5", "0", "40 %%"])
 def test_anything_else_is_refused_with_an_example(point: str) -> None:
     with pytest.raises(UsageError, match="takes a share of the steps") as refused:

@@ -26,11 +26,8 @@ def three(longest: str = "digits-1a2b3c4d") -> list[Column]:
     ]
 
 
-def test_with_room_every_column_is_there() -> None:
-    assert all(word in printed(three(), 80) for word in ("RUN", "ON", "AGE"))
-
-
 def test_the_least_important_goes_first() -> None:
+    assert all(word in printed(three(), 80) for word in ("RUN", "ON", "AGE"))
     narrower = printed(three(), 36)
     assert "AGE" not in narrower
     assert "ml.m5.xlarge spot" in narrower
