@@ -253,8 +253,9 @@ def spotkeep(deployment: FakeDeployment, spot_market: Callable[[ConnectionOption
 
 
 @pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    """A small job with a local source."""
+def job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small job with a local source, in the current directory."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import spotkeep\n")
     path = tmp_path / "job.yaml"
     path.write_text(

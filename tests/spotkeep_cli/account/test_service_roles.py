@@ -37,7 +37,3 @@ def test_a_denial_is_no_missing_role() -> None:
     found = answered(error="AccessDenied")
     assert found.exists is None
     assert "in AWS's words" in (found.problem or "")
-
-
-def test_nothing_is_asked_of_a_deployment_that_needs_none() -> None:
-    assert read_service_roles(object(), {}) == ()

@@ -76,16 +76,6 @@ def test_a_lost_launch_is_repeated_with_the_same_token(trouble: Exception) -> No
     assert len(set(client.payloads)) == 1
 
 
-@pytest.mark.parametrize(
-    "trouble", [client_error("AccessDeniedException", 403), client_error("ResourceNotFoundException", 404)]
-)
-def test_a_refusal_is_not_repeated(trouble: ClientError) -> None:
-    client = FlakyLambda(trouble)
-    with pytest.raises(NoConnectionError):
-        deployment(client).invoke_launcher({"name": "digits", "token": "t"})
-    assert len(client.payloads) == 1
-
-
 def test_a_launch_that_stays_lost_says_how_to_ask_again() -> None:
     client = FlakyLambda(*[LOST] * 9)
     with pytest.raises(NoConnectionError) as failure:
@@ -140,13 +130,6 @@ def test_aws_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(ConnectionOptions(region="eu-central-1"))
     assert failure.value.message.startswith("reading the parameter /spotkeep/connection: no connection")
     assert "\n" not in failure.value.message
-
-
-def test_no_credentials_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(variable, "")
-    with pytest.raises(NoConnectionError, match="no usable AWS credentials"):
-        connect(ConnectionOptions(region="eu-central-1"))
 
 
 def test_a_log_is_read_once_whole_and_in_order_over_restarts() -> None:

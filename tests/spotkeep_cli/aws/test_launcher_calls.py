@@ -115,9 +115,7 @@ def test_a_refusal_of_the_launcher_is_its_answer_and_what_is_no_object_is_none(f
     [
         Answer(429, {"Reason": "ReservedFunctionConcurrentInvocationLimitExceeded", "message": "Rate Exceeded."}),
         Answer(500, {}),
-        Answer(502, {"message": "Internal Server Error"}),
         Answer(503, b"<html>"),
-        Answer(504, {}),
     ],
     ids=lambda trouble: f"{trouble.status}-{len(str(trouble.document))}",
 )

@@ -23,18 +23,16 @@ def warnings_of(result: Any) -> list[str]:
 
 
 def test_a_good_job_has_nothing_wrong(
-    accepted: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+    accepted: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.chdir(job_file.parent)
     result = spotkeep("doctor", "job.yaml")
     assert result.exit_code == ExitCode.DONE
     assert result.output == snapshot
 
 
 def test_without_a_deployment_the_same_rules_apply_here(
-    spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+    spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.chdir(job_file.parent)
     result = spotkeep("doctor", "job.yaml", "--set", "max_wait=1h", "--set", "max_runn=2h", reachable=False)
     assert result.exit_code == ExitCode.REFUSED
     assert result.output == snapshot

@@ -49,10 +49,7 @@ def launchable(deployment: Any, make: Any) -> Any:
     return deployment
 
 
-def test_a_run_from_plan_to_bill(
-    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(job_file.parent)
+def test_a_run_from_plan_to_bill(launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion) -> None:
     result = spotkeep("launch", "job.yaml", "-y")
     assert result.exit_code == ExitCode.DONE
     assert result.output == snapshot
@@ -100,7 +97,7 @@ def test_a_source_elsewhere_is_left_alone(launchable: Any, spotkeep: Any, job_fi
 
 
 def test_every_problem_is_shown_with_its_line_and_nothing_happens(
-    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion
 ) -> None:
     launchable.answers["validate"] = {
         "ok": False,
@@ -112,7 +109,6 @@ def test_every_problem_is_shown_with_its_line_and_nothing_happens(
         ],
         "warnings": [],
     }
-    monkeypatch.chdir(job_file.parent)
     result = spotkeep("launch", "job.yaml", "-y")
     assert result.exit_code == ExitCode.REFUSED
     assert result.stdout == ""
@@ -130,15 +126,6 @@ def test_the_record_may_still_refuse_after_the_plan(launchable: Any, spotkeep: A
     result = spotkeep("launch", str(job_file), "-y")
     assert result.exit_code == ExitCode.REFUSED
     assert "exists already" in result.stderr
-
-
-def test_without_a_user_to_ask_it_is_a_usage_error_and_launches_nothing(
-    launchable: Any, spotkeep: Any, job_file: Path
-) -> None:
-    result = spotkeep("launch", str(job_file))
-    assert result.exit_code == ExitCode.USAGE
-    assert "add -y" in result.stderr
-    assert launchable.uploads == {}
 
 
 @pytest.mark.parametrize(
@@ -220,9 +207,8 @@ SEVERAL = ("--set", "backend=ec2", "--set", "instance_type=g5.xlarge", "--set", 
 
 
 def test_several_runs_are_planned_and_printed_all_of_them(
-    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.chdir(job_file.parent)
     launchable.answers["launch"] = several(3, warnings=[f"{RUN}-3 was refused by EC2, the others were not: no"])
     result = spotkeep("launch", "job.yaml", "-y", *SEVERAL)
     assert result.exit_code == ExitCode.DONE

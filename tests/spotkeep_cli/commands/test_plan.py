@@ -43,9 +43,8 @@ def spot_market(market: SpotMarket) -> Callable[..., SpotMarket]:
 
 
 @pytest.fixture
-def plan(deployment: Any, spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan(deployment: Any, spotkeep: Any, job_file: Path) -> Plan:
     """Runs `spotkeep plan` on the job file, in its folder."""
-    monkeypatch.chdir(job_file.parent)
     deployment.answers["validate"] = {
         "ok": True,
         "request": {

@@ -96,9 +96,8 @@ def test_no_pool_at_all_says_how_to_get_one(pools: Any, spotkeep: Any) -> None:
 
 
 def test_a_match_names_the_pool_and_every_criterion_of_the_others(
-    pools: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+    pools: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.chdir(job_file.parent)
     result = spotkeep("pool", "match", "job.yaml")
     assert result.exit_code == ExitCode.DONE
     assert result.output == snapshot

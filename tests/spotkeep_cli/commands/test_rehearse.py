@@ -102,9 +102,8 @@ def test_what_the_shipped_examples_need_is_installed_by_make(tmp_path: Path, mon
 
 
 def test_it_deploys_the_app_it_is_installed_from_under_the_name_it_then_looks_for_unless_this_was_done(
-    rehearsed: list[Any], spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+    rehearsed: list[Any], spotkeep: Any, job_file: Path
 ) -> None:
-    monkeypatch.chdir(job_file.parent)
     spotkeep("rehearse", job_file.name, "--deployment", "lab")
     spotkeep("rehearse", job_file.name, "--no-deploy")
     assert [(plan.project_dir / "app.py").is_file() for plan in rehearsed] == [True, True]
@@ -115,7 +114,6 @@ def test_it_deploys_the_app_it_is_installed_from_under_the_name_it_then_looks_fo
 def test_a_command_that_was_installed_without_the_app_says_what_to_do(
     rehearsed: list[Any], spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(job_file.parent)
     monkeypatch.setattr(connection, "INSTALLED_FROM", job_file.parent)
     result = spotkeep("rehearse", job_file.name)
     assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])

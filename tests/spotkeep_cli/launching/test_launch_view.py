@@ -68,21 +68,25 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
-def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_shell_and_the_pause_are_shown(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "job.yaml").write_text(
-        "name: first\ncommand: python train.py\nframework: pytorch-2.8\ndebug: true\n"
-        "pause_at_step: 1000\nqueue: gpu\nshare: vision\npriority: 7\n"
-        "mlflow: {tracking_uri: https://mlflow.example.com, experiment: digits}\n"
-    )
+def shown(tmp_path: Path, job_file: str) -> str:
+    (tmp_path / "job.yaml").write_text(job_file)
     prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
     defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1")
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
-    shown = launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON)
     console = Console(width=120, file=StringIO())
-    console.print(shown)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    console.print(launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_shell_and_the_pause_are_shown(
+    tmp_path: Path,
+) -> None:
+    printed = shown(
+        tmp_path,
+        "name: first\ncommand: python train.py\nframework: pytorch-2.8\ndebug: true\n"
+        "pause_at_step: 1000\nqueue: gpu\nshare: vision\npriority: 7\n"
+        "mlflow: {tracking_uri: https://mlflow.example.com, experiment: digits}\n",
+    )
     assert "image  " in printed
     assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
     assert "spotkeep shell RUN opens one" in printed
@@ -92,15 +96,8 @@ def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_sh
 
 
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(
-        "name: trees\nalgorithm: xgboost-1.7\nchannels: {train: {uri: s3://data/train/, content_type: text/csv}}\n"
-    )
-    prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
-    defaults = DeploymentDefaults(instance_type="ml.m5.xlarge", region="us-east-1")
-    request = validate(prepared.payload, defaults=defaults).accepted().as_document()
-    console = Console(width=120, file=StringIO())
-    console.print(launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON))
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    channels = "channels: {train: {uri: s3://data/train/, content_type: text/csv}}"
+    printed = shown(tmp_path, f"name: trees\nalgorithm: xgboost-1.7\n{channels}\n")
     assert "none: algorithm xgboost-1.7-1 runs" in printed
     assert "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1" in printed
     assert "train: s3://data/train/ (text/csv)" in printed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
-from spotkeep_cli.rehearsal.gathering import durable_step, process_life, step_of_manifest
+from spotkeep_cli.rehearsal.gathering import durable_step, process_life
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_local.training.facts import ProcessLifetime
 
@@ -54,8 +54,11 @@ def test_the_newest_manifest_in_s3_is_what_was_durable() -> None:
         "step-40/manifest.json",
         "step-60/tensors.bin",
         "step-60/notes/manifest.json.part",
+        "step-70/manifest.json.sagemaker-uploading",
+        "step-x/manifest.json",
     )
     assert process_life(lifetime(stored_files=files), []).durable_step == 40
+    assert process_life(lifetime(stored_files=("rank-0/step-0000120/manifest.json",)), []).durable_step == 120
     assert process_life(lifetime(stored_files=("model.pth",)), []).durable_step == 0
 
 
@@ -69,17 +72,3 @@ def test_checkpoints_of_the_scripts_own_format_were_durable_once_there_was_time_
     own_format = {"stored_files": ("model.pth",), "unsent_files": ("model.pth",)}
     assert process_life(lifetime(uploads=3, **own_format), events).durable_step == 40
     assert process_life(lifetime(uploads=0, **own_format), events).durable_step == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [
-        ("step-7/manifest.json", 7),
-        ("step-0000120/manifest.json", 120),
-        ("rank-0/step-9/manifest.json", 9),
-        ("step-7/manifest.json.sagemaker-uploading", 0),
-        ("step-x/manifest.json", 0),
-    ],
-)
-def test_a_manifest_names_its_step(name: str, step: int) -> None:
-    assert step_of_manifest(name) == step

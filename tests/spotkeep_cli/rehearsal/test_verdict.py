@@ -67,22 +67,29 @@ KEPT = run_of(
 )
 
 
-def reasons(
-    run: RunEvidence,
+def judged(
+    run: RunEvidence = KEPT,
     *,
     planned: int = 2,
+    reference: RunEvidence = REFERENCE,
     notifications: list[ReceivedNotification] = NOTIFICATIONS,
     compared: tuple[FileComparison, ...] = (),
-) -> str:
+    repeatable: bool | None = None,
+) -> Verdict:
     verdict = judge(
-        planned_interruptions=planned, run=run, reference=REFERENCE, notifications=notifications, compared=compared
-    )
+        planned_interruptions=planned, run=run, reference=reference, notifications=notifications, compared=compared,
+        repeatable=repeatable,
+    )  # fmt: skip
     assert verdict.passed == (not verdict.reasons)
-    return "\n".join(verdict.reasons)
+    return verdict
+
+
+def reasons(run: RunEvidence, **evidence: Any) -> str:
+    return "\n".join(judged(run, **evidence).reasons)
 
 
 def test_a_run_that_kept_everything_passes() -> None:
-    verdict = judge(planned_interruptions=2, run=KEPT, reference=REFERENCE, notifications=NOTIFICATIONS)
+    verdict = judged()
     assert verdict.reasons == ()
     assert verdict.identical_to_uninterrupted
     assert [(i.at_step, i.notice, i.resumed_from_step, i.steps_repeated) for i in verdict.interruptions] == [
@@ -146,21 +153,16 @@ def test_one_whose_only_file_came_back_cut_off_is_told_to_number_its_files() -> 
 
 def test_one_that_writes_no_checkpoint_fails_and_one_that_had_none_yet_is_not_accused() -> None:
     assert "wrote nothing into the checkpoint directory" in reasons(silent(((), ()), at_the_end=()), planned=1)
-    late = judge(planned_interruptions=1, run=silent(((), ())), reference=REFERENCE, notifications=NOTIFICATIONS)
+    late = judged(silent(((), ())), planned=1)
     assert late.unproven
     assert "only after the last interruption" in late.reasons[0]
     assert reasons(silent(((), ()), (("model-4.h5",), ("model-4.h5",)))) == "", "the first was too early, no more"
 
 
 def drifted(repeatable: bool | None) -> Verdict:
-    return judge(
-        planned_interruptions=1,
-        run=replace(silent((("model-1.h5",), ("model-1.h5",))), model_files={**MODEL, "bias.npy": OTHER}),
-        reference=REFERENCE,
-        notifications=NOTIFICATIONS,
-        compared=(FileComparison(name="bias.npy", compared=2, differing=1, differences=()),),
-        repeatable=repeatable,
-    )
+    run = replace(silent((("model-1.h5",), ("model-1.h5",))), model_files={**MODEL, "bias.npy": OTHER})
+    differing = FileComparison(name="bias.npy", compared=2, differing=1, differences=())
+    return judged(run, planned=1, compared=(differing,), repeatable=repeatable)
 
 
 def test_another_model_is_held_against_a_script_only_where_it_is_the_same_each_time_it_is_left_alone() -> None:
@@ -175,13 +177,9 @@ def test_another_model_is_held_against_a_script_only_where_it_is_the_same_each_t
 
 
 def test_a_file_that_cannot_be_compared_is_no_evidence_either_where_two_runs_left_alone_differ_in_it() -> None:
-    pickled = judge(
-        planned_interruptions=1,
-        run=replace(silent((("model-1.h5",), ("model-1.h5",))), model_files={"model.pkl": OTHER}),
-        reference=replace(REFERENCE, model_files={"model.pkl": MODEL["bias.npy"]}),
-        notifications=NOTIFICATIONS,
-        repeatable=False,
-    )
+    run = replace(silent((("model-1.h5",), ("model-1.h5",))), model_files={"model.pkl": OTHER})
+    reference = replace(REFERENCE, model_files={"model.pkl": MODEL["bias.npy"]})
+    pickled = judged(run, planned=1, reference=reference, repeatable=False)
     assert pickled.passed
     assert "It differs in model.pkl" in pickled.remarks[0]
 
@@ -214,25 +212,19 @@ def test_a_different_model_names_the_files_and_values_that_differ() -> None:
     )
 
 
-def judged(ours: dict[str, ModelFile], theirs: dict[str, ModelFile], *compared: FileComparison) -> Verdict:
-    return judge(
-        planned_interruptions=2,
-        run=replace(KEPT, model_files=ours),
-        reference=replace(REFERENCE, model_files=theirs),
-        notifications=NOTIFICATIONS,
-        compared=compared,
-    )
+def of_models(ours: dict[str, ModelFile], theirs: dict[str, ModelFile], *compared: FileComparison) -> Verdict:
+    return judged(replace(KEPT, model_files=ours), reference=replace(REFERENCE, model_files=theirs), compared=compared)
 
 
 def test_other_bytes_that_hold_the_same_values_pass() -> None:
-    verdict = judged({**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", compared=1))
+    verdict = of_models({**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", compared=1))
     assert verdict.passed
     assert (verdict.identical_to_uninterrupted, verdict.equal_to_uninterrupted) == (False, True)
     assert verdict.remarks == ()
 
 
 def test_a_file_that_cannot_be_compared_is_a_remark_and_no_reproach() -> None:
-    verdict = judged(
+    verdict = of_models(
         {**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", incomparable="it is a secret")
     )
     assert verdict.passed
@@ -240,10 +232,10 @@ def test_a_file_that_cannot_be_compared_is_a_remark_and_no_reproach() -> None:
 
 
 def test_a_model_of_which_most_cannot_be_compared_does_not_pass_and_is_not_accused() -> None:
-    verdict = judged({**MODEL, "weights.npy": OTHER}, {**MODEL, "weights.npy": OTHER}, FileComparison(name="a"))
+    verdict = of_models({**MODEL, "weights.npy": OTHER}, {**MODEL, "weights.npy": OTHER}, FileComparison(name="a"))
     assert verdict.passed
     for ours in ({"model.pkl": OTHER}, {"model.pkl": OTHER, "labels.npy": MODEL["bias.npy"]}):
-        verdict = judged(ours, {**ours, "model.pkl": MODEL["weights.npy"]})
+        verdict = of_models(ours, {**ours, "model.pkl": MODEL["weights.npy"]})
         (reason,) = verdict.reasons
         assert reason.startswith(
             "whether the final model equals the uninterrupted run's is not shown: model.pkl differs"
@@ -254,9 +246,9 @@ def test_a_model_of_which_most_cannot_be_compared_does_not_pass_and_is_not_accus
 
 
 def test_a_file_that_only_one_run_has_is_lost_unless_a_number_in_its_name_is_all() -> None:
-    verdict = judged(MODEL, {**MODEL, "best.npy": OTHER})
+    verdict = of_models(MODEL, {**MODEL, "best.npy": OTHER})
     assert "only digits-reference has best.npy in its model" in verdict.reasons[0]
-    verdict = judged({**MODEL, "events.17.9": OTHER}, {**MODEL, "events.18.11": OTHER})
+    verdict = of_models({**MODEL, "events.17.9": OTHER}, {**MODEL, "events.18.11": OTHER})
     assert verdict.passed
     assert [remark.split(" ")[0] for remark in verdict.remarks] == ["events.17.9", "events.18.11"]
 
@@ -319,21 +311,21 @@ def failed(run: RunEvidence, failure: str = WITHOUT_TORCH) -> RunEvidence:
 
 
 def test_a_package_that_is_not_installed_is_no_verdict_on_the_script() -> None:
-    verdict = judge(planned_interruptions=2, run=failed(KEPT), reference=failed(REFERENCE), notifications=NOTIFICATIONS)
+    verdict = judged(failed(KEPT), reference=failed(REFERENCE))
     assert (verdict.missing_module, verdict.passed) == ("torch", False)
     (reason,) = verdict.reasons
     assert "the script imports 'torch'" in reason
 
 
 def test_a_module_that_only_the_interrupted_run_lacks_is_one() -> None:
-    verdict = judge(planned_interruptions=2, run=failed(KEPT), reference=REFERENCE, notifications=NOTIFICATIONS)
+    verdict = judged(failed(KEPT))
     assert verdict.missing_module is None
     assert "ended as FAILED" in verdict.reasons[0]
 
 
 def test_every_other_failure_of_the_run_left_alone_is_the_only_reason() -> None:
-    both = [failed(run, "AlgorithmError: KeyError: 'model'") for run in (KEPT, REFERENCE)]
-    verdict = judge(planned_interruptions=2, run=both[0], reference=both[1], notifications=NOTIFICATIONS)
+    run, reference = (failed(run, "AlgorithmError: KeyError: 'model'") for run in (KEPT, REFERENCE))
+    verdict = judged(run, reference=reference)
     assert verdict.missing_module is None
     assert verdict.fails_alone
     (reason,) = verdict.reasons

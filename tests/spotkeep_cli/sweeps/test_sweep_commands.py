@@ -244,24 +244,25 @@ def test_a_launch_shows_the_sweep_and_its_first_trial(
     assert result.output == snapshot
 
 
-def test_a_sweep_is_judged_without_a_deployment(spotkeep: Any, tmp_path: Path) -> None:
-    job_file = tmp_path / "sweep.yaml"
-    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "sweep": {**REQUEST, "parallel": 0}}))
-    result = spotkeep("doctor", str(job_file), reachable=False)
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
+    return path
+
+
+def test_a_sweep_is_judged_without_a_deployment(spotkeep: Any, sweep_file: Path) -> None:
+    result = spotkeep("doctor", str(sweep_file), "--set", "sweep.parallel=0", reachable=False)
     assert result.exit_code == ExitCode.REFUSED
     assert "sweep.parallel" in result.output
 
 
-def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, tmp_path: Path) -> None:
-    job_file = tmp_path / "sweep.yaml"
-    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
-    result = spotkeep("doctor", str(job_file), reachable=False, columns=200)
+def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, sweep_file: Path) -> None:
+    result = spotkeep("doctor", str(sweep_file), reachable=False, columns=200)
     assert result.exit_code == ExitCode.DONE, result.output
-    assert f"spotkeep rehearse-sweep {job_file}" in result.output
+    assert f"spotkeep rehearse-sweep {sweep_file}" in result.output
 
 
-def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(tmp_path: Path) -> None:
-    job_file = tmp_path / "sweep.yaml"
-    job_file.write_text(json.dumps({"name": "a", "command": "python train.py", "max_run": "1h", "sweep": REQUEST}))
-    prepared = prepare(read_job_file(job_file), deployment=None, new_token=lambda: "token")
+def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(sweep_file: Path) -> None:
+    prepared = prepare(read_job_file(sweep_file), deployment=None, new_token=lambda: "token")
     assert "image" not in judge_here(prepared).request
