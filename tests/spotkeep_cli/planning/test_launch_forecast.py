@@ -113,13 +113,13 @@ def test_without_the_planners_packages_the_guard_is_alone_and_that_is_said(
 
 @pytest.mark.parametrize("name", ["launch", "doctor"])
 def test_a_max_cost_below_what_anybody_could_do_is_refused_with_figures(command: Command, name: str) -> None:
-    said = problems(command(name, fields=("deadline=9h", "max_cost=0.1")))
+    said = problems(command(name, fields=("deadline=6h", "max_cost=0.1")))
     assert "is below the $0.30 that the work costs on spot that is never interrupted" in said
     assert "The run is expected to cost $0." in said
 
 
 def test_a_max_cost_that_is_probably_not_enough_is_warned_of(command: Command) -> None:
-    shown = " ".join(command("doctor", fields=("deadline=9h", "max_cost=0.31")).stdout.split())
+    shown = " ".join(command("doctor", fields=("deadline=6h", "max_cost=0.31")).stdout.split())
     assert "is enough in" in shown
     assert "is enough nine times in ten" in shown
 

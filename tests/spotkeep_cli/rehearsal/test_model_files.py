@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import tarfile
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from spotkeep_cli.rehearsal.model_files import hash_model_files, hash_of_hashes
+from spotkeep_cli.rehearsal.model_files import hash_model_files, hash_of_hashes, model_files_of
 
 
 def archive(files: dict[str, bytes], *, mtime: int = 0) -> io.BytesIO:
@@ -35,7 +37,19 @@ def test_one_flipped_byte_changes_the_hash_of_its_file_alone() -> None:
     assert hash_of_hashes(first) != hash_of_hashes(second)
 
 
-def test_no_model_has_no_hash() -> None:
+def test_the_files_are_those_of_the_archive_in_s3() -> None:
+    def download(bucket: str, key: str, file: io.BytesIO) -> None:
+        assert (bucket, key) == ("models", "run/model.tar.gz")
+        file.write(archive({"./weights.npy": b"abc"}).read())
+
+    s3: Any = SimpleNamespace(download_fileobj=download)
+    found = model_files_of("s3://models/run/model.tar.gz", s3)
+    assert {name: file.size_bytes for name, file in found.items()} == {"weights.npy": 3}
+
+
+def test_no_model_has_no_files_and_no_hash() -> None:
+    s3: Any = None
+    assert model_files_of(None, s3) == {}
     assert hash_of_hashes({}) is None
 
 
