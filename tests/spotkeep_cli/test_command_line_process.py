@@ -15,7 +15,6 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,11 @@ from spotkeep.state.encoding import encode_state
 from spotkeep_cli.aws.connection import connect
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode, NoConnectionError
-from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
 from tests.models.granted import developer_may
 from tests.models.run_table import make_run_table, open_run
-from tests.spotkeep_cli.conftest import CONNECTION
+from tests.spotkeep_cli.conftest import BUCKET, CONNECTION, make_attempt, make_run
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
 RUN = "letters-0a1b2c3d"
@@ -54,7 +52,7 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
     """A deployment that the command line can find: parameter, table, bucket, a small launcher, one run at work."""
     deployment = "cli-test"
     session = local_aws.session()
-    session.client("s3").create_bucket(Bucket="cli-test-checkpoints")
+    session.client("s3").create_bucket(Bucket=BUCKET)
     table = "cli-test-runs"
     make_run_table(session.client("dynamodb"), table)
     package = io.BytesIO()
@@ -73,26 +71,18 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
         "region": local_aws.region,
         "launcher_function": "cli-test-launcher",
         "run_table": table,
-        "checkpoint_bucket": "cli-test-checkpoints",
         "a_field_of_a_later_version": "is left alone",
     }
     session.client("ssm").put_parameter(Name=f"/{deployment}/connection", Type="String", Value=json.dumps(connection))
-    now = datetime.now(UTC)
-    run_item = Run(
-        run=RUN, name="letters", capacity="spot", instance_type="ml.m5.xlarge", job_name=f"{RUN}-1",
-        created_at=now, updated_at=now, checkpoint_uri=f"s3://cli-test-checkpoints/runs/{RUN}/checkpoints/",
-        output_prefix=f"s3://cli-test-checkpoints/runs/{RUN}/output/", token="t", request={"name": "letters"},
-    )  # fmt: skip
-    attempt = Attempt(
-        run=RUN, attempt=1, job_name=run_item.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
-    )
-    open_run(RunTable(client=session.client("dynamodb"), table_name=table), run=run_item, attempt=attempt)
+    runs = RunTable(client=session.client("dynamodb"), table_name=table)
+    open_run(runs, run=make_run(RUN, name="letters"), attempt=make_attempt(RUN))
     logs = session.client("logs")
     with suppress(logs.exceptions.ResourceAlreadyExistsException):
         logs.create_log_group(logGroupName="/aws/sagemaker/TrainingJobs")
     stream = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": f"{RUN}-1/algo-1-1795262400"}
     logs.create_log_stream(**stream)
-    events = [{"timestamp": int(now.timestamp() * 1000) + number, "message": f"line {number}"} for number in range(3)]
+    now = int(time.time() * 1_000)
+    events = [{"timestamp": now + number, "message": f"line {number}"} for number in range(3)]
     logs.put_log_events(**stream, logEvents=events)
     with developer_may(local_aws, "ssm:GetParameter", "s3:*", "dynamodb:*", "lambda:InvokeFunction", "logs:*"):
         yield deployment
@@ -121,11 +111,11 @@ def saved(local_aws: LocalAws, deployed: str, tmp_path: Path) -> Iterator[Any]:
     data.write_bytes(b"\x01" + data.read_bytes()[1:])
     prefix = f"runs/{RUN}/checkpoints/"
     for path in sorted(kept.rglob("*.*")):
-        s3.upload_file(str(path), "cli-test-checkpoints", f"{prefix}{path.relative_to(kept)}")
-    s3.put_object(Bucket="cli-test-checkpoints", Key=f"{prefix}step-20/data-00000.bin.sagemaker-uploaded", Body=b"")
+        s3.upload_file(str(path), BUCKET, f"{prefix}{path.relative_to(kept)}")
+    s3.put_object(Bucket=BUCKET, Key=f"{prefix}step-20/data-00000.bin.sagemaker-uploaded", Body=b"")
     yield s3
-    for found in s3.list_objects_v2(Bucket="cli-test-checkpoints", Prefix=prefix)["Contents"]:
-        s3.delete_object(Bucket="cli-test-checkpoints", Key=found["Key"])
+    for found in s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]:
+        s3.delete_object(Bucket=BUCKET, Key=found["Key"])
 
 
 @pytest.mark.long
@@ -241,5 +231,5 @@ def test_a_launch_asks_uploads_the_source_invokes_the_function_and_is_left_with_
     assert f"Detached. {RUN} goes on without you." in terminal.output
     assert f"spotkeep --local --deployment cli-test logs {RUN} -f" in terminal.output
     assert COLOUR.search(terminal.output)
-    stored = local_aws.session().client("s3").list_objects_v2(Bucket="cli-test-checkpoints", Prefix="runs/letters-")
+    stored = local_aws.session().client("s3").list_objects_v2(Bucket=BUCKET, Prefix="runs/letters-")
     assert re.fullmatch(r"runs/letters-[0-9a-f]{8}/source/[0-9a-f]{64}\.tar\.gz", stored["Contents"][0]["Key"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -31,21 +31,13 @@ GRANTED = Called(
     example="arn:aws:dynamodb:us-east-1:0:table/runs",
     statements=("launcher/Policy#2",),
 )
+NOT_ALLOWED: dict[str, Any] = {"statements": (), "reason": "no identity policy allows it"}
 DENIED = Denied(
-    operation="sqs.SendMessage",
-    action="sqs:SendMessage",
-    times=2,
-    example="arn:aws:sqs:us-east-1:0:queue",
-    statements=(),
-    reason="no identity policy allows it",
-)
+    operation="sqs.SendMessage", action="sqs:SendMessage", times=2, example="arn:aws:sqs:us-east-1:0:queue",
+    **NOT_ALLOWED,
+)  # fmt: skip
 LISTING = Denied(
-    operation="s3.HeadObject",
-    action="s3:ListBucket",
-    times=1,
-    example="arn:aws:s3:::bucket",
-    statements=(),
-    reason="no identity policy allows it",
+    operation="s3.HeadObject", action="s3:ListBucket", times=1, example="arn:aws:s3:::bucket", **NOT_ALLOWED
 )
 LAUNCHER = IdentityReport(
     name="Spotkeep-Jobs-LauncherRole",

@@ -10,8 +10,9 @@ import pytest
 
 from spotkeep_cli.rehearsal.evidence import ReceivedNotification
 from spotkeep_cli.rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
-from spotkeep_jobs.record.record import Cost, Pool, PoolTraits, Run
+from spotkeep_jobs.record.record import Pool, PoolTraits
 from spotkeep_jobs.record.states import PoolEndReason, PoolState
+from tests.spotkeep_cli.conftest import make_completed, make_cost
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -23,19 +24,6 @@ def a_pool(run: str, **fields: Any) -> Pool:
         "keep_alive_seconds": 30, "kept_until": NOON + timedelta(seconds=30), "chain_since": NOON,
     }  # fmt: skip
     return Pool(**facts | fields)
-
-
-def a_run(run: str, *, idle_seconds: float = 5.0) -> Run:
-    cost = Cost(
-        billed_seconds=10, training_seconds=10, waited_seconds=0, redone_steps=0, redone_seconds=0,
-        restart_overhead_seconds=0, clean_on_demand_seconds=10, saved_seconds=0, saved_percent=0, aws_saved_percent=0,
-        idle_pool_seconds=idle_seconds,
-    )  # fmt: skip
-    return Run(
-        run=run, name="digits", capacity="on-demand", instance_type="ml.m5.large", job_name=f"{run}-1",
-        created_at=NOON, updated_at=NOON, checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={},
-        cost=cost,
-    )  # fmt: skip
 
 
 def a_notification(run: str, status: str, body: str = "") -> ReceivedNotification:
@@ -50,8 +38,8 @@ GOOD = PoolEvidence(
     second=JobStart(run="next", job_name="next-1", took_over="first-1", seconds=2.0),
     first_pool=a_pool("first", state=PoolState.REUSED, reused_by="next-1"),
     second_pool=a_pool("next", state=PoolState.ENDED, end_reason=PoolEndReason.EXPIRED),
-    first_run=a_run("first"),
-    second_run=a_run("next"),
+    first_run=make_completed("first", cost=make_cost(idle_pool_seconds=5)),
+    second_run=make_completed("next", cost=make_cost(idle_pool_seconds=5)),
     extended_seconds=10.0,
     asked_seconds=10.0,
     notifications=[COMPLETED, a_notification("next", "completed"), REMINDER, EXPIRY],
@@ -73,7 +61,7 @@ GOOD = PoolEvidence(
         ({"notifications": [COMPLETED, REMINDER, EXPIRY, EXPIRY]}, {5}),
         ({"notifications": [COMPLETED, REMINDER]}, {5}),
         ({"notifications": [COMPLETED, REMINDER, EXPIRY, a_notification("first", "pool-expired")]}, {5}),
-        ({"first_run": a_run("first", idle_seconds=0)}, {6}),
+        ({"first_run": make_completed("first", cost=make_cost(idle_pool_seconds=0))}, {6}),
     ],
 )
 def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: set[int]) -> None:

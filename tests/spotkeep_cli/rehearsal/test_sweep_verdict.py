@@ -27,17 +27,14 @@ from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.sweeps.document import Objective
 from spotkeep_local.access.call_rates import CallCounts
+from tests.spotkeep_cli.conftest import make_cost
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOURLY = 0.36
 
 
 def a_cost(seconds: float) -> Cost:
-    return Cost(
-        billed_seconds=seconds, training_seconds=seconds, waited_seconds=0, redone_steps=0, redone_seconds=0,
-        restart_overhead_seconds=0, clean_on_demand_seconds=seconds, saved_seconds=0, saved_percent=0,
-        aws_saved_percent=None, usd_per_hour=HOURLY, billed_usd=round(seconds * HOURLY / 3600, 6),
-    )  # fmt: skip
+    return make_cost(billed_seconds=seconds, usd_per_hour=HOURLY, billed_usd=round(seconds * HOURLY / 3600, 6))
 
 
 def a_life(begin: float, end: float, **fields: Any) -> RehearsedProcess:

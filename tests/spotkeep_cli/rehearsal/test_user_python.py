@@ -24,15 +24,9 @@ def environment(tmp_path: Path) -> Path:
     return programs / "python"
 
 
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    path = tmp_path / "job.yaml"
-    path.write_text("name: first\ncommand: python train.py\nenvironment: {OMP_NUM_THREADS: 4}\n")
-    return path
-
-
 def test_commands_find_it_as_python_and_other_variables_stay(job_file: Path, environment: Path) -> None:
-    fields = in_python(read_job_file(job_file), environment).fields
+    document = read_job_file(job_file, overrides=["environment.OMP_NUM_THREADS=4"])
+    fields = in_python(document, environment).fields
     path = fields["environment"]["PATH"]
     assert shutil.which("python", path=path) == str(environment)
     assert shutil.which("python3", path=path) == str(environment.with_name("python3"))

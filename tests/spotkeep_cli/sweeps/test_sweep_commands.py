@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from spotkeep_jobs.record.record import Cost, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.sweeps.document import Objective
+from tests.spotkeep_cli.conftest import NOW, make_cost
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SWEEP = "digits-sweep-0f0f0f0f"
 PARAMETERS = {"lr": {"log_uniform": [1e-4, 1e-1]}, "depth": [18, 34]}
 REQUEST = {
@@ -30,10 +30,9 @@ REQUEST = {
 
 
 def cost(usd: float) -> Cost:
-    return Cost(
-        billed_seconds=600.0, training_seconds=1_500.0, waited_seconds=30.0, redone_steps=0, redone_seconds=0.0,
-        restart_overhead_seconds=0.0, clean_on_demand_seconds=1_500.0, saved_seconds=900.0, saved_percent=60.0,
-        aws_saved_percent=60.0, usd_per_hour=1.0, billed_usd=usd, clean_on_demand_usd=2.5 * usd, saved_usd=1.5 * usd,
+    return make_cost(
+        billed_seconds=600.0, clean_on_demand_seconds=1_500.0, saved_seconds=900.0, saved_percent=60.0,
+        usd_per_hour=1.0, billed_usd=usd, clean_on_demand_usd=2.5 * usd, saved_usd=1.5 * usd,
     )  # fmt: skip
 
 
