@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from io import StringIO
@@ -26,6 +26,7 @@ from spotkeep_planner.spot_market import SpotMarket
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
 from tests.models.faults import client_error
+from tests.models.spot_market import SpotCapacity
 from tests.spotkeep_cli.conftest import NOW
 
 Plan = Callable[..., Result]
@@ -126,7 +127,7 @@ def test_json_holds_the_forecast_of_what_was_given_and_nothing_else(plan: Plan, 
 def test_without_traces_the_account_is_asked(plan: Plan, deployment: Any, make: Any, ec2: Any) -> None:
     deployment.answers["validate"]["request"] |= INSTALLED
     deployment.dynamodb.add(make.completed(), timeline=make.timeline())
-    deployment.dynamodb.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline())
+    deployment.dynamodb.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline("other-1"))
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
     assert ec2.asked == ["m5.xlarge"]
     assert document["knowledge"]["zones"] == ["eu-central-1a", "eu-central-1b"]
@@ -137,9 +138,17 @@ def test_without_traces_the_account_is_asked(plan: Plan, deployment: Any, make: 
     assert list(document["installation"]) == ["installs", "set up by"]
 
 
-def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
-    plan: Plan, deployment: Any, ec2: Any
-) -> None:
+class CheaperWithAmd(SpotCapacity):
+    """A market of two zones, where m5a costs less than m5."""
+
+    def _describe_spot_price_history(self, **asked: Any) -> Iterator[Any]:
+        price = "0.05" if asked["InstanceTypes"] == ["m5a.xlarge"] else "0.07"
+        self.prices = [("eu-central-1a", price, NOW), ("eu-central-1b", "0.11", NOW)]
+        return super()._describe_spot_price_history(**asked)
+
+
+def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(plan: Plan, deployment: Any) -> None:
+    ec2: Any = CheaperWithAmd()
     seams = Seams(connect=lambda _: deployment, spot_market=lambda _: SpotMarket(ec2), now=lambda: NOW)
     deployment.answers["validate"]["request"]["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
     planned = plan_job(
@@ -150,8 +159,8 @@ def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
     )
     assert ec2.asked == ["m5.xlarge", "m5a.xlarge"]
     document = planned.as_document()
-    assert document["instance_type"] == "ml.m5.xlarge"
-    assert [other["instance_type"] for other in document["other_types"]] == ["ml.m5a.xlarge"]
+    assert document["instance_type"] == "ml.m5a.xlarge"
+    assert [other["instance_type"] for other in document["other_types"]] == ["ml.m5.xlarge"]
     for width, fits in ((80, True), (50, False)):
         console = Console(width=width, file=StringIO())
         console.print(plan_view(planned, width=width))
