@@ -115,17 +115,12 @@ def test_what_it_prints(a_week: Any, spotkeep: Any, snapshot: SnapshotAssertion,
     assert [line for line in result.output.splitlines() if line != line.rstrip()] == []
 
 
-def test_metrics_are_shown_with_last_best_and_curve_and_given_to_programs(
-    deployment: Any, spotkeep: Any, make: Any
-) -> None:
+def test_metrics_are_shown_and_given_to_programs(deployment: Any, spotkeep: Any, make: Any) -> None:
     loss = Metric(goal="minimize", last_step=20, last=0.5, best_step=10, best=0.25, points=((10, 0.25), (20, 0.5)))
     measured = ScriptMetrics(metrics={"loss": loss}, left_out=True)
     deployment.dynamodb.add(make.run("measured-1"), metrics=measured)
     page = spotkeep("describe", "measured-1", columns=120).stdout
-    row = next(line for line in page.splitlines() if line.strip().startswith("loss"))
-    assert row.split("  ", maxsplit=1)[1].split() == [
-        "loss", "0.5", "at", "step", "20", "0.25", "at", "step", "10", "minimize", "▁█",
-    ]  # fmt: skip
+    assert "0.25 at step 10" in page
     assert "the script reports more than are kept" in page
     document = json.loads(spotkeep("describe", "measured-1", "--json").stdout)
     assert document["metrics"]["loss"]["best"] == 0.25

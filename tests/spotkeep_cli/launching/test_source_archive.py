@@ -50,6 +50,7 @@ def test_times_and_places_do_not_change_the_archive_and_another_content_does(tmp
     second = tree(tmp_path / "two", {"data.txt": b"y", "train.py": b"x"})
     os.utime(second / "train.py", (1, 1))
     assert pack_source(first).content == pack_source(second).content
+    assert pack_source(first).content[4:8] == bytes(4), "gzip's own time"
     (second / "data.txt").write_bytes(b"y!")
     assert pack_source(first).sha256 != pack_source(second).sha256
 
