@@ -214,8 +214,8 @@ def test_a_long_sum_is_read_in_one_pass() -> None:
 )
 @pytest.mark.timeout(60)
 def test_names_that_double_each_other_take_no_time(doubled: str) -> None:
-    names = ["a0 = 'x'", *(f"a{n + 1} = {doubled.format(f'a{n}', f'a{n}')}" for n in range(30))]
-    script = "\n".join([*names, "Estimator(compute=a30, hyperparameters={'x': a30}, max_run=60)"])
+    names = ["a0 = 'x'", *(f"a{n + 1} = {doubled.format(f'a{n}', f'a{n}')}" for n in range(64))]
+    script = "\n".join([*names, "Estimator(compute=a64, hyperparameters={'x': a64}, max_run=60)"])
     job = import_script(script, name="a")
     assert job.fields["max_run"] == 60
     assert {each.field for each in job.left_out} == {"compute", "hyperparameters"}

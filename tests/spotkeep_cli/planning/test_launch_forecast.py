@@ -125,7 +125,7 @@ def test_a_max_cost_that_is_probably_not_enough_is_warned_of(command: Command) -
 
 
 def test_doctor_forecasts_without_a_deployment(command: Command) -> None:
-    document = json.loads(command("doctor", "--json", reachable=False).stdout)
+    document = json.loads(command("doctor", "--json", fields=("deadline=6h",), reachable=False).stdout)
     assert document["forecast"]["plan"]["currency"] == "on-demand hours"
 
 
