@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -507,3 +508,13 @@ def test_any_number_of_metrics_is_shown(spotkeep: Any) -> None:
 def test_a_metric_that_no_float_holds_is_damage(spotkeep: Any) -> None:
     forge(mapping(w=1), metrics={"huge": 10**400})
     assert spotkeep("checkpoints", "verify", "hostile").exit_code == ExitCode.DAMAGED_CHECKPOINT
+
+
+def test_a_pipe_in_a_files_place_does_not_hang(saved: Path, spotkeep: Any) -> None:
+    for name in ("data-00000.bin", "manifest.json"):
+        (saved / "step-300" / name).unlink()
+        os.mkfifo(saved / "step-300" / name)
+        result = spotkeep("checkpoints", "verify", "checkpoints", "300")
+        assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+        assert "not a regular file" in result.output
+        assert "not a regular file" in spotkeep("checkpoints", "ls", "checkpoints").output
