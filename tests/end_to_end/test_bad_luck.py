@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -33,6 +35,18 @@ def object_keys(app: DeployedApp, uri: str) -> tuple[str, list[str]]:
         .paginate(Bucket=address.netloc, Prefix=address.path.lstrip("/"))
     )
     return address.netloc, [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+
+def test_i1_the_launcher_called_twice_at_once_launches_one_job(deployed_app: DeployedApp) -> None:
+    job = deployed_app.counting("5", token=uuid.uuid4().hex)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: deployed_app.invoke("launcher", job), range(2)))
+    assert all(answer["ok"] for answer in answers), answers
+    assert {answer["job_name"] for answer in answers} == {f"{job['run']}-1"}
+    assert sorted(answer["replayed"] for answer in answers) == [False, True]
+    jobs = deployed_app.client("sagemaker").list_training_jobs(NameContains=job["run"])["TrainingJobSummaries"]
+    assert len(jobs) == 1
+    deployed_app.wait_until_ended(job["run"])
 
 
 def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_events_late_and_twice(
