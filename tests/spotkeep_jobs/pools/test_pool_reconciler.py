@@ -262,6 +262,15 @@ class TestTheBill:
         assert after.idle_pool_usd == pytest.approx(0.23)
         assert after.billed_usd == pytest.approx(before.billed_usd + 0.23)
 
+    def test_i8_a_pool_that_is_over_before_the_controller_sees_its_job_end_is_on_the_same_bill(
+        self, stage: PoolWorld
+    ) -> None:
+        stage.ends()
+        stage.at(42.1)
+        stage.reconcile_run()
+        cost = stage.table.get(RUN).cost
+        assert (cost.billed_seconds, cost.idle_pool_seconds) == (2 * 2400, 2 * 1800)
+
     def test_a_run_that_goes_on_pays_when_it_ends(self, stage: PoolWorld, make: Any) -> None:
         stage.ends(status="Failed", FailureReason="AlgorithmError: x")
         stage.reconcile_run()
