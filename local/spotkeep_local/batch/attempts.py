@@ -132,7 +132,6 @@ def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> Serv
         status = _STATUS_OF.get(training.secondary, JobStatus.SCHEDULED)
         return replace(job, status=max(job.status, status, key=_ORDER.index))
     attempt = ServiceJobAttempt(training_job=training.arn, started_at=started, stopped_at=now, reason=_reason(training))
-    job = replace(job, usage=(*job.usage, (job.scheduled_at or now, now)))
     return _after(job, attempt, training, now=now)
 
 

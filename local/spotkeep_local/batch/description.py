@@ -29,7 +29,6 @@ PREEMPTION_COMPLETED: Final = "Batch Service Job Preemption Completed"
 _ECHOED: Final = (
     "retryStrategy",
     "serviceRequestPayload",
-    "shareIdentifier",
     "quotaShareName",
     "preemptionConfiguration",
     "timeoutConfig",
@@ -75,7 +74,6 @@ def policy(described: SchedulingPolicy) -> dict[str, Any]:
         "name": described.name,
         "arn": described.arn,
         "quotaSharePolicy": described.quota_share,
-        "fairsharePolicy": described.fair_share,
         "tags": described.tags,
     }
 
@@ -130,7 +128,6 @@ def summary(described: ServiceJob) -> dict[str, Any]:
         "latestAttempt": _latest(described),
         "capacityUsage": [{"capacityUnit": unit, "quantity": number} for unit, number in described.needs.items()],
         "isTerminated": True if described.terminate_reason is not None else None,
-        "shareIdentifier": described.request.get("shareIdentifier"),
         "quotaShareName": described.request.get("quotaShareName"),
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from spotkeep_local.service_base.aws_service import Operation
 
 _NOT_OF_THE_JOB: Final = ("clientToken", "tags", "jobName", "jobQueue", "schedulingPriority")
-_FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
-_BESIDE_A_STATUS: Final = ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME")
+_FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "QUOTA_SHARE_NAME")
 
 
 class ServiceJobs:
@@ -144,7 +143,7 @@ def _wanted(request: Mapping[str, Any]) -> Callable[[ServiceJob], bool]:
     if len(values) != 1:
         raise ClientError(f"The filter {name} takes one value, found {len(values)}")
     matches = _filter(name, values[0])
-    if name in _BESIDE_A_STATUS and status is not None:
+    if name == "QUOTA_SHARE_NAME" and status is not None:
         return lambda job: job.status == status and matches(job)
     return matches
 
@@ -155,9 +154,8 @@ def _filter(name: str, value: str) -> Callable[[ServiceJob], bool]:
         if lowered.endswith("*"):
             return lambda job: job.name.lower().startswith(lowered[:-1])
         return lambda job: job.name.lower() == lowered
-    if name in _BESIDE_A_STATUS:
-        member = "shareIdentifier" if name == "SHARE_IDENTIFIER" else "quotaShareName"
-        return lambda job: job.request.get(member) == value
+    if name == "QUOTA_SHARE_NAME":
+        return lambda job: job.share == value
     if not value.isdecimal():
         raise ClientError(f"The filter {name} takes a time in epoch milliseconds, found {value!r}")
     moment = int(value) / 1000

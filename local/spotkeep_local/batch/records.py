@@ -61,12 +61,11 @@ class ServiceEnvironment:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulingPolicy:
-    """A scheduling policy: one of the two kinds is set, as its request has it."""
+    """A scheduling policy of quota shares, as its request has it."""
 
     name: str
     arn: str
-    fair_share: dict[str, Any] | None = None
-    quota_share: dict[str, Any] | None = None
+    quota_share: dict[str, Any]
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -153,7 +152,6 @@ class ServiceJob:
         terminate_reason: TerminateServiceJob was called, for this reason.
         not_before: It waits until then for its next attempt: SageMaker had no capacity.
         promised: Other jobs were preempted for it: it comes before others that borrow.
-        usage: When each attempt that is over held capacity: from, until.
     """
 
     job_id: str
@@ -180,13 +178,12 @@ class ServiceJob:
     terminate_reason: str | None = None
     not_before: float = 0.0
     promised: bool = False
-    usage: tuple[tuple[float, float], ...] = ()
     tags: dict[str, str] = field(default_factory=dict)
 
     @property
     def share(self) -> str | None:
-        """The quota share or the share identifier that it was submitted to; None where its queue has neither."""
-        share = self.request.get("quotaShareName") or self.request.get("shareIdentifier")
+        """The quota share that it was submitted to; None where its queue has none."""
+        share = self.request.get("quotaShareName")
         return None if share is None else str(share)
 
     @property

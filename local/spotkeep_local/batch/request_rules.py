@@ -26,10 +26,6 @@ _MOST_TAGS: Final = 50
 _PAYLOAD_BYTES: Final = 10 * 1024
 _REQUEST_BYTES: Final = 30 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_SHARE_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9]{1,255}")
-_MOST_DECAY_SECONDS: Final = 604_800
-_MOST_RESERVATION: Final = 99
-_LIGHTEST, _HEAVIEST = 0.0001, 999.9999
 
 
 def name_problems(member: str, name: str) -> Iterator[str]:
@@ -85,23 +81,17 @@ def new_queue_problems(request: Mapping[str, Any]) -> Iterator[str]:
         yield "serviceEnvironmentOrder is missing"
 
 
+def new_policy_problems(request: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a CreateSchedulingPolicy request."""
+    yield from policy_problems(request)
+    if request.get("quotaSharePolicy") is None:
+        yield "quotaSharePolicy is missing"
+
+
 def policy_problems(request: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with a CreateSchedulingPolicy or UpdateSchedulingPolicy request."""
-    fair = request.get("fairsharePolicy")
-    if fair is not None and request.get("quotaSharePolicy") is not None:
-        yield "only one of fairsharePolicy and quotaSharePolicy can be set"
-    if fair is None:
-        return
-    if not 0 <= fair.get("shareDecaySeconds", 0) <= _MOST_DECAY_SECONDS:
-        yield f"shareDecaySeconds must be from 0 to {_MOST_DECAY_SECONDS}, found {fair['shareDecaySeconds']}"
-    if not 0 <= fair.get("computeReservation", 0) <= _MOST_RESERVATION:
-        yield f"computeReservation must be from 0 to {_MOST_RESERVATION}, found {fair['computeReservation']}"
-    for share in fair.get("shareDistribution") or ():
-        identifier = share["shareIdentifier"]
-        if _SHARE_IDENTIFIER.fullmatch(identifier.removesuffix("*")) is None:
-            yield f"shareIdentifier must have up to 255 letters and digits, found {identifier!r}"
-        if not _LIGHTEST <= share.get("weightFactor", 1.0) <= _HEAVIEST:
-            yield f"weightFactor must be from {_LIGHTEST} to {_HEAVIEST}, found {share['weightFactor']}"
+    if "fairsharePolicy" in request:
+        yield "fairsharePolicy must not be given: the local AWS has policies with a quotaSharePolicy alone"
 
 
 def share_problems(request: Mapping[str, Any]) -> Iterator[str]:
@@ -157,20 +147,14 @@ def priority_problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _share_of_job_problems(request: Mapping[str, Any], policy: SchedulingPolicy | None) -> Iterator[str]:
-    members = {
-        "shareIdentifier": policy is not None and policy.fair_share is not None,
-        "quotaShareName": policy is not None and policy.quota_share is not None,
-    }
-    for member, needed in members.items():
-        if needed and member not in request:
-            yield f"{member} is missing: the job queue's scheduling policy needs it"
-        if not needed and member in request:
-            yield f"{member} must not be given: the job queue has no scheduling policy of that kind"
-    identifier = request.get("shareIdentifier")
-    if identifier is not None and _SHARE_IDENTIFIER.fullmatch(identifier) is None:
-        yield f"shareIdentifier must have up to 255 letters and digits, found {identifier!r}"
-    if "preemptionConfiguration" in request and not members["quotaShareName"]:
-        yield "preemptionConfiguration must not be given: the job queue has no quota shares"
+    if policy is not None and "quotaShareName" not in request:
+        yield "quotaShareName is missing: the job queue's scheduling policy needs it"
+    if policy is None:
+        for member in ("quotaShareName", "preemptionConfiguration"):
+            if member in request:
+                yield f"{member} must not be given: the job queue has no quota shares"
+    if "shareIdentifier" in request:
+        yield "shareIdentifier must not be given: the local AWS has no fair-share policies"
 
 
 def _retry_problems(strategy: Mapping[str, Any] | None) -> Iterator[str]:

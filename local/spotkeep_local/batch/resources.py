@@ -122,18 +122,15 @@ class Resources:
         refuse(
             [
                 *request_rules.name_problems("name", name),
-                *request_rules.policy_problems(request),
+                *request_rules.new_policy_problems(request),
                 *request_rules.tag_problems(request.get("tags") or {}),
             ]
         )
         self._refuse_taken(arn, self._account.policies, most=None)
-        quota = request.get("quotaSharePolicy")
-        fair = request.get("fairsharePolicy")
         self._account.policies[arn] = SchedulingPolicy(
             name=name,
             arn=arn,
-            quota_share=quota,
-            fair_share={} if quota is None and fair is None else fair,
+            quota_share=request["quotaSharePolicy"],
             tags=request.get("tags") or {},
         )
         return {"name": name, "arn": arn}
@@ -141,14 +138,8 @@ class Resources:
     def _update_policy(self, request: dict[str, Any]) -> dict[str, Any]:
         found = self._account.policy(request["arn"])
         refuse(request_rules.policy_problems(request))
-        given = "quotaSharePolicy" if found.fair_share is not None else "fairsharePolicy"
-        if request.get(given) is not None:
-            raise ClientError(f"{found.arn} cannot become a {given}: the kind of a policy does not change")
-        self._account.policies[found.arn] = replace(
-            found,
-            quota_share=request.get("quotaSharePolicy") or found.quota_share,
-            fair_share=request.get("fairsharePolicy") or found.fair_share,
-        )
+        quota_share = request.get("quotaSharePolicy") or found.quota_share
+        self._account.policies[found.arn] = replace(found, quota_share=quota_share)
         return {}
 
     def _delete_policy(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -193,10 +184,9 @@ class Resources:
             environment = self._account.environment(order[0]["serviceEnvironment"])
         policy = self._account.policy_of(found)
         if arn := request.get("schedulingPolicyArn"):
-            other = self._account.policy(arn)
-            if policy is None or _has_quota_shares(policy) != _has_quota_shares(other):
-                raise ClientError(f"The scheduling policy of {found.name} can be replaced by one of its kind alone")
-            policy = other
+            if policy is None:
+                raise ClientError(f"{found.name} was made without a scheduling policy, and gets none later")
+            policy = self._account.policy(arn)
         refuse(self._placing_problems(found.arn, environment, policy))
         self._account.queues[found.arn] = replace(
             found,
@@ -239,7 +229,7 @@ class Resources:
                 *request_rules.tag_problems(request.get("tags") or {}),
             ]
         )
-        if not _has_quota_shares(self._account.policy_of(queue)):
+        if self._account.policy_of(queue) is None:
             raise ClientError(
                 f"{queue.arn} has no scheduling policy with a quotaSharePolicy, so it has no quota shares"
             )
@@ -319,7 +309,7 @@ class Resources:
             for queue in self._account.queues.values()
             if queue.environment == environment.arn and queue.arn != queue_arn
         ]
-        if others and any(map(_has_quota_shares, [policy, *map(self._account.policy_of, others)])):
+        if others and any([policy, *map(self._account.policy_of, others)]):
             yield f"a service environment with quota shares has one job queue; {environment.name} has {others[0].name}"
 
     def _refuse_taken(self, arn: str, table: Mapping[str, object], *, most: int | None) -> None:
@@ -357,13 +347,8 @@ def _limits(given: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {limit["capacityUnit"]: limit["maxCapacity"] for limit in given}
 
 
-def _has_quota_shares(policy: SchedulingPolicy | None) -> bool:
-    return policy is not None and policy.quota_share is not None
-
-
 def _unit_problems(limits: Mapping[str, int], policy: SchedulingPolicy | None) -> Iterable[str]:
-    has_quota_shares = _has_quota_shares(policy)
-    if has_quota_shares and NUM_INSTANCES in limits:
+    if policy is not None and NUM_INSTANCES in limits:
         yield f"a service environment whose queue has quota shares has limits by instance type, not by {NUM_INSTANCES}"
-    if not has_quota_shares and NUM_INSTANCES not in limits:
+    if policy is None and NUM_INSTANCES not in limits:
         yield f"a service environment whose queue has no quota shares has one limit, by {NUM_INSTANCES}"

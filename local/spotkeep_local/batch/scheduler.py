@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS: Final = 60.0
-_LEAST_WINDOW_SECONDS: Final = 600.0
-"""Source: FairsharePolicy.shareDecaySeconds in the AWS Batch API reference."""
 _MISCONFIGURED: Final = "MISCONFIGURATION:"
 
 
@@ -162,37 +160,14 @@ class Scheduler:
         jobs = [job for job in self._jobs() if job.queue == queue.arn]
         policy = self._account.policy_of(queue)
         shares = None
-        if policy is not None and policy.quota_share is not None:
+        if policy is not None:
             shares = tuple(self._account.shares_of(queue))
-        fair = None
-        if policy is not None and policy.fair_share is not None:
-            fair = scheduling.FairShares(
-                weights={
-                    each["shareIdentifier"]: each.get("weightFactor", 1.0)
-                    for each in policy.fair_share.get("shareDistribution") or ()
-                },
-                used=self._used(queue, window=policy.fair_share.get("shareDecaySeconds", 0), now=now),
-                reservation=policy.fair_share.get("computeReservation", 0),
-            )
         return scheduling.SchedulerQueue(
             priority=queue.priority,
             waiting=tuple(job for job in jobs if job.waits and job.not_before <= now),
             placed=tuple(job for job in jobs if job.training_job is not None),
-            fair=fair,
             shares=shares,
         )
-
-    def _used(self, queue: JobQueue, *, window: float, now: float) -> dict[str, float]:
-        """Return the instance-seconds of each share identifier in the last seconds."""
-        begin = now - max(window, _LEAST_WINDOW_SECONDS)
-        used: dict[str, float] = {}
-        for job in self._account.jobs.values():
-            if job.queue != queue.arn or job.share is None:
-                continue
-            spans = [*job.usage, *([(job.scheduled_at or now, now)] if job.training_job is not None else [])]
-            seconds = sum(max(0.0, until - max(since, begin)) for since, until in spans)
-            used[job.share] = used.get(job.share, 0.0) + seconds * sum(job.needs.values())
-        return used
 
     # Act.
 

@@ -5,7 +5,6 @@ Queues have their turns by priority. Within a queue:
 | queue | the next job | where it does not fit |
 |---|---|---|
 | first in, first out | the oldest | all behind it wait |
-| fair share | of the share with the least use for its weight; there the highest priority, then the oldest | all wait |
 | quota shares | of each share the highest priority, then the oldest | the share's other jobs wait |
 
 A queue with quota shares goes through four steps: each share's own capacity; what is idle, lent; lent capacity that a
@@ -15,14 +14,12 @@ Capacity that is being taken back is lent to no one else meanwhile.
 AWS does not say by which rule it chooses among the jobs that could give way ("a custom heuristic"). Here it is the one
 with the lowest priority, and among these the youngest, which loses least.
 
-Sources: "Quota management", "Preemption", "Use fair-share scheduling", "Jobs stuck in RUNNABLE due to
-misconfiguration" in the AWS Batch user guide; CapacityLimit, QuotaShareResourceSharingConfiguration and FairsharePolicy
-in its API reference.
+Sources: "Quota management", "Preemption", "Jobs stuck in RUNNABLE due to misconfiguration" in the AWS Batch user guide;
+CapacityLimit and QuotaShareResourceSharingConfiguration in its API reference.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -45,30 +42,8 @@ SHARE_TOO_SMALL: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairShares:
-    """A fair-share policy, and what the shares have used.
-
-    Attributes:
-        weights: By share identifier, or by its beginning and an asterisk; 1 where none is given.
-        used: Instance-seconds by share identifier, within the policy's window.
-        reservation: The policy's computeReservation, in percent.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=dict)
-    used: Mapping[str, float] = field(default_factory=dict)
-    reservation: int = 0
-
-    def weight(self, share: str) -> float:
-        """Return a share identifier's weight."""
-        for pattern, weight in self.weights.items():
-            if share == pattern or (pattern.endswith("*") and share.startswith(pattern[:-1])):
-                return weight
-        return 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class SchedulerQueue:
-    """A job queue: first in, first out, unless it has fair shares or quota shares.
+    """A job queue: first in, first out, unless it has quota shares.
 
     Attributes:
         waiting: The jobs that wait to be dispatched.
@@ -78,7 +53,6 @@ class SchedulerQueue:
     priority: int
     waiting: tuple[ServiceJob, ...] = ()
     placed: tuple[ServiceJob, ...] = ()
-    fair: FairShares | None = None
     shares: tuple[QuotaShare, ...] | None = None
 
 
@@ -125,8 +99,6 @@ def decide(environment: SchedulerEnvironment) -> SchedulingDecision:
     for queue in sorted(environment.queues, key=lambda queue: -queue.priority):
         if queue.shares is not None:
             _QuotaScheduler(scheduler, queue, queue.shares).run()
-        elif queue.fair is not None:
-            _schedule_fairly(scheduler, queue, queue.fair)
         else:
             for job in sorted(queue.waiting, key=lambda job: job.number):
                 if not scheduler.try_to_place(job):
@@ -167,9 +139,9 @@ class _Scheduler:
         self.used.update(self.units(job.needs))
         self.dispatched.append(job.job_id)
 
-    def try_to_place(self, job: ServiceJob, *, kept: Mapping[str, int] | None = None) -> bool:
+    def try_to_place(self, job: ServiceJob) -> bool:
         needed = self.units(job.needs)
-        if self.has_room(needed, kept=kept):
+        if self.has_room(needed):
             self.place(job)
             return True
         if self.exceeds_limits(needed):
@@ -190,31 +162,6 @@ def _by_share(jobs: Iterable[ServiceJob]) -> dict[str, list[ServiceJob]]:
     for job in sorted(jobs, key=_order_within_share):
         found.setdefault(job.share or "", []).append(job)
     return found
-
-
-def _schedule_fairly(scheduler: _Scheduler, queue: SchedulerQueue, fair: FairShares) -> None:
-    waiting = _by_share(queue.waiting)
-    holding = Counter({job.share or "": 0 for job in queue.placed})
-    for placed in queue.placed:
-        holding[placed.share or ""] += sum(placed.needs.values())
-    active = len(waiting.keys() | holding.keys())
-    # AWS: the reserved ratio is (computeReservation/100)^ActiveFairShares.
-    ratio = (fair.reservation / 100) ** active
-    kept = {unit: math.floor(limit * ratio) for unit, limit in scheduler.limits.items()}
-
-    def use(share: str) -> tuple[float, float, int]:
-        weight = fair.weight(share)
-        return (fair.used.get(share, 0.0) * weight, holding[share] * weight, waiting[share][0].number)
-
-    while waiting:
-        share = min(waiting, key=use)
-        job = waiting[share][0]
-        if not scheduler.try_to_place(job, kept=kept):
-            break
-        holding[share] += sum(job.needs.values())
-        waiting[share].pop(0)
-        if not waiting[share]:
-            del waiting[share]
 
 
 class _QuotaScheduler:

@@ -132,33 +132,28 @@ def test_the_units_of_an_environment_go_with_the_policy_of_its_queue(batch: Batc
     )
 
 
-def test_a_policys_kind_stays(batch: Batch):
-    fair = {"shareDistribution": [{"shareIdentifier": "a*", "weightFactor": 0.5}], "shareDecaySeconds": 600}
-    policy = batch.call("CreateSchedulingPolicy", name="fair", fairsharePolicy=fair)["arn"]
-    quota = {"idleResourceAssignmentStrategy": "FIFO"}
-    assert "does not change" in batch.refusal("UpdateSchedulingPolicy", arn=policy, quotaSharePolicy=quota)
-    batch.call("UpdateSchedulingPolicy", arn=policy, fairsharePolicy={"computeReservation": 50})
+def test_a_policy_is_of_quota_shares_is_changed_and_stays_while_a_queue_uses_it(batch: Batch):
+    fair = {"fairsharePolicy": {"shareDecaySeconds": 600}}
+    assert "fairsharePolicy must not be given" in batch.refusal("CreateSchedulingPolicy", name="fair", **fair)
+    assert "quotaSharePolicy is missing" in batch.refusal("CreateSchedulingPolicy", name="none")
+    batch.make_quota_queue(4, research=(2, "LEND"))
+    policy = f"{PREFIX}:scheduling-policy/quota"
     (described,) = batch.call("DescribeSchedulingPolicies", arns=[policy])["schedulingPolicies"]
-    assert described["fairsharePolicy"] == {"computeReservation": 50}
-    other = batch.call("CreateSchedulingPolicy", name="quota", quotaSharePolicy=quota)["arn"]
-    batch.make_queue(schedulingPolicyArn=policy)
-    assert "one of its kind" in batch.refusal("UpdateJobQueue", jobQueue="queue", schedulingPolicyArn=other)
+    assert described["quotaSharePolicy"] == {"idleResourceAssignmentStrategy": "FIFO"}
+    assert "fairsharePolicy must not be given" in batch.refusal("UpdateSchedulingPolicy", arn=policy, **fair)
+    batch.call("UpdateSchedulingPolicy", arn=policy, quotaSharePolicy={"idleResourceAssignmentStrategy": "FIFO"})
     assert "used by queue" in batch.refusal("DeleteSchedulingPolicy", arn=policy)
-    batch.call("DeleteSchedulingPolicy", arn=other)
+    other = batch.call("CreateSchedulingPolicy", name="other", quotaSharePolicy=described["quotaSharePolicy"])["arn"]
+    batch.call("UpdateJobQueue", jobQueue="queue", schedulingPolicyArn=other)
+    batch.call("DeleteSchedulingPolicy", arn=policy)
 
 
-def test_problems_of_a_fair_share_policy_are_named(batch: Batch):
-    message = batch.refusal(
-        "CreateSchedulingPolicy",
-        name="fair",
-        fairsharePolicy={
-            "shareDecaySeconds": 604_801,
-            "computeReservation": 100,
-            "shareDistribution": [{"shareIdentifier": "a-b", "weightFactor": 1000.0}],
-        },
-    )
-    for member in ("shareDecaySeconds", "computeReservation", "shareIdentifier", "weightFactor"):
-        assert member in message
+def test_a_queue_without_a_policy_gets_none_later(batch: Batch):
+    policy = batch.call(
+        "CreateSchedulingPolicy", name="quota", quotaSharePolicy={"idleResourceAssignmentStrategy": "FIFO"}
+    )["arn"]
+    batch.make_queue()
+    assert "gets none later" in batch.refusal("UpdateJobQueue", jobQueue="queue", schedulingPolicyArn=policy)
 
 
 def test_a_share_is_described_changed_and_deleted(batch: Batch):

@@ -13,7 +13,6 @@ from spotkeep_local.batch.records import NUM_INSTANCES, UNLIMITED, QuotaShare, S
 from spotkeep_local.batch.scheduling import (
     ENVIRONMENT_TOO_SMALL,
     SHARE_TOO_SMALL,
-    FairShares,
     Preemption,
     SchedulerEnvironment,
     SchedulerQueue,
@@ -99,28 +98,6 @@ def test_a_queue_of_higher_priority_goes_first_and_does_not_hold_up_the_others()
     high = SchedulerQueue(priority=10, waiting=(waiting(5, 1), waiting(6, 3)))
     low = SchedulerQueue(priority=1, waiting=(waiting(1, 1),))
     assert of_instances(3, low, high).dispatched == ("w5", "w1")
-
-
-# Fair shares.
-
-
-def test_the_share_with_the_least_use_for_its_weight_goes_first():
-    jobs = (waiting(1, share="a"), waiting(2, share="b"))
-    fair = FairShares(used={"a": 10.0, "b": 30.0}, weights={"b": 0.25})
-    assert of_instances(1, SchedulerQueue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w2",)
-    fair = FairShares(used={"a": 10.0, "b": 30.0}, weights={"b*": 0.5})
-    assert of_instances(1, SchedulerQueue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1",)
-
-
-def test_shares_take_turns_and_a_shares_jobs_go_by_priority():
-    jobs = (waiting(1, share="a"), waiting(2, share="a", priority=5), waiting(3, share="a"), waiting(4, share="b"))
-    assert of_instances(3, SchedulerQueue(priority=1, waiting=jobs, fair=FairShares())).dispatched == ("w2", "w4", "w1")
-
-
-def test_a_reservation_keeps_capacity_for_shares_to_come():
-    jobs = tuple(waiting(number, share="a") for number in range(1, 5))
-    fair = FairShares(reservation=50)
-    assert of_instances(4, SchedulerQueue(priority=1, waiting=jobs, fair=fair)).dispatched == ("w1", "w2")
 
 
 # Quota shares.

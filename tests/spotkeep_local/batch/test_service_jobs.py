@@ -408,21 +408,7 @@ def test_unknown_jobs_and_priorities_are_refused(batch: Batch):
     assert "FAILED" in batch.refusal("UpdateServiceJob", jobId=job, schedulingPriority=1)
 
 
-# Fair shares, and another server.
-
-
-def test_fair_shares_take_turns(batch: Batch):
-    policy = batch.call(
-        "CreateSchedulingPolicy", name="fair", fairsharePolicy={"shareDistribution": [{"shareIdentifier": "b"}]}
-    )
-    batch.make_queue(limit=2, schedulingPolicyArn=policy["arn"])
-    batch.call("UpdateServiceEnvironment", serviceEnvironment="queue-environment", state="DISABLED")
-    of_a = [batch.submit(f"a-{number}", shareIdentifier="a") for number in range(2)]
-    of_b = batch.submit("b-0", shareIdentifier="b")
-    batch.call("UpdateServiceEnvironment", serviceEnvironment="queue-environment", state="ENABLED")
-    batch.wait_for(of_b, "SCHEDULED")
-    batch.wait_for(of_a[0], "SCHEDULED")
-    assert batch.describe(of_a[1])["status"] == "RUNNABLE"
+# Another server.
 
 
 def test_the_next_server_goes_on(batch: Batch):
