@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome
-from spotkeep_jobs.record.states import RunState
-from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site, _ended
+from spotkeep_jobs.record.record import RunChange
+from spotkeep_jobs.record.states import EndReason, RunState
+from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site
 
 from .test_collector import Pass
 
@@ -22,6 +23,13 @@ class QueuePass(Pass):
         super().__init__(world, make)
         self.site = Site(world)
         self.site.launch()
+
+    def run_ends(self) -> None:
+        """End the run in the record, whatever the reason, while its service job lives."""
+        table = self.site.table
+        end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": self.site.clock()}
+        run, attempt = self.site.run.model_copy(update=end), table.attempt(RUN, 1).model_copy(update=end)
+        table.commit(RunChange(run=run, attempt=attempt))
 
     def found_later(self, **delta: float) -> dict[tuple[OrphanKind, str], OrphanOutcome]:
         self.later(**delta)
@@ -47,7 +55,7 @@ def test_what_outlives_its_run_is_ended(passing: QueuePass) -> None:
     site = passing.site
     site.trains()
     site.passes()
-    site.table.commit(_ended(site))
+    passing.run_ends()
     training_job = site.service_job.training_job
     assert training_job is not None
     assert passing.found_later(hours=2) == {
