@@ -1,7 +1,8 @@
 """The queue in which a sweep is rehearsed: its trials borrow, and another share takes its instances back meanwhile.
 
-The queue has as many instances as the sweep trains trials at a time. Some of them belong to a second share, which lends
-them. Its jobs come while trials have some of these, so AWS Batch preempts trials.
+Trials wait in this queue: it has instances for half of those that the sweep has under way at a time. Some of the
+instances belong to a second share, which lends them. A trial that ends leaves its instance to one that waits, so the
+second share's jobs find none that is free, and AWS Batch preempts trials.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from botocore.config import Config
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.interruption_points import LOCAL_NOTICE_SECONDS
@@ -26,10 +29,14 @@ OF_ONE_JOB: Final[Mapping[str, Any]] = dict.fromkeys(
     ("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority")
 )
 """The fields of a sweep's job file that one of a single job on demand has not; None takes a field away."""
+_FEWEST_PLACES: Final = 2
+"""One for a trial, one for a job of the other share."""
 _MOST_OTHERS: Final = 2
 _DISPATCHED: Final = ("SCHEDULED", "STARTING", "RUNNING")
 _SECONDS_OF_OTHERS: Final = 5
 _LATER_THAN_SPOT_SECONDS: Final = 5.0
+_PATIENT: Final = Config(retries={"mode": "standard", "total_max_attempts": 12})
+"""The rehearsal has AWS Batch throttle calls by chance, its own among them: boto3's five attempts may all be refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +47,25 @@ class RehearsedQueue:
         name: As the job file names it.
         share: The sweep's, as the job file names it.
         instance_type: The trials'.
-        trials: How many trials train at a time.
+        parallel: How many trials the sweep has under way at a time.
         instances: How many instances a trial has.
     """
 
     name: str
     share: str
     instance_type: str
-    trials: int
+    parallel: int
     instances: int
 
     @property
+    def places(self) -> int:
+        """How many jobs the queue has instances for, of as many instances each as a trial: fewer than want them."""
+        return max(_FEWEST_PLACES, self.parallel // 2)
+
+    @property
     def others(self) -> int:
-        """How many jobs the other share has instances for, of as many instances each as a trial."""
-        return min(_MOST_OTHERS, self.trials // 2)
+        """How many of these places are the other share's."""
+        return min(_MOST_OTHERS, self.places // 2)
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -63,10 +75,10 @@ class RehearsedQueue:
             return {self.instance_type: jobs * self.instances}
 
         shares = {
-            self.share: {"types": of(self.trials - self.others)},
+            self.share: {"types": of(self.places - self.others)},
             SHARE_OF_OTHERS: {"types": of(self.others), "lending": "lend"},
         }
-        return {self.name: {"types": of(self.trials), "shares": shares}}
+        return {self.name: {"types": of(self.places), "shares": shares}}
 
     def trials_environment(self, environment: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the environment of the sweep's job file with a shorter time to save than SageMaker's 120 seconds.
@@ -104,7 +116,7 @@ def queue_of(fields: Mapping[str, Any]) -> RehearsedQueue | None:
             f"`instance_type`; found share {share!r} and instance_type {instance_type!r}",
             hint="--set share=research --set instance_type=ml.m5.large",
         )
-    if request.parallel < _MOST_OTHERS:
+    if request.parallel < _FEWEST_PLACES:
         raise UsageError(
             f"a rehearsal of a sweep in a queue needs two trials at a time, found sweep.parallel {request.parallel}",
             hint="--set sweep.parallel=4, or --set queue=null to rehearse it without a queue",
@@ -113,7 +125,7 @@ def queue_of(fields: Mapping[str, Any]) -> RehearsedQueue | None:
         name=str(fields["queue"]),
         share=share,
         instance_type=instance_type,
-        trials=request.parallel,
+        parallel=request.parallel,
         instances=int(fields.get("instance_count") or 1),
     )
 
@@ -134,7 +146,7 @@ class OtherShare:
 
     def __init__(self, rehearsal: Rehearsal, queue: RehearsedQueue) -> None:
         self._rehearsal, self._queue = rehearsal, queue
-        self._batch = rehearsal.session.client("batch")
+        self._batch = rehearsal.session.client("batch", config=_PATIENT)
         self._job_queue = job_queue_name(deployment=rehearsal.deployment.name, queue=queue.name)
         self._runs: list[str] = []
         self._took_instances_back = False
@@ -146,7 +158,7 @@ class OtherShare:
         """
         if self._took_instances_back or not all(self._rehearsal.run(run).state.ended for run in self._runs):
             return
-        if self._with_instances() > self._queue.trials - self._queue.others:
+        if self._with_instances() > self._queue.places - self._queue.others:
             self._took_instances_back = bool(self._runs) and any(job.preemptions for job in self.service_jobs())
             if not self._took_instances_back:
                 self._launch()
@@ -169,7 +181,7 @@ class OtherShare:
             run = self._rehearsal.add_run(f"-others-{len(self._runs) + 1}")
             self._rehearsal.deployment.launch(run=run, **self._queue.others_job())
             self._runs.append(run)
-        self._rehearsal.view.note(f"another share wants {self._queue.others} of its places back")
+        self._rehearsal.view.note("another share wants back what it lends")
 
     def _with_instances(self) -> int:
         """Return how many trials have instances: their service jobs were dispatched and are not over."""

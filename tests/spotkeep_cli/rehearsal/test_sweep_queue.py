@@ -38,15 +38,15 @@ def test_a_job_file_without_a_queue_asks_for_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "count", "own", "others"), [(6, 1, 4, 2), (6, 2, 8, 4), (3, 1, 2, 1), (2, 1, 1, 1)]
+    ("parallel", "count", "own", "others"), [(8, 1, 2, 2), (6, 1, 2, 1), (6, 2, 4, 2), (3, 1, 1, 1), (2, 1, 1, 1)]
 )
-def test_the_queue_holds_what_trains_at_a_time_and_a_part_of_it_is_lent(
+def test_the_queue_has_instances_for_half_of_what_is_under_way_and_a_part_of_them_is_lent(
     parallel: int, count: int, own: int, others: int
 ) -> None:
     sweep = {**FIELDS["sweep"], "parallel": parallel}
     setting = json.loads(settings_of({**FIELDS, "sweep": sweep, "instance_count": count})["queues"])["cpu"]
     queue = Queue.model_validate(setting)
-    assert queue.types == {"ml.m5.large": parallel * count}
+    assert queue.types == {"ml.m5.large": own + others}
     assert queue.shares["research"].types == {"ml.m5.large": own}
     assert queue.shares["research"].lending == "lend-and-borrow"
     assert queue.shares[SHARE_OF_OTHERS].types == {"ml.m5.large": others}
@@ -85,7 +85,7 @@ class SweepInAQueue:
     first, name = "search-1", "spotkeep"
 
     def __init__(self) -> None:
-        self.session = SimpleNamespace(client=lambda _service: self)
+        self.session = SimpleNamespace(client=lambda _service, config: self)
         self.deployment = self
         self.view = SimpleNamespace(note=lambda _text: None)
         self.trials: dict[str, str] = {}
