@@ -277,7 +277,7 @@ def printed_by(app: DeployedApp, run: str) -> list[str]:
     return list(json.loads(said[0].removeprefix("HAS "))) if said else []
 
 
-def test_a_job_has_these_credentials_in_its_process_and_nobody_has_them_after_it(
+def test_a_job_has_these_credentials_in_its_process_and_they_end_with_it(
     deployed_app: DeployedApp, attackers: Attackers
 ) -> None:
     script = (

@@ -44,7 +44,7 @@ class Table:
         return [SimpleNamespace(job_name=f"{run}-1")]
 
 
-class Leftovers:
+class Site:
     """What runs leave: versions of their objects, and a stream of their logs."""
 
     def __init__(self, local: LocalAws) -> None:
@@ -68,26 +68,26 @@ class Leftovers:
 
 
 def test_the_next_rehearsal_removes_what_the_ones_before_left_once_all_of_it_has_ended(local_aws: LocalAws) -> None:
-    runs, left = Table(), Leftovers(local_aws)
+    runs, site = Table(), Site(local_aws)
     # The third is of another deployment; `own` is what the user launched.
     replace_earlier(local_aws, runs, names=["first", "alive", "elsewhere", "searching", "over"])
     for run in runs.states:
-        left.leave(run)
+        site.leave(run)
     replace_earlier(local_aws, runs, names=["second"])
     kept, removed = (3, 1), (0, 0)
-    found = {run: left.of(run) for run in runs.states}
+    found = {run: site.of(run) for run in runs.states}
     # A sweep that goes on resumes its trials that have paused.
     assert found == {"first": removed, "alive": kept, "own": kept, "searching-1": kept, "over-1": removed}
 
     runs.states["alive"], runs.sweeps["searching"] = RunState.STOPPED, SweepState.STOPPED
     replace_earlier(local_aws, runs, names=["third"])
-    assert {run for run in runs.states if left.of(run) != removed} == {"own"}
+    assert {run for run in runs.states if site.of(run) != removed} == {"own"}
 
 
 def test_a_sweep_keeps_everything_until_its_last_trial_has_ended(local_aws: LocalAws) -> None:
-    runs, left = Table(), Leftovers(local_aws)
+    runs, site = Table(), Site(local_aws)
     runs.states["over-2"] = RunState.TRAINING
     replace_earlier(local_aws, runs, names=["over"])
-    left.leave("over-1")
+    site.leave("over-1")
     replace_earlier(local_aws, runs, names=["second"])
-    assert left.of("over-1") == (3, 1)
+    assert site.of("over-1") == (3, 1)

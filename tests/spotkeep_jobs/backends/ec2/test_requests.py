@@ -168,10 +168,10 @@ def launched(*, volume_kms_key_arn: str | None = None, **fields: Any) -> Any:
 
 
 def test_the_script_knows_where_to_log_and_where_to_pause() -> None:
-    told = {"MLFLOW_TRACKING_URI": "https://mlflow.example.com", "SPOTKEEP_PAUSE_AT_STEP": "1000"}
+    given = {"MLFLOW_TRACKING_URI": "https://mlflow.example.com", "SPOTKEEP_PAUSE_AT_STEP": "1000"}
     environment = launched(mlflow="https://mlflow.example.com", pause_at_step=1000).job["environment"]
-    assert environment.items() >= told.items()
-    assert not launched().job["environment"].keys() & told.keys()
+    assert environment.items() >= given.items()
+    assert not launched().job["environment"].keys() & given.keys()
 
 
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:
