@@ -36,7 +36,7 @@ _DISPATCHED: Final = ("SCHEDULED", "STARTING", "RUNNING")
 _SECONDS_OF_OTHERS: Final = 5
 _LATER_THAN_SPOT_SECONDS: Final = 5.0
 _PATIENT: Final = Config(retries={"mode": "standard", "total_max_attempts": 12})
-"""The rehearsal has AWS Batch throttle calls by chance, its own among them: boto3's five attempts may all be refused."""
+"""AWS Batch throttles calls by chance here, the rehearsal's own among them: five attempts may all be refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
