@@ -48,8 +48,9 @@ def _from_proc(pid: int) -> str | None:
         return None
     # The command name is in parentheses and may hold anything; the fields after it are numbered from 3.
     fields = text.rpartition(")")[2].split()
-    state, started_ticks = fields[0], fields[19]
-    return None if state in "ZX" else started_ticks
+    state, threads, started_ticks = fields[0], int(fields[17]), fields[19]
+    # The first thread of a killed process may be over before the others, which still have its port and its files.
+    return None if state in "ZX" and threads <= 1 else started_ticks
 
 
 def _from_ps(pid: int) -> str | None:
