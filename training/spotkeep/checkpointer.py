@@ -29,7 +29,7 @@ from .disk.retention import MODES, Best, Retention
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
-from .ranks.rank_shares import encode_share, view_for
+from .ranks.rank_shares import encode_share, trained_names, view_for
 from .ranks.shared_directory import SharedDirectory
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
@@ -98,7 +98,8 @@ class Checkpointer:
         per_rank: More names and objects, those that each rank of a distributed training has for itself: random
             generators, places in the data. With them the training goes on with the same number of ranks only.
         allow_world_size_change: Let another number of ranks take what all had in common. `per_rank` stays as the script
-            made it then, and the run does not end as an uninterrupted one would.
+            made it then, and the run does not end as an uninterrupted one would. It is refused where `per_rank` holds
+            floating-point arrays, which are parts of a model or of an optimizer: what was trained would be lost.
 
     Raises:
         UsageError: If an argument makes no sense.
@@ -543,6 +544,7 @@ class Checkpointer:
             world_size=self._ranks.world_size,
             per_rank=self._per_rank,
             change_allowed=self._allow_world_size_change,
+            trained=() if self._takes_own(manifest) else trained_names(encode_state(dict(self._per_rank)).document),
         )
 
     def _takes_own(self, manifest: Manifest) -> bool:

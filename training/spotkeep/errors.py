@@ -121,15 +121,25 @@ class WorldSizeError(CheckpointError):
 
     Attributes:
         names: What belongs to each rank.
+        trained: Those of them that hold trained numbers, such as the parts of a model.
     """
 
-    def __init__(self, step: int, *, written_by: int, world_size: int, names: Sequence[str]) -> None:
+    def __init__(
+        self, step: int, *, written_by: int, world_size: int, names: Sequence[str], trained: Sequence[str] = ()
+    ) -> None:
         self.names = tuple(names)
+        self.trained = tuple(trained)
+        way_out = (
+            f"Start it with {_ranks(written_by)}: allow_world_size_change would lose what was trained in "
+            f"{', '.join(trained)}."
+            if trained
+            else f"Start it with {_ranks(written_by)}, or pass allow_world_size_change=True to take what the ranks "
+            "have in common and begin with the rest as the script made it: the run then ends differently than an "
+            "uninterrupted one."
+        )
         super().__init__(
             f"the checkpoint of step {step} was written by {_ranks(written_by)}, and this training has "
-            f"{_ranks(world_size)}; what each rank has for itself cannot be divided anew: {', '.join(names)}. Start it "
-            f"with {_ranks(written_by)}, or pass allow_world_size_change=True to take what the ranks have in common "
-            "and begin with the rest as the script made it: the run then ends differently than an uninterrupted one."
+            f"{_ranks(world_size)}; what each rank has for itself cannot be divided anew: {', '.join(names)}. {way_out}"
         )
 
 

@@ -52,6 +52,19 @@ def test_what_lacks_the_metric_or_is_damaged_is_not_the_best():
     assert Retention(best=Best("loss"), every=20).spared([], older) == {40}
 
 
+def test_what_each_rank_had_for_itself_stays_until_as_many_ranks_supersede_it():
+    older = [
+        Candidate(step=50, own_ranks=3),
+        Candidate(step=40, own_ranks=2),
+        Candidate(step=30, own_ranks=2, damaged=True),
+        Candidate(step=20, own_ranks=2),
+        Candidate(step=10, own_ranks=4, damaged=True),
+    ]
+    assert Retention().spared([Candidate(step=60)], older) == {50, 40}
+    assert Retention().spared([Candidate(step=60, own_ranks=2)], older) == {50}
+    assert Retention().spared([Candidate(step=70, own_ranks=3), Candidate(step=60, own_ranks=2)], older) == set()
+
+
 @pytest.mark.parametrize("kept", [Retention(), Retention(last=7, every=100, best=Best("loss", "max"))])
 def test_it_is_read_back_as_it_was_given(kept):
     assert read_retention(json.loads(json.dumps(kept.document()))) == kept

@@ -282,6 +282,7 @@ def test_another_number_of_ranks_is_refused_or_takes_what_all_have_in_common(tra
     assert run.codes == [0, 0, 0], run.output
     assert run.began == [8, 8, 8], "refusing changed nothing"
     assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
+    assert 8 in steps_in(tmp_path / "c"), "what the two ranks had for themselves is nowhere else"
 
 
 def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
@@ -341,6 +342,10 @@ class TestShards:
         assert refused.codes == [1, 1, 1]
         assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
         newest = steps_in(tmp_path / "c")[0]
+        allowed = train(tmp_path / "c", kind="shards", world_size=3, options={"allow_world_size_change": True})
+        assert allowed.codes == [1, 1, 1]
+        assert all("would lose what was trained in shards" in output for output in allowed.output)
+        assert steps_in(tmp_path / "c")[0] == newest
         again = train(tmp_path / "c", kind="shards")
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]

@@ -20,8 +20,16 @@ from spotkeep.disk.manifest import (
     parse_manifest,
 )
 from spotkeep.errors import WorldSizeError
-from spotkeep.ranks.rank_shares import WrittenShare, encode_share, first_files, merged, own_state, view_for
-from spotkeep.state.encoding import MalformedStateError, decode_state
+from spotkeep.ranks.rank_shares import (
+    WrittenShare,
+    encode_share,
+    first_files,
+    merged,
+    own_state,
+    trained_names,
+    view_for,
+)
+from spotkeep.state.encoding import MalformedStateError, decode_state, encode_state
 
 # Any value comes back: in test_encoding. Here it counts which of them have files.
 PLAIN = st.none() | st.integers() | st.text(max_size=5) | st.binary(max_size=9) | st.integers(0, 9).map(np.arange)
@@ -121,6 +129,39 @@ def test_what_one_process_wrote_for_itself_is_no_use_to_several():
         view_for(manifest, **options, change_allowed=False)
     assert view_for(manifest, **options, change_allowed=True).state == {"dict": [["model", 1]]}
     assert view_for(manifest, rank=1, world_size=2, per_rank=[], change_allowed=False).state == state
+
+
+# JAX saves the bytes of a bfloat16 array as integers, beside the name of the type.
+@pytest.mark.parametrize(
+    "trained",
+    [
+        np.ones(2, "f4"),
+        [np.ones(2, "c8")],
+        {"layer": (np.float64(1),)},
+        np.ones(2, [("weight", "<f4")]),
+        {"array": np.ones(2, "u2"), "dtype": "bfloat16"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("by_ranks", [True, False], ids=["several", "one"])
+def test_trained_numbers_are_not_lost_even_where_another_number_of_ranks_is_allowed(trained, by_ranks):
+    own = {"random": np.arange(4), "shards": trained}
+    manifest = written_by_ranks({"step": 1}, [own, own])[0]
+    if not by_ranks:
+        manifest = replace(manifest, state=manifest.ranks[0].state, ranks=())
+    with pytest.raises(WorldSizeError, match="would lose what was trained in shards") as refused:
+        view_for(manifest, rank=0, world_size=3, per_rank=own, change_allowed=True)
+    assert refused.value.names == ("random", "shards")
+    assert refused.value.trained == ("shards",)
+    assert view_for(manifest, rank=0, world_size=manifest.world_size, per_rank=own, change_allowed=True)
+
+
+def test_trained_numbers_that_the_script_has_now_and_the_checkpoint_has_not_are_refused():
+    manifest = written_by_ranks({"step": 1}, [{"random": np.arange(4)}] * 2)[0]
+    options = {"rank": 0, "world_size": 3, "per_rank": ["random", "shards"], "change_allowed": True}
+    with pytest.raises(WorldSizeError, match="would lose what was trained in shards"):
+        view_for(manifest, **options, trained=trained_names(encode_state({"shards": np.ones(2)}).document))
+    assert view_for(manifest, **options, trained=trained_names(encode_state({"random": np.arange(4)}).document))
 
 
 def test_two_ranks_cannot_claim_the_same_file():

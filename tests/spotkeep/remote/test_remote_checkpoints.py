@@ -17,7 +17,7 @@ import pytest
 import spotkeep
 from spotkeep import DamagedCheckpointError, NewerFormatError, RemoteError, SaveError, UsageError
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.manifest import CHUNK_BYTES, Manifest, Progress, manifest_bytes
+from spotkeep.disk.manifest import CHUNK_BYTES, Manifest, Progress, RankShare, manifest_bytes
 from spotkeep.disk.retention import Best, Retention
 from spotkeep.disk.staged_state import StagedState
 from spotkeep.ranks.rank_shares import encode_share
@@ -513,6 +513,18 @@ def test_old_ones_go_by_the_same_rules_their_manifest_first(machines, network):
     assert other.steps() == [6, 5, 3, 2]
     deleted = [request.split("?")[0].rsplit("/", 2)[1:] for request in network.requests if request.startswith("DELETE")]
     assert deleted == [[f"step-{step}", name] for step in (4, 1) for name in ("manifest.json", "data-00000.bin")]
+
+
+def test_what_another_number_of_ranks_had_for_itself_is_not_removed(machines, bucket):
+    here, remote = machines("here")
+    own = {"dict": [["random", 1]]}
+    by_two = Manifest(1, None, 1.0, "spotkeep", (), {"dict": []}, ranks=(RankShare(0, own), RankShare(0, own)))
+    bucket.Object("run/step-1/manifest.json").put(Body=manifest_bytes(by_two))
+    for step in (2, 3, 4):
+        save(here, step)
+        send(remote, step)
+    assert remote.prune(Retention(last=2)) == [2]
+    assert remote.steps() == [4, 3, 1]
 
 
 def test_two_stay_whatever_was_asked_and_nothing_goes_before_there_are_two(machines, bucket):

@@ -65,11 +65,12 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Found:
-    """How the files of a checkpoint looked when it was found good, and what it had logged."""
+    """How the files of a checkpoint looked when it was found good, and what decides whether it stays."""
 
     names: tuple[str, ...]
     fingerprints: tuple[tuple[int, int, int] | None, ...]
     metrics: Mapping[str, float]
+    own_ranks: int
 
 
 def _everything(manifest: Manifest) -> RankView:
@@ -319,7 +320,8 @@ class CheckpointDirectory:
     def _candidate(self, step: int) -> Candidate:
         known = self._still_good(step)
         try:
-            return Candidate(step=step, metrics=self.read_manifest(step).metrics if known is None else known.metrics)
+            found = self.read_manifest(step) if known is None else known
+            return Candidate(step=step, metrics=found.metrics, own_ranks=found.own_ranks)
         except CheckpointError:
             # What cannot say how good it was is not spared for it, and a damaged one is not spared at all.
             return Candidate(step=step, metrics={}, damaged=True)
@@ -404,7 +406,7 @@ class CheckpointDirectory:
 
     def _found(self, step: int, manifest: Manifest) -> _Found:
         names = (MANIFEST_NAME, *(file.name for file in manifest.files))
-        return _Found(names, self._fingerprints(step, names), manifest.metrics)
+        return _Found(names, self._fingerprints(step, names), manifest.metrics, manifest.own_ranks)
 
     def _still_good(self, step: int) -> _Found | None:
         known = self._found_good.get(step)

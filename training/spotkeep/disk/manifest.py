@@ -127,6 +127,11 @@ class Manifest:
         """How many ranks wrote it."""
         return len(self.ranks) or 1
 
+    @property
+    def own_ranks(self) -> int:
+        """How many ranks it suits, and no other number without a loss; 0 where no rank has anything for itself."""
+        return len(self.ranks) if any(list(state_pairs(share.state)) for share in self.ranks) else 0
+
     def view(self, rank: int) -> RankView:
         """Give what one of the ranks that wrote it reads."""
         if not self.ranks:

@@ -32,16 +32,21 @@ class Candidate:
         step: Completed steps.
         metrics: What the script had logged when it was made.
         damaged: Whether it is known to be worth nothing.
+        own_ranks: How many ranks it suits (`Manifest.own_ranks`); 0 for any number.
     """
 
     step: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     damaged: bool = False
+    own_ranks: int = 0
 
 
 @dataclass(frozen=True)
 class Retention:
     """Which checkpoints stay.
+
+    Whatever was asked for, so does the newest one for each other number of ranks: what each rank had for itself there
+    was not taken over, and is nowhere else.
 
     Attributes:
         last: The newest so many good ones. Two always stay: one may turn out to be damaged.
@@ -75,6 +80,11 @@ class Retention:
             ]
             if ranked:
                 spared.add(min(ranked)[2])
+        newest_of: dict[int, int] = {}
+        for candidate in sorted(older, key=lambda candidate: candidate.step):
+            newest_of[candidate.own_ranks] = candidate.step
+        superseded = {0, *(candidate.own_ranks for candidate in newest)}
+        spared.update(step for ranks, step in newest_of.items() if ranks not in superseded)
         return spared - {candidate.step for candidate in newest}
 
 

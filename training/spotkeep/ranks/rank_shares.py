@@ -25,7 +25,7 @@ from spotkeep.disk.manifest import (
     with_files_from,
 )
 from spotkeep.errors import WorldSizeError
-from spotkeep.state.arrays import host_bytes
+from spotkeep.state.arrays import host_bytes, is_floating
 from spotkeep.state.encoding import EncodedState, Json, encode_state, stateful_kind
 from spotkeep.state.random_states import RandomStates
 
@@ -140,8 +140,32 @@ def merged(shares: Sequence[WrittenShare]) -> tuple[tuple[DataFile, ...], tuple[
     return files, tuple(RankShare(file_count=share.own_files, state=share.own) for share in shares)
 
 
+def trained_names(state: Json) -> frozenset[str]:
+    """Give the names at the top of a state document under which trained numbers stand: parts of a model, for example.
+
+    An array of floating-point numbers counts as trained. Random states and places in the data are whole numbers.
+    """
+    return frozenset(str(name) for name, value in state_pairs(state) if _is_trained(value))
+
+
+def _is_trained(state: Json) -> bool:
+    if isinstance(state, list):
+        return any(map(_is_trained, state))
+    if not isinstance(state, dict):
+        return False
+    # The description of an array, or of one whose numbers NumPy has no name for (`integrations/jax.py`).
+    described = state if "dtype" in state else {name: value for name, value in state_pairs(state) if name == "dtype"}
+    return is_floating(described) or any(map(_is_trained, state.values()))
+
+
 def view_for(
-    manifest: Manifest, *, rank: int, world_size: int, per_rank: Collection[str], change_allowed: bool
+    manifest: Manifest,
+    *,
+    rank: int,
+    world_size: int,
+    per_rank: Collection[str],
+    change_allowed: bool,
+    trained: Collection[str] = (),
 ) -> RankView:
     """Choose what a rank takes of a checkpoint.
 
@@ -151,18 +175,28 @@ def view_for(
         world_size: Likewise.
         per_rank: The names that are each rank's own there.
         change_allowed: Whether another number of ranks may go on without what was each rank's own.
+        trained: The names among `per_rank` under which trained numbers stand (`trained_names`).
 
     Raises:
-        WorldSizeError: If another number of ranks wrote it, and there is something that only they could use.
+        WorldSizeError: If another number of ranks wrote it, and there is something that only they could use. Trained
+            numbers are refused even where the change is allowed: the training would begin with the initial ones.
     """
     if manifest.world_size == world_size:
         return manifest.view(rank)
     if manifest.ranks:
         own = dict.fromkeys(str(name) for share in manifest.ranks for name, _ in state_pairs(share.state))
+        lost = frozenset().union(trained, *(trained_names(share.state) for share in manifest.ranks))
     else:
         own = dict.fromkeys(name for name, _ in state_pairs(manifest.state) if name in per_rank)
-    if own and not change_allowed:
-        raise WorldSizeError(manifest.step, written_by=manifest.world_size, world_size=world_size, names=tuple(own))
+        lost = frozenset(trained) | (trained_names(manifest.state) & own.keys())
+    if lost or (own and not change_allowed):
+        raise WorldSizeError(
+            manifest.step,
+            written_by=manifest.world_size,
+            world_size=world_size,
+            names=tuple(dict.fromkeys((*own, *sorted(lost)))),
+            trained=tuple(sorted(lost)),
+        )
     if manifest.ranks:
         return manifest.common_view()
     # One process wrote it, which has everything in common with itself.

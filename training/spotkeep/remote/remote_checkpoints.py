@@ -118,7 +118,7 @@ class RemoteCheckpoints:
         self._directory = directory
         self._objects = objects or S3Objects(place.bucket)
         self._storage = storage or LocalStorage()
-        self._metrics: dict[int, Mapping[str, float]] = {}
+        self._known: dict[int, Candidate] = {}
         self._whole: frozenset[int] = frozenset()
 
     def steps(self) -> list[int]:
@@ -180,7 +180,7 @@ class RemoteCheckpoints:
         require_not_cancelled(upload.cancelled)
         self._objects.write(key, upload.raw_manifest, labels=labels)
         upload.count(len(upload.raw_manifest), sent=True)
-        self._metrics[upload.step] = upload.manifest.metrics
+        self._known[upload.step] = _as_candidate(upload.manifest)
 
     def fetch(self, step: int, *, cancelled: threading.Event) -> int:
         """Download a checkpoint into the local directory, verified. Gives its size in bytes.
@@ -223,7 +223,7 @@ class RemoteCheckpoints:
                 f"the checkpoint of step {step} ({total:,} bytes) could not be downloaded from {self.place} to "
                 f"{self._directory.path}: {error.strerror or error}; is the disk large enough?"
             ) from error
-        self._metrics[step] = manifest.metrics
+        self._known[step] = _as_candidate(manifest)
         return total
 
     def send_note(self, name: str, raw: bytes) -> None:
@@ -264,15 +264,13 @@ class RemoteCheckpoints:
         if len(kept) < _FEWEST:
             return []
         older = [step for step in whole if step < kept[-1]]
-        spared = retention.spared(
-            [self._candidate(step, retention) for step in kept], [self._candidate(step, retention) for step in older]
-        )
+        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
         removed = [step for step in found if step < kept[-1] and step not in spared and step not in uploading]
         for step in removed:
             # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
             for name in sorted(found[step], key=lambda name: name != MANIFEST_NAME):
                 self._objects.delete(self._key(step, name))
-            self._metrics.pop(step, None)
+            self._known.pop(step, None)
         return removed
 
     def missing(self, retention: Retention) -> int | None:
@@ -282,7 +280,7 @@ class RemoteCheckpoints:
         """
         local = self._directory.steps()
         newest, older = local[: retention.newest], local[retention.newest :]
-        if not older or (retention.every is None and retention.best is None):
+        if not older:
             return None
         spared = retention.spared(
             [self._local_candidate(step) for step in newest], [self._local_candidate(step) for step in older]
@@ -434,19 +432,17 @@ class RemoteCheckpoints:
                 found.setdefault(int(match.group(1)), {})[match.group(2)] = stored.size
         return dict(sorted(found.items(), reverse=True))
 
-    def _candidate(self, step: int, retention: Retention) -> Candidate:
-        if retention.best is None:
-            return Candidate(step=step)
-        if step not in self._metrics:
+    def _candidate(self, step: int) -> Candidate:
+        if step not in self._known:
             try:
-                self._metrics[step] = self._fetch_manifest(step, self._sizes(step))[1].metrics
+                self._known[step] = _as_candidate(self._fetch_manifest(step, self._sizes(step))[1])
             except (DamagedCheckpointError, NewerFormatError):
-                return Candidate(step=step, metrics={}, damaged=True)
-        return Candidate(step=step, metrics=self._metrics[step])
+                return Candidate(step=step, damaged=True)
+        return self._known[step]
 
     def _local_candidate(self, step: int) -> Candidate:
         try:
-            return Candidate(step=step, metrics=self._directory.read_manifest(step).metrics)
+            return _as_candidate(self._directory.read_manifest(step))
         except (DamagedCheckpointError, NewerFormatError):
             return Candidate(step=step, damaged=True)
 
@@ -462,6 +458,10 @@ class RemoteCheckpoints:
 
     def _name(self, step: int, name: str) -> str:
         return f"s3://{self.place.bucket}/{self._key(step, name)}"
+
+
+def _as_candidate(manifest: Manifest) -> Candidate:
+    return Candidate(step=manifest.step, metrics=manifest.metrics, own_ranks=manifest.own_ranks)
 
 
 def _spans(size: int) -> Iterator[_Span]:

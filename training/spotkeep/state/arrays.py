@@ -177,6 +177,17 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
     return meta, (DeviceBytes(dense) if dense.is_cuda and dense.numel() else torch_bytes(dense))
 
 
+def is_floating(meta: dict[str, Any]) -> bool:
+    """Say whether an array or tensor, as `dump_numpy` or `dump_torch` describes it, holds real or complex numbers."""
+    dtype = meta.get("dtype")
+    if isinstance(dtype, list):
+        return any(
+            is_floating({"dtype": field[1]}) for field in dtype if isinstance(field, (list, tuple)) and field[1:]
+        )
+    # torch says `bfloat16` or `complex64`; NumPy `<f4` or `<c8`, where the second character is the kind.
+    return isinstance(dtype, str) and ("float" in dtype or "complex" in dtype or dtype[1:2] in ("f", "c"))
+
+
 def _refuse_what_is_not_dense(tensor: Any, dtype: str, torch: Any) -> None:
     if type(tensor).__module__.startswith("torch.distributed."):
         raise UnsupportedArrayError(
