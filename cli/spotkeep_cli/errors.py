@@ -112,6 +112,7 @@ class RefusedError(CommandLineError):
 
     Attributes:
         problems: Every problem at once, in the order of the document.
+        temporary: Whether all of them are over by themselves: the same request may be accepted later.
     """
 
     exit_code = ExitCode.REFUSED
@@ -121,6 +122,7 @@ class RefusedError(CommandLineError):
             self.add_note(f"- {problem}")
         super().__init__(message, hint=hint)
         self.problems = tuple(problems)
+        self.temporary = False
 
     def as_document(self) -> dict[str, Any]:
         """Return the refusal as `--json` gives it."""

@@ -125,11 +125,12 @@ def _matched(match: PoolMatch, *, now: datetime) -> Answer:
 
 
 def refused(error: RequestRefusedError) -> Answer:
-    """Return a document that launched nothing, with all that is wrong with it."""
+    """Return a document that launched nothing, with all that is wrong with it; `temporary`: that is over by itself."""
     return {
         "ok": False,
         "error": "refused",
         "problems": [problem.as_document() for problem in error.problems],
+        "temporary": error.temporary,
         "warnings": list(error.warnings),
     }
 

@@ -330,6 +330,7 @@ def test_a_refusal_is_an_answer_with_every_problem(launcher: ScriptedLauncher) -
         "ok": False,
         "error": "refused",
         "problems": [{"field": "max_run", "found": "'4 hours'", "problem": "is wrong", "fix": "Write 4h."}] * 2,
+        "temporary": False,
         "warnings": ["mind this"],
     }
 

@@ -201,9 +201,20 @@ class SageMaker(Model):
     def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
         self._call("StopTrainingJob", lambda: self._stop(TrainingJobName))
 
-    def update_training_job(self, *, TrainingJobName: str, ResourceConfig: Mapping[str, int]) -> None:  # noqa: N803
-        seconds = ResourceConfig["KeepAlivePeriodInSeconds"]
-        self._call("UpdateTrainingJob", lambda: self._keep_alive(TrainingJobName, seconds))
+    def update_training_job(
+        self,
+        *,
+        TrainingJobName: str,  # noqa: N803
+        ResourceConfig: Mapping[str, int] | None = None,  # noqa: N803
+        RemoteDebugConfig: Mapping[str, bool] | None = None,  # noqa: N803
+    ) -> None:
+        def update() -> None:
+            if RemoteDebugConfig is not None:
+                self._debug_remotely(TrainingJobName, RemoteDebugConfig)
+            if ResourceConfig is not None:
+                self._keep_alive(TrainingJobName, ResourceConfig["KeepAlivePeriodInSeconds"])
+
+        self._call("UpdateTrainingJob", update)
 
     # What happens to jobs
 
@@ -412,6 +423,14 @@ class SageMaker(Model):
         for job in self.jobs.values():
             if job.pool == "Available" and self.seconds >= job.pool_since + job.keep_alive:
                 job.pool, job.pool_over = "Terminated", job.pool_since + job.keep_alive
+
+    def _debug_remotely(self, name: str, config: Mapping[str, bool]) -> None:
+        job = self.jobs.get(name)
+        if job is None or job.secondary not in ("Downloading", "Training"):
+            message = "RemoteDebugConfig can only be updated while the job is Downloading or Training"
+            raise client_error("UpdateTrainingJob", "ValidationException", message)
+        job.request = {**job.request, "RemoteDebugConfig": dict(config)}
+        job.answers.append((self.seconds, self._answer(job, self.now())))
 
     def _keep_alive(self, name: str, seconds: int) -> None:
         self.pools_expire()

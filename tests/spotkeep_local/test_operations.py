@@ -35,7 +35,7 @@ SAGEMAKER = {
     "ListTrainingJobs": "the search for orphans; pools; `aws sagemaker list-training-jobs`",
     "Search": "the search for orphans, which finds jobs by tag",
     "StopTrainingJob": "`spotkeep stop`; the SageMaker SDK",
-    "UpdateTrainingJob": "the end of a warm pool and its keep-alive period",
+    "UpdateTrainingJob": "the end of a warm pool and its keep-alive period; `spotkeep shell`, remote debugging",
     "AddTags": "`aws sagemaker add-tags`, of a user",
     "ListTags": "the controller, of a job that it finds",
 }

@@ -1,13 +1,21 @@
 """`spotkeep shell RUN`: a shell where the run trains, through Session Manager; no port is open."""
 
 import shlex
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from spotkeep_cli.commands.parameters import RunName, invocation_of
+from spotkeep_cli.errors import RefusedError
 from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from spotkeep_cli.aws.deployment import DeploymentClient
+
+_TRIES: Final = 25
+_SECONDS_BETWEEN_TRIES: Final = 5.0
 
 Command = Annotated[
     list[str] | None,
@@ -21,9 +29,8 @@ Host = Annotated[int, typer.Option("--host", metavar="N", min=1, help="In which 
 
 
 def shell(context: typer.Context, run_name: RunName, command: Command = None, *, host: Host = 1) -> None:
-    """Open a shell where a run trains now. Needs the setting shells, and on SageMaker debug: true."""
+    """Open a shell where a run trains now. Needs the setting shells."""
     from spotkeep_cli.aws.session_plugin import find_plugin, run_session
-    from spotkeep_cli.launching.answers import ask_launcher
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
@@ -33,8 +40,9 @@ def shell(context: typer.Context, run_name: RunName, command: Command = None, *,
     request = {"action": "shell", "run": run.run, "host": host}
     if command:
         request["command"] = command[0] if len(command) == 1 else shlex.join(command)
-    answer = ask_launcher(deployment, request, what=f"no shell was opened in {run.run}")
     terminal = Terminal()
+    with terminal.remarks.status(f"opening a shell in {run.run}; its agent may take a minute to start"):
+        answer = _opened(deployment, request, sleep=invocation.seams.sleep)
     terminal.remark(f"{answer['parameters']['Target']}, of {run.run}")
     exit_code = run_session(
         plugin,
@@ -48,3 +56,23 @@ def shell(context: typer.Context, run_name: RunName, command: Command = None, *,
         terminal.show_next(NextStep(command=invocation.command(f"logs {run.run} -f"), what="follow it"))
     if exit_code:
         raise typer.Exit(exit_code)
+
+
+def _opened(
+    deployment: "DeploymentClient", request: dict[str, Any], *, sleep: Callable[[float], None]
+) -> dict[str, Any]:
+    """Ask for the session until the agent in the job is connected: it starts with the job, or is switched on just now.
+
+    Raises:
+        RefusedError: No shell can be opened, or the agent was not connected within two minutes.
+    """
+    from spotkeep_cli.launching.answers import ask_launcher
+
+    for _ in range(_TRIES - 1):
+        try:
+            return ask_launcher(deployment, request, what=f"no shell was opened in {request['run']}")
+        except RefusedError as error:
+            if not error.temporary:
+                raise
+        sleep(_SECONDS_BETWEEN_TRIES)
+    return ask_launcher(deployment, request, what=f"no shell was opened in {request['run']}")

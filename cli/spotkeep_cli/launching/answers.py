@@ -56,7 +56,9 @@ def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | No
         return answer
     if answer.get("ok") is False:
         problems = problems_from_answer(answer.get("problems") or [])
-        raise refused(problems, what=what, document=document, message=str(answer.get("message") or ""))
+        error = refused(problems, what=what, document=document, message=str(answer.get("message") or ""))
+        error.temporary = answer.get("temporary") is True
+        raise error
     raise LauncherError(
         f"the launcher answered something this version does not know: {str(answer)[:120]}",
         hint="is the deployment of another version? Deploy again: cdk deploy --all",

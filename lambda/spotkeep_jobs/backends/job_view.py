@@ -110,7 +110,9 @@ class JobView:
 
     session_targets: tuple[str, ...] = ()
     """What takes sessions of Systems Manager, in the order of its instances, as `Backend.observe` sees it: containers
-    of a training job that asked for it, while it trains, or the instance of a fleet."""
+    of a training job while it trains, or the instance of a fleet."""
+    remote_debugging_off_in: str | None = None
+    """The training job in which remote debugging has to be switched on before its containers take sessions."""
 
     charges: Charges | None = None
     """What the instances of a fleet cost, once the attempt is over; None for another backend."""

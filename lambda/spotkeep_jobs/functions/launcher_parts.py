@@ -170,7 +170,7 @@ def launcher_parts(
             now=now,
         ),
         priorities=Priorities(context, queues=queues),
-        shells=Shells(context, sessions=sessions),
+        shells=Shells(context, training_jobs=jobs, sessions=sessions),
         sweeps=Sweeps(
             launch=SweepLaunch(
                 table=table,

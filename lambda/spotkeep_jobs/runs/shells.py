@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
-from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session, SessionManager
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Run
@@ -41,15 +42,19 @@ class Shell:
 class Shells:
     """Opens shells in runs."""
 
-    def __init__(self, context: LaunchContext, *, sessions: SessionManager | None) -> None:
+    def __init__(
+        self, context: LaunchContext, *, training_jobs: SageMakerTrainingJobs, sessions: SessionManager | None
+    ) -> None:
         """Bind the parts.
 
         Args:
             context: What it acts on.
+            training_jobs: Switches remote debugging on in a job that was launched without it.
             sessions: Starts sessions; None for a deployment without shells.
         """
         self._table = context.table
         self._backends = context.backends
+        self._training_jobs = training_jobs
         self._sessions = sessions
 
     def open(self, run_id: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:
@@ -74,6 +79,8 @@ class Shells:
             view = self._backends.of(run).observe(run.job_name)
             parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
             try:
+                if view is not None and view.remote_debugging_off_in is not None:
+                    self._training_jobs.take_sessions(view.remote_debugging_off_in)
                 return Shell(run=run_id, session=self._sessions.start(parameters), parameters=parameters)
             except AwsRefusedError as error:
                 raise RequestRefusedError([_refused(run, error)]) from error
@@ -94,9 +101,11 @@ def session_parameters(
     Raises:
         RequestRefusedError: Nothing takes a session now.
     """
+    if run.request.get("algorithm") is not None:
+        raise RequestRefusedError([_is_an_algorithms(run)])
     targets = () if view is None else view.session_targets
     if not targets:
-        raise RequestRefusedError([_takes_none(run, view)])
+        raise RequestRefusedError([_does_not_train(run)])
     if host > len(targets):
         raise RequestRefusedError([_no_such_host(host, of=len(targets))])
     target = targets[host - 1]
@@ -131,20 +140,21 @@ def _has_ended(run: Run) -> Problem:
     )
 
 
-def _takes_none(run: Run, view: JobView | None) -> Problem:
-    if view is None or view.phase is not JobPhase.TRAINING or run.backend == "ec2":
-        return Problem(
-            field="run",
-            found=run.state.value.lower(),
-            problem="does not train now: a shell is opened in the job while it trains",
-            fix=f"Try again when it does: spotkeep describe {run.run}",
-        )
+def _does_not_train(run: Run) -> Problem:
     return Problem(
-        field="debug",
-        found="false",
-        problem="was not asked for, and SageMaker opens no shell in this job",
-        fix=f"Set it and let the run go on from its checkpoint: spotkeep stop {run.run}, then, when it has ended, "
-        f"spotkeep resume {run.run} --set debug=true",
+        field="run",
+        found=run.state.value.lower(),
+        problem="does not train now: a shell is opened in the job while it trains",
+        fix=f"Try again when it does: spotkeep describe {run.run}",
+    )
+
+
+def _is_an_algorithms(run: Run) -> Problem:
+    return Problem(
+        field="algorithm",
+        found=str(run.request["algorithm"]),
+        problem="trains in a container of AWS's algorithms, in which AWS opens no shell",
+        fix=f"See what it printed: spotkeep logs {run.run}",
     )
 
 
@@ -164,6 +174,7 @@ def _refused(run: Run, error: AwsRefusedError) -> Problem:
             found=error.reason,
             problem="has no connection to Systems Manager there",
             fix="Try again in a minute: the agent may be starting. If it stays so, see docs/command-line.md, shell.",
+            temporary=True,
         )
     return Problem(
         field="run",

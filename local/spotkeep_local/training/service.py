@@ -237,38 +237,59 @@ class TrainingService:
         return {}
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Keep a waiting pool for another time; for 0 seconds ends it."""
-        if unknown := sorted(request.keys() - {"TrainingJobName", "ResourceConfig"}):
-            raise ValidationError(f"the local AWS updates the ResourceConfig of a job, not its {', '.join(unknown)}")
-        seconds = request["ResourceConfig"]["KeepAlivePeriodInSeconds"]
+        if unknown := sorted(request.keys() - {"TrainingJobName", "ResourceConfig", "RemoteDebugConfig"}):
+            raise ValidationError(
+                f"the local AWS updates the ResourceConfig and the RemoteDebugConfig of a job, not its "
+                f"{', '.join(unknown)}"
+            )
         with self._lock:
             runner = self._existing(request["TrainingJobName"])
-            pool = runner.job.warm_pool
-            if pool is None or pool.status is not PoolStatus.AVAILABLE:
-                status = "none" if pool is None else pool.status.value
-                raise ValidationError(
-                    "KeepAlivePeriodInSeconds can only be updated while the job's warm pool has the status Available; "
-                    f"it has {status}"
-                )
-            if seconds > MAX_KEEP_ALIVE_SECONDS:
-                raise ValidationError(
-                    f"Invalid KeepAlivePeriodInSeconds {seconds}. It must be at most {MAX_KEEP_ALIVE_SECONDS}"
-                )
-            if (pool.kept_since or 0.0) + seconds > pool.chain_since + LONGEST_CHAIN_SECONDS:
-                raise ValidationError("A warm pool can be reused for at most 28 days")
-            now = time.time()
-            if seconds:
-                kept = {"KeepAlivePeriodInSeconds": seconds}
-                runner.update(
-                    lambda job: replace(
-                        job,
-                        request=job.request | {"ResourceConfig": job.request["ResourceConfig"] | kept},
-                        updated_at=now,
-                    )
-                )
-            else:
-                self._end_pool(runner, now=now)
+            if "RemoteDebugConfig" in request:
+                self._debug_remotely(runner, request["RemoteDebugConfig"])
+            if "ResourceConfig" in request:
+                self._keep_pool(runner, request["ResourceConfig"]["KeepAlivePeriodInSeconds"])
         return {"TrainingJobArn": runner.job.arn}
+
+    def _debug_remotely(self, runner: JobRunner, config: dict[str, Any]) -> None:
+        """Switch remote debugging on or off.
+
+        Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html
+        """
+        if runner.job.secondary not in (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING):
+            raise ValidationError(
+                "RemoteDebugConfig can only be updated while the job's SecondaryStatus is Downloading or Training; "
+                f"it is {runner.job.secondary.value}"
+            )
+        changed = {"RemoteDebugConfig": config}
+        runner.update(lambda job: replace(job, request=job.request | changed, updated_at=time.time()))
+
+    def _keep_pool(self, runner: JobRunner, seconds: int) -> None:
+        """Keep a waiting pool for another time; for 0 seconds ends it."""
+        pool = runner.job.warm_pool
+        if pool is None or pool.status is not PoolStatus.AVAILABLE:
+            status = "none" if pool is None else pool.status.value
+            raise ValidationError(
+                "KeepAlivePeriodInSeconds can only be updated while the job's warm pool has the status Available; "
+                f"it has {status}"
+            )
+        if seconds > MAX_KEEP_ALIVE_SECONDS:
+            raise ValidationError(
+                f"Invalid KeepAlivePeriodInSeconds {seconds}. It must be at most {MAX_KEEP_ALIVE_SECONDS}"
+            )
+        if (pool.kept_since or 0.0) + seconds > pool.chain_since + LONGEST_CHAIN_SECONDS:
+            raise ValidationError("A warm pool can be reused for at most 28 days")
+        now = time.time()
+        if seconds:
+            kept = {"KeepAlivePeriodInSeconds": seconds}
+            runner.update(
+                lambda job: replace(
+                    job,
+                    request=job.request | {"ResourceConfig": job.request["ResourceConfig"] | kept},
+                    updated_at=now,
+                )
+            )
+        else:
+            self._end_pool(runner, now=now)
 
     def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}

@@ -72,6 +72,24 @@ def test_without_the_plugin_no_session_is_started(
     assert "session-manager-plugin is not on the PATH" in result.stderr
 
 
+@pytest.mark.parametrize(("until", "exit_code"), [(3, ExitCode.DONE), (1000, ExitCode.REFUSED)])
+def test_an_agent_that_is_not_connected_yet_is_waited_for(
+    spotkeep: Any, deployment: Any, run: str, plugin: Callable[[], list[str]], until: int, exit_code: ExitCode
+) -> None:
+    problem = {"field": "run", "found": "no agent", "problem": "has no connection", "fix": "Try again in a minute."}
+
+    class Answers(dict[str, Any]):
+        def __getitem__(self, action: str) -> Any:
+            connected = len(deployment.invocations) >= until
+            return ANSWER if connected else {"ok": False, "problems": [problem], "temporary": True}
+
+    deployment.answers = Answers()
+    result = spotkeep("shell", run)
+    assert result.exit_code == exit_code, result.output
+    assert len(deployment.invocations) == min(until, 25), "two minutes, and no longer"
+    assert bool(plugin()) == (exit_code is ExitCode.DONE)
+
+
 def test_a_refusal_says_what_to_do(spotkeep: Any, deployment: Any, run: str, plugin: Callable[[], list[str]]) -> None:
     problem = {"field": "debug", "found": "false", "problem": "was not asked for", "fix": "Set it."}
     deployment.answers["shell"] = {"ok": False, "problems": [problem]}

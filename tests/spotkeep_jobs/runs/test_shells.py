@@ -84,11 +84,36 @@ def test_a_command_is_run_instead_of_a_shell(deployment: Deployment) -> None:
     assert (found["DocumentName"], found["Parameters"]) == (COMMAND_DOCUMENT, {"command": ["nvidia-smi -l 1"]})
 
 
-def test_a_job_that_did_not_ask_takes_none_and_the_way_to_one_is_said(deployment: Deployment) -> None:
+def test_in_a_job_that_did_not_ask_for_it_remote_debugging_is_switched_on_and_nothing_is_interrupted(
+    deployment: Deployment,
+) -> None:
     deployment.trains()
-    problem = deployment.refusal()
-    assert (problem.field, deployment.sessions.asked) == ("debug", [])
-    assert "spotkeep resume first --set debug=true" in problem.fix
+    assert deployment.open()["Target"] == "sagemaker-training-job:first-1_algo-1"
+    assert deployment.sagemaker.jobs["first-1"].request["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    asked: list[str] = []
+    deployment.sagemaker.before_call = asked.append
+    deployment.open()
+    assert "UpdateTrainingJob" not in asked, "it is on"
+    assert deployment.sagemaker.jobs["first-1"].status == "InProgress"
+
+
+def test_a_job_that_ends_before_remote_debugging_is_on_takes_no_session(deployment: Deployment) -> None:
+    deployment.trains()
+    deployment.sagemaker.before_call = lambda operation: (
+        deployment.sagemaker.moves("first-1", "Uploading") if operation == "UpdateTrainingJob" else None
+    )
+    assert "UpdateTrainingJob answered ValidationException" in deployment.refusal().problem
+    assert deployment.sessions.asked == []
+
+
+def test_a_container_of_an_algorithm_takes_none(deployment: Deployment) -> None:
+    deployment.trains()
+    run = deployment.table.get("first")
+    assert isinstance(run, Run)
+    algorithm = run.model_copy(update={"request": {**run.request, "algorithm": "xgboost-1.7"}})
+    view = jobs_of(deployment.sagemaker).observe("first-1")
+    with pytest.raises(RequestRefusedError, match="AWS opens no shell"):
+        session_parameters(algorithm, view, command=None, host=1, asked_by=None)
 
 
 @pytest.mark.parametrize("secondary", ["Starting", "Downloading", "Interrupted", "Uploading"])
@@ -127,7 +152,8 @@ def test_what_is_no_run_is_refused(deployment: Deployment) -> None:
 def test_an_agent_without_a_connection_is_worth_a_second_try(deployment: Deployment) -> None:
     deployment.trains(debug=True)
     deployment.sessions.fails = AwsRefusedError(operation="StartSession", code=NOT_CONNECTED, reason="no agent")
-    assert "Try again in a minute" in deployment.refusal().fix
+    problem = deployment.refusal()
+    assert ("Try again in a minute" in problem.fix, problem.temporary) == (True, True)
     deployment.sessions.fails = AwsRefusedError(operation="StartSession", code="AccessDenied", reason="not you")
     assert "AccessDenied: not you" in deployment.refusal().problem
     deployment.sessions.fails = AwsBusyError(operation="StartSession", code="ThrottlingException", reason="slow down")
@@ -149,6 +175,6 @@ def test_on_an_instance_no_word_of_the_job_file_is_needed_and_root_is_not_given(
     assert (found["Target"], len(found["Reason"])) == ("i-1", 256)
     assert found["Parameters"]["command"][0].startswith("exec sudo --set-home --user=spotkeep ")
     with pytest.raises(RequestRefusedError, match="does not train now"):
-        session_parameters(on_ec2, view, command=None, host=1, asked_by=None)
+        session_parameters(on_ec2, replace(view, session_targets=()), command=None, host=1, asked_by=None)
     with pytest.raises(RequestRefusedError, match="one instance"):
         session_parameters(on_ec2, replace(view, session_targets=("i-1",)), command=None, host=2, asked_by=None)

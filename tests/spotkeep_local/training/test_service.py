@@ -169,7 +169,9 @@ def test_a_job_that_ended_keeps_its_name_its_tags_and_its_place(training):
     )
     debug = {"EnableRemoteDebug": True}
     _, message = training.refusal("UpdateTrainingJob", TrainingJobName="over", RemoteDebugConfig=debug)
-    assert "RemoteDebugConfig" in message
+    assert "while the job's SecondaryStatus is Downloading or Training; it is Completed" in message
+    _, message = training.refusal("UpdateTrainingJob", TrainingJobName="over", ProfilerConfig={})
+    assert "not its ProfilerConfig" in message
     keep = {"KeepAlivePeriodInSeconds": 60}
     _, message = training.refusal("UpdateTrainingJob", TrainingJobName="over", ResourceConfig=keep)
     assert "it has none" in message

@@ -115,6 +115,7 @@ def as_job_view(
         environment=service_job.environment,
         waits_because=service_job.status_reason if service_job.waits else None,
         session_targets=newest.session_targets if newest is not None else (),
+        remote_debugging_off_in=newest.remote_debugging_off_in if newest is not None else None,
         training_jobs=jobs,
     )
 

@@ -176,6 +176,17 @@ class SageMakerTrainingJobs:
             "update_training_job", TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": seconds}
         )
 
+    def take_sessions(self, job_name: str, /) -> None:
+        """Switch remote debugging on in a job that loads or trains; its container's agent then connects by itself.
+
+        Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html
+
+        Raises:
+            AwsRefusedError: The job neither loads nor trains any more.
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        self._call("update_training_job", TrainingJobName=job_name, RemoteDebugConfig={"EnableRemoteDebug": True})
+
     def _pages(self, method: str, **query: Any) -> Iterator[Mapping[str, Any]]:
         query["MaxResults"] = _JOBS_A_PAGE
         while True:
@@ -240,6 +251,7 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
         pool_traits=traits_of(answer),
         tuning_job_arn=answer.get("TuningJobArn"),
         session_targets=_session_targets_of(answer, phase=phase, hosts=count),
+        remote_debugging_off_in=None if _takes_sessions(answer) else answer["TrainingJobName"],
     )
 
 
@@ -256,13 +268,17 @@ def _adoptable_job_of(answer: Mapping[str, Any]) -> AdoptableJob:
 
 
 def _session_targets_of(answer: Mapping[str, Any], *, phase: JobPhase, hosts: int) -> tuple[str, ...]:
-    """Return the containers that take sessions: those of a job that asked for remote debugging, while it trains.
+    """Return the containers of a job while it trains; with remote debugging they take sessions.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html (Access your training container)
     """
-    if phase is not JobPhase.TRAINING or not answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"):
+    if phase is not JobPhase.TRAINING:
         return ()
     return tuple(training_job_target(answer["TrainingJobName"], host) for host in range(1, hosts + 1))
+
+
+def _takes_sessions(answer: Mapping[str, Any]) -> bool:
+    return bool(answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"))
 
 
 def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPoolStatus | None:

@@ -169,12 +169,17 @@ def test_a_job_that_never_launched_has_no_seconds_and_the_instance_type_that_sag
 
 
 @pytest.mark.parametrize(
-    ("secondary", "debug", "hosts"),
-    [("Training", {"EnableRemoteDebug": True}, 2), ("Training", {"EnableRemoteDebug": False}, 0),
-     ("Training", {}, 0), ("Downloading", {"EnableRemoteDebug": True}, 0)],
+    ("secondary", "debug", "hosts", "off_in"),
+    [("Training", {"EnableRemoteDebug": True}, 2, None), ("Training", {"EnableRemoteDebug": False}, 2, "first-1"),
+     ("Training", {}, 2, "first-1"), ("Downloading", {"EnableRemoteDebug": True}, 0, None)],
 )  # fmt: skip
-def test_a_job_that_asked_for_remote_debugging_takes_sessions_in_each_container_while_it_trains(
-    wire: Wire, jobs: SageMakerTrainingJobs, secondary: str, debug: dict[str, bool], hosts: int
+def test_a_job_with_remote_debugging_takes_sessions_in_each_container_while_it_trains(
+    wire: Wire,
+    jobs: SageMakerTrainingJobs,
+    secondary: str,
+    debug: dict[str, bool],
+    hosts: int,
+    off_in: str | None,
 ) -> None:
     resources = {"InstanceCount": 2, "InstanceType": "ml.m5.large", "VolumeSizeInGB": 1}
     wire.answers(
@@ -182,6 +187,7 @@ def test_a_job_that_asked_for_remote_debugging_takes_sessions_in_each_container_
     )
     job = jobs.observe("first-1")
     assert job.session_targets == tuple(f"sagemaker-training-job:first-1_algo-{host + 1}" for host in range(hosts))
+    assert job.remote_debugging_off_in == off_in
 
 
 def test_no_such_job_is_none_to_describe_and_an_error_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
