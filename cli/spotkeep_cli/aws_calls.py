@@ -56,6 +56,13 @@ class Connection(BaseModel):
     """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
     drill_template_id: str = ""
     """The experiment that takes an instance away; empty in a deployment without drills."""
+    queue_instances: str = Field(default="", pattern=r"^(\S+=\d+( \S+=\d+)*)?$")
+    """How many instances of each type the queues may have at work, all together: `ml.g5.2xlarge=20 ml.m5.large=4`."""
+
+    def instances_of_queues(self) -> dict[str, int]:
+        """Return how many instances of each type the queues may have at work, all together."""
+        pairs = (entry.split("=") for entry in self.queue_instances.split())
+        return {instance_type: int(instances) for instance_type, instances in pairs}
 
 
 @contextmanager

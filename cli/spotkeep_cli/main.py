@@ -155,6 +155,8 @@ app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(notification_commands.app, name="notifications", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
+# What users of other launchers type first.
+app.command("validate", hidden=True)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)

@@ -15,6 +15,7 @@ from spotkeep_constructs.notifications import Notifications
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
+from spotkeep_jobs.document.queues import instances_of
 
 
 class Control(Construct):
@@ -87,6 +88,9 @@ class Control(Construct):
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
                 "isolated_teams": " ".join(settings.isolated_teams),
+                "queue_instances": " ".join(
+                    f"{instance_type}={count}" for instance_type, count in instances_of(settings.queues).items()
+                ),
                 "notification_topic_arn": self.notifications.topics.notifications.topic_arn,
                 "dead_notification_queue_url": self.notifications.dead.queue_url,
                 "undelivered_notification_queue_arn": self.notifications.undelivered.queue_arn,

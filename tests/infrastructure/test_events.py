@@ -180,6 +180,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "run_table": "token",
         "checkpoint_bucket": "token",
         "isolated_teams": "",
+        "queue_instances": "",
         "notification_topic_arn": "token",
         "dead_notification_queue_url": "token",
         "undelivered_notification_queue_arn": "token",

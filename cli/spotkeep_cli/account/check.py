@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +44,7 @@ class AccountCheck:
         quotas: The quotas of the instance types that matter.
         quotas_unreadable: Why quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
-        wanted: Which quotas runs have needed: type and usage.
+        wanted: How many instances runs and queues need at the same time, by type and usage.
         last_report: The controller's last report; None when there has been none.
     """
 
@@ -53,7 +53,7 @@ class AccountCheck:
     quotas: tuple[Quota, ...] = ()
     quotas_unreadable: str | None = None
     service_roles: tuple[ServiceRole, ...] = ()
-    wanted: frozenset[tuple[str, Usage]] = frozenset()
+    wanted: Mapping[tuple[str, Usage], int] = field(default_factory=dict)
     last_report: OrphanReport | None = None
 
     @property
@@ -62,11 +62,10 @@ class AccountCheck:
         return sum(finding.wrong for finding in self.findings)
 
     @property
-    def missing_quotas(self) -> tuple[Quota, ...]:
-        """Quotas of nothing, for what runs have asked for."""
-        return tuple(
-            quota for quota in self.quotas if not quota.instances and (quota.instance_type, quota.usage) in self.wanted
-        )
+    def missing_quotas(self) -> tuple[tuple[Quota, int], ...]:
+        """Quotas that are too small for a run or for the queues, each with how many instances are needed."""
+        needed = [(quota, self.wanted.get((quota.instance_type, quota.usage), 0)) for quota in self.quotas]
+        return tuple((quota, instances) for quota, instances in needed if quota.instances < instances)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -83,7 +82,7 @@ class AccountCheck:
             "usd_per_hour": self.usd_per_hour,
             "unreadable": self.unreadable,
             "quotas": [quota.as_document() for quota in self.quotas],
-            "missing_quotas": [quota.as_document() for quota in self.missing_quotas],
+            "missing_quotas": [quota.as_document() | {"needed": needed} for quota, needed in self.missing_quotas],
             "quotas_unreadable": self.quotas_unreadable,
             "service_roles": [role.as_document() for role in self.service_roles],
             "controller": None if last is None else last.model_dump(mode="json", include={"begun_at", "removes"}),
@@ -95,20 +94,35 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda each: (not each.wrong, -(each.usd_per_hour or 0.0), each.since)))
 
 
-def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
-    """Return the quotas that runs have needed.
+def wanted_quotas(
+    runs: Collection[Run], *, queue_instances: Mapping[str, int] | None = None
+) -> dict[tuple[str, Usage], int]:
+    """Return how many instances are needed at the same time: by the largest run, and by all queues together.
 
     Args:
         runs: The newest.
+        queue_instances: How many instances of each type the deployment's queues may have at work. They are taken for
+            spot instances, unless the runs in queues have been on demand alone.
     """
-    wanted: set[tuple[str, Usage]] = set()
+    wanted: dict[tuple[str, Usage], int] = {}
+    in_queues: set[Usage] = set()
+
+    def want(instance_type: str, usage: Usage, instances: int) -> None:
+        wanted[instance_type, usage] = max(instances, wanted.get((instance_type, usage), 0))
+
     for run in runs:
-        if " " in run.instance_type:
+        usage = Usage.SPOT if run.capacity == "spot" else Usage.ON_DEMAND
+        if run.queue is not None:
+            in_queues.add(usage)
+        if run.backend != "sagemaker" or " " in run.instance_type:
             continue  # Several types, of which SageMaker chose one.
-        wanted.add((run.instance_type, Usage.SPOT if run.capacity == "spot" else Usage.ON_DEMAND))
+        want(run.instance_type, usage, run.instance_count)
         if run.request.get("keep_alive"):
-            wanted.add((run.instance_type, Usage.WARM_POOL))
-    return frozenset(wanted)
+            want(run.instance_type, Usage.WARM_POOL, run.instance_count)
+    for instance_type, instances in (queue_instances or {}).items():
+        for usage in in_queues or {Usage.SPOT}:
+            want(instance_type, usage, instances)
+    return wanted
 
 
 def check_account(
@@ -145,7 +159,7 @@ def check_account(
         found += [each.finding for each in orphans]
         if problem is not None:
             unreadable[name] = problem
-    wanted = wanted_quotas(table.list(limit=MOST_RUNS))
+    wanted = wanted_quotas(table.list(limit=MOST_RUNS), queue_instances=connection.instances_of_queues())
     quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
     return AccountCheck(
         findings=in_order(found),

@@ -39,12 +39,11 @@ class Quota:
     instances: int
     code: str
 
-    @property
-    def request(self) -> str:
-        """The command that asks AWS for one instance more than none."""
+    def request(self, instances: int) -> str:
+        """Return the command that asks AWS for so many instances."""
         return (
             "aws service-quotas request-service-quota-increase --service-code sagemaker "
-            f"--quota-code {self.code} --desired-value 1"
+            f"--quota-code {self.code} --desired-value {instances}"
         )
 
     def as_document(self) -> dict[str, Any]:

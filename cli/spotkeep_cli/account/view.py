@@ -40,10 +40,11 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
     parts += [Text(f"! {name} could not be read: {why}", style="yellow") for name, why in check.unreadable.items()]
     if check.quotas:
         parts += [quotas_table(check.quotas, width=width)]
-    for quota in check.missing_quotas:
+    for quota, needed in check.missing_quotas:
+        may_have = f"! the account may have {quota.instances or 'no'} {quota.instance_type} for a {quota.usage}"
         parts += [
-            Text(f"! the account may have no {quota.instance_type} for a {quota.usage}", style="yellow"),
-            _to_copy(quota.request),
+            Text(f"{may_have}, and {needed} may be needed at a time", style="yellow"),
+            _to_copy(quota.request(needed)),
         ]
     for role in check.service_roles:
         if role.exists is False:

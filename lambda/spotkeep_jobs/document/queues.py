@@ -12,6 +12,8 @@ Sources: https://docs.aws.amazon.com/batch/latest/userguide/quota-shares.html
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -101,6 +103,14 @@ class Queue(_Part):
 
 
 Queues = Annotated[dict[QueueName, Queue], Field(max_length=50)]
+
+
+def instances_of(queues: Mapping[str, Queue]) -> dict[str, int]:
+    """Return how many instances of each type all queues may have at work together, in alphabetical order."""
+    together: Counter[str] = Counter()
+    for queue in queues.values():
+        together.update(queue.types)
+    return dict(sorted(together.items()))
 
 
 def job_queue_name(*, deployment: str, queue: str) -> str:

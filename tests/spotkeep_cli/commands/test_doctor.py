@@ -38,6 +38,11 @@ def test_without_a_deployment_the_same_rules_apply_here(
     assert result.output == snapshot
 
 
+def test_validate_is_another_name_of_it(accepted: Any, spotkeep: Any, job_file: Path) -> None:
+    judged = spotkeep("doctor", str(job_file))
+    assert (spotkeep("validate", str(job_file)).output, judged.exit_code) == (judged.output, ExitCode.DONE)
+
+
 def test_json_says_who_judged(accepted: Any, spotkeep: Any, job_file: Path) -> None:
     assert json.loads(spotkeep("doctor", str(job_file), "--json").stdout) == {
         "ok": True,

@@ -17,6 +17,8 @@ from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
 from spotkeep_cli.account.service_roles import ServiceRole
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.record import QueuePlace
+from tests.spotkeep_cli.conftest import CONNECTION
 
 
 def a_finding(make: Any, kind: OrphanKind, **fields: Any) -> Finding:
@@ -58,7 +60,7 @@ def found(deployment: Any, make: Any) -> AccountCheck:
     deployment.account = AccountCheck(
         service_roles=roles,
         findings=in_order([pool, job, unpriced]), unreadable={"warm pools": "AccessDenied: no"}, quotas=quotas,
-        wanted=frozenset({("ml.g5.xlarge", Usage.SPOT)}), last_report=report,
+        wanted={("ml.g5.xlarge", Usage.SPOT): 2, ("ml.g5.xlarge", Usage.ON_DEMAND): 4}, last_report=report,
     )  # fmt: skip
     return deployment.account  # type: ignore[no-any-return]
 
@@ -79,7 +81,7 @@ def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
     assert document["ok"] is False
     assert [each["kind"] for each in document["findings"]] == ["unrecorded-job", "outliving-job", "idle-pool"]
     assert document["usd_per_hour"] == pytest.approx(1.43)
-    assert [each["quota_code"] for each in document["missing_quotas"]] == ["L-C2E8A5F1"]
+    assert [(each["quota_code"], each["needed"]) for each in document["missing_quotas"]] == [("L-C2E8A5F1", 2)]
     assert [each["exists"] for each in document["service_roles"]] == [False, True, None]
     assert document["unreadable"] == {"warm pools": "AccessDenied: no"}
 
@@ -115,12 +117,37 @@ def test_quotas_are_those_of_the_types_that_runs_use(make: Any) -> None:
         make.run("a"),
         make.run("b", capacity="on-demand", instance_type="ml.g5.xlarge", request={"keep_alive": 1800}),
         make.run("c", instance_type="ml.g5.xlarge or ml.g4dn.xlarge"),
+        make.run("d", instance_count=4),
+        make.run("e", backend="ec2", instance_type="g5.xlarge"),
     ]
     assert wanted_quotas(runs) == {
-        ("ml.m5.xlarge", Usage.SPOT),
-        ("ml.g5.xlarge", Usage.ON_DEMAND),
-        ("ml.g5.xlarge", Usage.WARM_POOL),
+        ("ml.m5.xlarge", Usage.SPOT): 4,
+        ("ml.g5.xlarge", Usage.ON_DEMAND): 1,
+        ("ml.g5.xlarge", Usage.WARM_POOL): 1,
     }
+
+
+def test_queues_need_all_the_instances_that_they_may_have(make: Any) -> None:
+    queue_instances = CONNECTION.model_copy(update={"queue_instances": "ml.g5.2xlarge=20 ml.m5.xlarge=2"})
+    queues = queue_instances.instances_of_queues()
+    spot = {("ml.g5.2xlarge", Usage.SPOT): 20, ("ml.m5.xlarge", Usage.SPOT): 2}
+    assert wanted_quotas([], queue_instances=queues) == spot
+    on_demand = make.run("a", capacity="on-demand", instance_count=3, queue=QueuePlace(queue="gpu", share="a"))
+    assert wanted_quotas([on_demand], queue_instances=queues) == {
+        ("ml.g5.2xlarge", Usage.ON_DEMAND): 20,
+        ("ml.m5.xlarge", Usage.ON_DEMAND): 3,
+    }
+
+
+def test_a_quota_that_is_large_enough_is_not_missing() -> None:
+    quota = Quota(instance_type="ml.m5.xlarge", usage=Usage.SPOT, instances=4, code="L-1")
+
+    def missing(needed: int) -> tuple[tuple[Quota, int], ...]:
+        check = AccountCheck(findings=(), unreadable={}, quotas=(quota,), wanted={("ml.m5.xlarge", Usage.SPOT): needed})
+        return check.missing_quotas
+
+    assert (missing(4), missing(5)) == ((), ((quota, 5),))
+    assert quota.request(5).endswith("--quota-code L-1 --desired-value 5")
 
 
 def test_quotas_are_read_by_their_names_until_all_are_found() -> None:
