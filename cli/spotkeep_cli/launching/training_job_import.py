@@ -96,6 +96,7 @@ def import_request(request: Mapping[str, Any]) -> ImportedJob:
         "capacity": "spot" if spot else "on-demand",
         "max_run": stopping.get("MaxRuntimeInSeconds"),
         "max_wait": stopping.get("MaxWaitTimeInSeconds") if spot else None,
+        "longest_wait": None if spot else stopping.get("MaxPendingTimeInSeconds"),
         "keep_alive": resources.get("KeepAlivePeriodInSeconds"),
         "mlflow": _mlflow(request.get("MlflowConfig", {})),
         "debug": bool(request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")) or None,

@@ -70,7 +70,8 @@ def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
         request: Its instance types are filled in.
     """
     if request.capacity != "auto":
-        return (Fallback(capacity=request.capacity, instance_types=request.types),)
+        wait = request.longest_wait
+        return (Fallback(capacity=request.capacity, instance_types=request.types, longest_wait_seconds=wait),)
     wait = request.longest_wait or _DEFAULT_LONGEST_WAIT_SECONDS
     if request.ladder is None:
         spot = [Fallback(capacity="spot", instance_types=(each,), longest_wait_seconds=wait) for each in request.types]

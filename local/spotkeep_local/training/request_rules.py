@@ -8,6 +8,7 @@ lists them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -16,6 +17,8 @@ from spotkeep_local.training.object_store import S3Location
 
 MAX_RUNTIME_LIMIT_SECONDS = 28 * 24 * 3600
 """Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html"""
+_ACCELERATED = re.compile(r"ml\.(g|p|trn|inf)\d.*")
+"""Instance types with GPUs or AWS Neuron devices."""
 DEFAULT_MAX_RUNTIME_SECONDS = 24 * 3600
 MAX_KEEP_ALIVE_SECONDS = 3600
 """The model allows more, the service does not.
@@ -71,11 +74,26 @@ def max_runtime_seconds(request: dict[str, Any]) -> int:
     return int(value)
 
 
+def max_pending_seconds(request: dict[str, Any]) -> int | None:
+    """Return how long the job may wait for capacity on demand; None for one that fails without it."""
+    value = request.get("StoppingCondition", {}).get("MaxPendingTimeInSeconds")
+    return None if value is None else int(value)
+
+
+def _types(request: dict[str, Any]) -> list[str]:
+    resources = request.get("ResourceConfig") or {}
+    preferences = [preference["InstanceType"] for preference in resources.get("InstancePreferences", ())]
+    return preferences or [str(resources.get("InstanceType", ""))]
+
+
 def _stopping_condition(request: dict[str, Any]) -> list[str]:
     condition = request.get("StoppingCondition", {})
     max_wait = condition.get("MaxWaitTimeInSeconds")
     max_runtime = max_runtime_seconds(request)
     problems = []
+    pending = max_pending_seconds(request)
+    if pending is not None and not all(_ACCELERATED.fullmatch(each) for each in _types(request)):
+        problems.append("MaxPendingTimeInSeconds is supported only for accelerated instance types")
     if not 1 <= max_runtime <= MAX_RUNTIME_LIMIT_SECONDS:
         problems.append(f"Invalid MaxRuntimeInSeconds {max_runtime}. It must be from 1 to {MAX_RUNTIME_LIMIT_SECONDS}")
     if is_spot(request):

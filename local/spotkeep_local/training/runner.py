@@ -44,6 +44,7 @@ from spotkeep_local.training.process_environment import SESSION_NAME, job_enviro
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
     keep_alive_seconds,
+    max_pending_seconds,
     max_runtime_seconds,
 )
 from spotkeep_local.training.warm_pools import pool_after, strip_host
@@ -222,10 +223,16 @@ class JobRunner:
         elif job.capacity_script:
             wait_seconds = job.capacity_script.initial_wait_seconds
             patience_seconds = job.capacity_script.gives_up_after_seconds
+        pending_seconds = max_pending_seconds(job.request)
+        if pending_seconds is not None:
+            patience_seconds = None  # It waits, where a job without the limit fails.
         while True:
-            if (ending := self._wait_for_capacity(wait_seconds, patience_seconds=patience_seconds)) is not None:
+            ending = self._wait_for_capacity(
+                wait_seconds, patience_seconds=patience_seconds, pending_seconds=pending_seconds
+            )
+            if ending is not None:
                 return ending
-            patience_seconds = None
+            patience_seconds = pending_seconds = None
             outcome = self._run_host()
             if isinstance(outcome, Ending):
                 return outcome
@@ -236,10 +243,13 @@ class JobRunner:
         if self.job.secondary in (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING):
             self._advance(SecondaryStatus.INTERRUPTED if self.job.spot else SecondaryStatus.RESTARTING)
 
-    def _wait_for_capacity(self, seconds: float | None, *, patience_seconds: float | None = None) -> Ending | None:
+    def _wait_for_capacity(
+        self, seconds: float | None, *, patience_seconds: float | None = None, pending_seconds: float | None = None
+    ) -> Ending | None:
         """Wait; an ending when the job's time, its user's patience or SageMaker's is over first."""
         capacity_at = None if seconds is None else time.time() + seconds
         given_up_at = None if patience_seconds is None else time.time() + patience_seconds
+        stopped_at = None if pending_seconds is None else self.job.created_at + pending_seconds
         if self.job.secondary is not SecondaryStatus.INTERRUPTED and seconds != 0:
             self._advance(SecondaryStatus.STARTING, message=NO_CAPACITY_MESSAGE)
         with self._changed:
@@ -252,9 +262,11 @@ class JobRunner:
                     return Ending(secondary=_ENDING_OF[cause])
                 if given_up_at is not None and now >= given_up_at:
                     return Ending(secondary=SecondaryStatus.FAILED, failure_reason=CAPACITY_ERROR)
+                if stopped_at is not None and now >= stopped_at:
+                    return Ending(secondary=SecondaryStatus.STOPPED)
                 if capacity_at is not None and now >= capacity_at:
                     return None
-                self._changed.wait(self._seconds_until(now, capacity_at, given_up_at))
+                self._changed.wait(self._seconds_until(now, capacity_at, given_up_at, stopped_at))
 
     def _run_host(self) -> Ending | Interruption:
         """Run the job on one host until the job is over or the host is lost."""

@@ -85,6 +85,12 @@ class TestFallbacks:
             Fallback(capacity="on-demand", instance_types=tuple(TWO_TYPES), longest_wait_seconds=1_800),
         )
 
+    def test_on_demand_alone_waits_as_long_as_the_document_says(self) -> None:
+        (fallback,) = fallbacks_of(asked(capacity="on-demand", instance_types=TWO_TYPES, longest_wait="2h"))
+        assert fallback.longest_wait_seconds == 7_200
+        (fallback,) = fallbacks_of(asked(capacity="on-demand", instance_types=TWO_TYPES))
+        assert fallback.longest_wait_seconds is None
+
     def test_spot_only_leaves_on_demand_out(self) -> None:
         fallbacks = fallbacks_of(asked(capacity="auto", instance_types=TWO_TYPES, spot_only=True))
         assert [fallback.capacity for fallback in fallbacks] == ["spot", "spot"]

@@ -49,6 +49,7 @@ def test_a_spot_request_is_fine():
         ("StoppingCondition.MaxWaitTimeInSeconds", None, "Invalid MaxWaitTimeInSeconds. It must be present"),
         ("StoppingCondition", {"MaxWaitTimeInSeconds": 3600}, "MaxRuntimeInSeconds (86400)"),
         ("EnableManagedSpotTraining", False, "supported only when EnableManagedSpotTraining"),
+        ("StoppingCondition.MaxPendingTimeInSeconds", 3600, "supported only for accelerated instance types"),
         ("StoppingCondition.MaxRuntimeInSeconds", 2419201, "Invalid MaxRuntimeInSeconds 2419201"),
         ("ResourceConfig.KeepAlivePeriodInSeconds", 60, "not supported with EnableManagedSpotTraining"),
         ("ResourceConfig.KeepAlivePeriodInSeconds", 3601, "must be at most 3600"),

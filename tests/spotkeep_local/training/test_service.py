@@ -431,6 +431,27 @@ class TestLimits:
         assert "TrainingTimeInSeconds" not in ended
         assert "BillableTimeInSeconds" not in ended
 
+    def test_a_job_that_may_be_pending_waits_where_another_fails_and_is_stopped_at_its_limit(
+        self, training, monkeypatch
+    ):
+        # SageMaker takes half an hour at least.
+        monkeypatch.setattr("spotkeep_local.training.runner.max_pending_seconds", lambda _request: 2)
+        accelerated = {
+            "EnableManagedSpotTraining": False,
+            "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        }
+
+        def pends(name, **script):
+            training.script_capacity(name, CapacityScript(gives_up_after_seconds=0.1, **script))
+            limits = {"MaxRuntimeInSeconds": 60, "MaxPendingTimeInSeconds": 1_800}
+            training.create(f"{name}-1", "", StoppingCondition=limits, **accelerated)
+            return training.wait_ended(f"{name}-1")
+
+        assert pends("late", initial_wait_seconds=0.5)["TrainingJobStatus"] == "Completed"
+        ended = pends("never", initial_wait_seconds=3600)
+        assert (ended["TrainingJobStatus"], "TrainingStartTime" in ended) == ("Stopped", False)
+        assert ended["TrainingEndTime"] - ended["CreationTime"] >= 2
+
     def test_sagemaker_gives_up_when_there_is_no_capacity(self, training):
         training.script_capacity("scarce", CapacityScript(initial_wait_seconds=3600, gives_up_after_seconds=0.1))
         training.create("scarce-1", "")

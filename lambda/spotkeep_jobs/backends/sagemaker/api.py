@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
@@ -21,6 +22,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
+from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
@@ -229,6 +231,8 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
     if phase is JobPhase.ENDED:
         words = [entry["Status"] for entry in entries]
         reason = end_reason_of(status, secondary_status, transitions=words, failure_reason=answer.get("FailureReason"))
+        if reason is EndReason.STOPPED_BY_USER and _was_pending_for_too_long(answer):
+            reason = EndReason.MAX_WAIT_EXCEEDED
     return JobView(
         name=answer["TrainingJobName"],
         arn=answer["TrainingJobArn"],
@@ -279,6 +283,19 @@ def _session_targets_of(answer: Mapping[str, Any], *, phase: JobPhase, hosts: in
 
 def _takes_sessions(answer: Mapping[str, Any]) -> bool:
     return bool(answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"))
+
+
+def _was_pending_for_too_long(answer: Mapping[str, Any]) -> bool:
+    """Say whether SageMaker stopped a job because it got no instances within its MaxPendingTimeInSeconds.
+
+    Its status is Stopped, as after a user's stop. AWS documents no word of its own for it.
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html
+    """
+    limit = answer.get("StoppingCondition", {}).get("MaxPendingTimeInSeconds")
+    ended_at = answer.get("TrainingEndTime") or answer.get("LastModifiedTime")
+    if limit is None or ended_at is None or answer.get("TrainingStartTime") is not None:
+        return False
+    return bool(ended_at - answer["CreationTime"] >= timedelta(seconds=limit))
 
 
 def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPoolStatus | None:

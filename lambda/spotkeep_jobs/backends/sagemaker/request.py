@@ -22,6 +22,7 @@ from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest, MetricRequest
+from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
@@ -313,6 +314,8 @@ def input_channel(name: str, uri: str, *, input_mode: str = "File", content_type
     }
 
 
+_SHORTEST_PENDING_SECONDS: Final = 1_800
+_LONGEST_PENDING_SECONDS: Final = 2_419_200
 _PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining"})
 """The parameters that say where a job asks for capacity, and for how long."""
 
@@ -327,7 +330,25 @@ def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dic
         # On demand it is left out: beside InstancePreferences, the API reference excludes the field, not only `true`.
         place["EnableManagedSpotTraining"] = True
         place["StoppingCondition"]["MaxWaitTimeInSeconds"] = _max_wait_seconds(request, job)
+    elif (pending := _max_pending_seconds(request, job.fallback)) is not None:
+        place["StoppingCondition"]["MaxPendingTimeInSeconds"] = pending
     return place
+
+
+def _max_pending_seconds(request: JobRequest, fallback: Fallback) -> int | None:
+    """Return how long SageMaker keeps a job on demand pending for capacity; None for a job that fails without it.
+
+    SageMaker takes the limit for accelerated types alone. Only a document that says how long to wait asks for it.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html
+    """
+    waits = request.longest_wait is not None or any(each.longest_wait is not None for each in request.ladder or ())
+    seconds = fallback.longest_wait_seconds
+    if not waits or seconds is None or seconds < _SHORTEST_PENDING_SECONDS or request.queue is not None:
+        return None
+    if any(processor_of(each) == "cpu" for each in fallback.instance_types):
+        return None
+    return min(seconds, _LONGEST_PENDING_SECONDS)
 
 
 def _max_wait_seconds(request: JobRequest, job: NextJob) -> int:

@@ -86,17 +86,35 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
         )
 
 
-@rule("capacity", "ladder", "longest_wait")
+def _longest_wait_means_something(request: JobRequest) -> Iterator[Problem]:
+    if request.queue is not None:
+        yield Problem(
+            field="longest_wait",
+            found=shown(request.queue),
+            problem="is given with a queue, in which a job waits for its turn as long as it takes",
+            fix="Remove longest_wait, or remove queue.",
+        )
+    elif request.capacity == "spot":
+        yield Problem(
+            field="longest_wait",
+            found="spot",
+            problem="is given with capacity: spot, whose wait max_wait bounds",
+            fix="Choose capacity: auto or on-demand, or give max_wait instead.",
+        )
+
+
+@rule("capacity", "queue", "ladder", "longest_wait")
 def _ladder_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.capacity != "auto":
-        for name in ("ladder", "longest_wait"):
-            if getattr(request, name) is not None:
-                yield Problem(
-                    field=name,
-                    found=shown(request.capacity),
-                    problem=f"is given with capacity: {request.capacity}, which asks for one kind of capacity only",
-                    fix=f"Choose capacity: auto, or remove {name}.",
-                )
+        if request.ladder is not None:
+            yield Problem(
+                field="ladder",
+                found=shown(request.capacity),
+                problem=f"is given with capacity: {request.capacity}, which asks for one kind of capacity only",
+                fix="Choose capacity: auto, or remove ladder.",
+            )
+        if request.longest_wait is not None and request.backend != "ec2":
+            yield from _longest_wait_means_something(request)
         return
     for number, fallback in enumerate(request.ladder or ()):
         place = f"ladder[{number}]"

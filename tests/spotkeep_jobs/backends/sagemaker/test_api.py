@@ -190,6 +190,24 @@ def test_a_job_with_remote_debugging_takes_sessions_in_each_container_while_it_t
     assert job.remote_debugging_off_in == off_in
 
 
+@pytest.mark.parametrize(
+    ("after_seconds", "began", "reason"),
+    [(3_600, {}, EndReason.MAX_WAIT_EXCEEDED), (3_599, {}, EndReason.STOPPED_BY_USER),
+     (3_600, {"TrainingStartTime": EPOCH + 60}, EndReason.STOPPED_BY_USER)],
+    ids=["at its limit", "before", "after it had instances"],
+)  # fmt: skip
+def test_a_job_that_was_pending_for_too_long_was_not_stopped_by_its_user(
+    wire: Wire, jobs: SageMakerTrainingJobs, after_seconds: int, began: dict[str, int], reason: EndReason
+) -> None:
+    limits = {"MaxRuntimeInSeconds": 60, "MaxPendingTimeInSeconds": 3_600}
+    stopped = {"TrainingJobStatus": "Stopped", "SecondaryStatus": "Stopped", "StoppingCondition": limits}
+    times = {"CreationTime": EPOCH, "TrainingEndTime": EPOCH + after_seconds, **began}
+    wire.answers((200, MINIMAL | stopped | times))
+    job = jobs.observe("first-1")
+    assert job is not None
+    assert job.end_reason is reason
+
+
 def test_no_such_job_is_none_to_describe_and_an_error_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     wire.answers(NOT_FOUND)
     assert jobs.observe("first-1") is None

@@ -123,6 +123,25 @@ def test_on_demand_has_no_wait_and_may_keep_its_instances() -> None:
     assert "--warm-pool" in parameters["AlgorithmSpecification"]["ContainerEntrypoint"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "pending"),
+    [
+        ({"instance_types": ["ml.g5.xlarge", "ml.trn1.2xlarge"], "longest_wait": "6h"}, 21_600),
+        ({"instance_types": ["ml.p5.48xlarge"], "longest_wait": "28d"}, 2_419_200),
+        ({"instance_types": ["ml.g5.xlarge"], "longest_wait": "20m"}, None),
+        ({"instance_types": ["ml.g5.xlarge"]}, None),
+        ({"instance_types": ["ml.m5.xlarge"], "longest_wait": "6h"}, None),
+    ],
+    ids=["accelerated", "longest", "too short for SageMaker", "nobody asked", "no accelerator"],
+)
+def test_on_demand_a_job_is_pending_for_capacity_where_sagemaker_takes_that(
+    fields: dict[str, Any], pending: int | None
+) -> None:
+    stopping = built(capacity="on-demand", **fields)["StoppingCondition"]
+    assert stopping.get("MaxPendingTimeInSeconds") == pending
+    assert "MaxPendingTimeInSeconds" not in built(instance_types=["ml.g5.xlarge"])["StoppingCondition"]
+
+
 def test_several_types_on_demand_are_preferences_with_one_count_for_the_job() -> None:
     parameters = built(capacity="on-demand", instance_types=["ml.g5.xlarge", "ml.g6.xlarge"], instance_count=2)
     assert "EnableManagedSpotTraining" not in parameters  # Excluded by the preferences, whatever it says.
