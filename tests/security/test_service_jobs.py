@@ -19,7 +19,6 @@ class TestAFunction:
 
         assert submits("job-queue/lab-gpu")
         assert submits("job-queue/lab-gpu/quota-share/vision")
-        assert not submits("job-queue/lab-gpu/quota-share/robotics")
         assert not submits("job-queue/production")
         assert not submits("job-queue/lab-gpu", {})
         assert not submits("job-queue/lab-gpu", {"aws:RequestTag/spotkeep:deployment": "production"})
