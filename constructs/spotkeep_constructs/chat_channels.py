@@ -6,7 +6,7 @@ Source: https://docs.aws.amazon.com/chatbot/latest/adminguide/getting-started.ht
 
 from __future__ import annotations
 
-from aws_cdk import Aws
+from aws_cdk import Aws, Stack
 from aws_cdk import aws_chatbot as chatbot
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
@@ -43,13 +43,15 @@ class ChatChannels(Construct):
             assumed_by=iam.ServicePrincipal("chatbot.amazonaws.com"),
             description="Shows Spotkeep's notifications in a chat channel; may do nothing",
         )
+        # Configurations are one account's, whatever the region.
+        region = Stack.of(self).region
         nothing = [f"arn:{Aws.PARTITION}:iam::aws:policy/AWSDenyAll"]
         if slack_channel is not None:
             workspace, _, channel = slack_channel.partition("/")
             chatbot.CfnSlackChannelConfiguration(
                 self,
                 "Slack",
-                configuration_name=f"{deployment}-slack",
+                configuration_name=f"{deployment}-slack-{region}",
                 iam_role_arn=role.role_arn,
                 guardrail_policies=nothing,
                 logging_level="ERROR",
@@ -62,7 +64,7 @@ class ChatChannels(Construct):
             chatbot.CfnMicrosoftTeamsChannelConfiguration(
                 self,
                 "Teams",
-                configuration_name=f"{deployment}-teams",
+                configuration_name=f"{deployment}-teams-{region}",
                 iam_role_arn=role.role_arn,
                 guardrail_policies=nothing,
                 logging_level="ERROR",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -78,7 +78,8 @@ class Dashboard(Construct):
         self.dashboard = cloudwatch.Dashboard(
             self,
             "Dashboard",
-            dashboard_name=deployment,
+            # Dashboards are one account's, whatever the region.
+            dashboard_name=f"{deployment}-{Stack.of(self).region}",
             default_interval=Duration.days(1),
             widgets=[
                 [_heading(deployment)],

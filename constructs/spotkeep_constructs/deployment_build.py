@@ -134,5 +134,16 @@ def _packed_variables(settings: Settings) -> dict[str, str]:
         shells=settings.shells,
         mlflow_arns=settings.mlflow_arns,
         queues={name: queue.model_dump() for name, queue in settings.queues.items()} or None,
-        fleet_instance_types=settings.spot_instance_types if settings.ec2_fleets else None,
+        **(_packed_of_fleets(settings) if settings.ec2_fleets else {}),
     )
+
+
+def _packed_of_fleets(settings: Settings) -> dict[str, object]:
+    subnets = dict(zip(settings.vpc_subnet_ids, settings.vpc_availability_zones, strict=True))
+    return {
+        "fleet_instance_types": settings.spot_instance_types,
+        # Those of a network that is created are known at the deployment alone.
+        "fleet_subnets": subnets or None,
+        "fleet_volume_kms_key_arn": settings.volume_kms_key_arn,
+        "volume_retention_days": settings.volume_retention_days,
+    }

@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import DataAccess, allow_image_pull
+from spotkeep_constructs.data_access import allow_image_pull
 from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow, arn_for
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -55,7 +55,6 @@ class ExecutionRole(Construct):
         *,
         checkpoints: CheckpointBucket,
         jobs: TrainingJobs,
-        data: DataAccess,
         team: str | None = None,
         encrypt_volumes: bool = False,
         shells: bool = False,
@@ -71,7 +70,6 @@ class ExecutionRole(Construct):
             checkpoints: The bucket that jobs work in, below the prefix of their runs, and whose `bundles/` they start
                 with.
             jobs: The jobs that run with this role.
-            data: What jobs may read besides.
             team: The isolated team whose jobs run with it; None for all others'.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
@@ -95,7 +93,6 @@ class ExecutionRole(Construct):
         checkpoints.grant_read_bundles(self.role)
         jobs.grant_write_logs(self.role)
         allow_image_pull(self.role)
-        data.grant_read(self.role)
         self._allow_mlflow(mlflow_arns)
         if shells:
             allow_agent(

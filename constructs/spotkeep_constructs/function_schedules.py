@@ -82,8 +82,7 @@ class FunctionSchedules(Construct):
             schedule_dead_letter_arn=function.failures.queue_arn,
             schedule_function_arn=function.own_arn,
         )
-        for variable, value in variables.items():
-            function.function.add_environment(variable, value)
+        function.add_variables(variables)
 
     def _arn(self, resource: str, name: str) -> str:
         return Stack.of(self).format_arn(service="scheduler", resource=resource, resource_name=name)

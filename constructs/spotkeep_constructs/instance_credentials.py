@@ -65,5 +65,4 @@ class InstanceCredentials(Construct):
             run_role: The role, which trusts the function's.
         """
         run_role.let_assume(self.role)
-        for name, value in CredentialsEnvironment.variables(run_role_arn=run_role.role.role_arn).items():
-            self.function.function.add_environment(name, value)
+        self.function.add_variables(CredentialsEnvironment.variables(run_role_arn=run_role.role.role_arn))

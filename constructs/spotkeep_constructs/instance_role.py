@@ -10,7 +10,6 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import arn_for, deny
@@ -43,14 +42,13 @@ class InstanceRole(Construct):
         role: The role.
     """
 
-    def __init__(self, scope: Construct, id: str, *, checkpoints: CheckpointBucket, data: DataAccess) -> None:  # noqa: A002
+    def __init__(self, scope: Construct, id: str, *, checkpoints: CheckpointBucket) -> None:  # noqa: A002
         """Place the role.
 
         Args:
             scope: Parent construct.
             id: Construct id.
             checkpoints: The bucket whose `bundles/` instances boot.
-            data: What every training may read: for scripts that call AWS themselves, where they reach the metadata.
         """
         super().__init__(scope, id)
         self.role = iam.Role(
@@ -60,7 +58,6 @@ class InstanceRole(Construct):
             description="Spotkeep's EC2 instances boot with it, and ask for the credentials of their run",
         )
         checkpoints.grant_fetch_bundles(self.role)
-        data.grant_read(self.role)
         self._allow_session_manager()
         deny(self.role, actions=NEVER, resources=["*"])
 

@@ -62,6 +62,8 @@ def _longest(value: Any) -> str:
             return "x" * 16
         case {"Fn::GetAtt": [_, "Arn"]}:
             return "x" * 100
+        case {"Fn::GetStackOutput": {"OutputName": str(name)}} if "Arn" in name:
+            return "x" * 100
         case _:
             return "x" * 64
 
@@ -137,7 +139,16 @@ class JobFunction(Construct):
         acknowledge(self.failures, {"SQS3": "It is the dead-letter queue of this function and its triggers."})
 
         self.role = self._role()
-        variables = self._variables(deployment, environment)
+        self._variables: Mapping[str, str] = {}
+        variables = self._with_room_for(
+            {
+                **Environment.variables(deployment=deployment),
+                "POWERTOOLS_SERVICE_NAME": name,
+                "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
+                "POWERTOOLS_LOG_LEVEL": "INFO",
+                **environment,
+            }
+        )
         self.function = lambda_.Function(
             self,
             "Function",
@@ -190,17 +201,23 @@ class JobFunction(Construct):
         allow(role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
         return role
 
-    def _variables(self, deployment: str, own: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the function's environment; refuse one that is longer than Lambda takes."""
-        variables = {
-            **Environment.variables(deployment=deployment),
-            "POWERTOOLS_SERVICE_NAME": self._name,
-            "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
-            "POWERTOOLS_LOG_LEVEL": "INFO",
-            **own,
-        }
+    def add_variables(self, variables: Mapping[str, str]) -> None:
+        """Add to the function's environment.
+
+        Args:
+            variables: By name; may hold tokens.
+
+        Raises:
+            PropertyError: The environment is longer than Lambda takes.
+        """
+        for variable, value in self._with_room_for(variables).items():
+            self.function.add_environment(variable, value)
+
+    def _with_room_for(self, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what is to be added to the function's environment; refuse what Lambda has no room for."""
+        self._variables = {**self._variables, **variables}
         stack = Stack.of(self)
-        measured = {key: _longest(stack.resolve(value)) for key, value in variables.items()}
+        measured = {key: _longest(stack.resolve(value)) for key, value in self._variables.items()}
         if (size := len(json.dumps(measured, separators=(",", ":")).encode())) > ENVIRONMENT_BYTES:
             raise PropertyError(
                 name=f"JobFunction.environment of {self._name}",

@@ -75,6 +75,7 @@ class Launching(Construct):
         self.team_roles = {
             team: self._execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams
         }
+        storage.data.let_read(self.execution_role, self.execution_roles)
         self.search = self._search(build.search_platform(self)) if settings.tpe_search else None
         self.launcher = JobFunction(
             self,
@@ -127,7 +128,7 @@ class Launching(Construct):
         )
 
     @property
-    def execution_roles(self) -> list[iam.IRole]:
+    def execution_roles(self) -> list[iam.Role]:
         """Every role that jobs run with."""
         return [self.execution_role.role, *(each.role for each in self.team_roles.values())]
 
@@ -138,7 +139,6 @@ class Launching(Construct):
             name,
             checkpoints=self._storage.checkpoints,
             jobs=self.jobs,
-            data=self._storage.data,
             team=team,
             encrypt_volumes=settings.encrypt_training_volumes,
             shells=settings.shells,

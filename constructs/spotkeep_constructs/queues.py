@@ -53,18 +53,15 @@ class JobQueues(Construct):
             arn_for(grantee, "batch", "job-queue", job_queue_name(deployment=self._deployment, queue=each))
             for each in self._queues
         ]
-        shares = [
-            f"{queue}/quota-share/{share}"
-            for queue, settings in zip(queues, self._queues.values(), strict=True)
-            for share in settings.shares
-        ]
+        # Not one by one: a thousand ARNs would fit into no policy.
+        shares = [f"{queue}/quota-share/*" for queue in queues]
         tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
         return together(
             allow(
                 grantee,
                 actions=["batch:SubmitServiceJob"],
                 resources=[*queues, *shares, _every_service_job(grantee)],
-                wildcard=_NAMED_LATER,
+                wildcard=f"{_NAMED_LATER} All shares of these queues are the deployment's.",
                 conditions=tagged,
             ),
             allow(

@@ -19,7 +19,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import DataAccess, allow_image_pull
+from spotkeep_constructs.data_access import allow_image_pull
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
 from spotkeep_constructs.run_table import RunTable
@@ -55,7 +55,6 @@ class RunRole(Construct):
         checkpoints: CheckpointBucket,
         run_table: RunTable,
         log: InstanceLog,
-        data: DataAccess,
     ) -> None:
         """Place the role.
 
@@ -67,7 +66,6 @@ class RunRole(Construct):
             checkpoints: The bucket that holds runs.
             run_table: Holds the fleet records.
             log: Where instances write what the training prints.
-            data: What trainings may read besides.
         """
         super().__init__(scope, id)
         self._deployment = deployment
@@ -85,7 +83,6 @@ class RunRole(Construct):
         checkpoints.grant_train_one_run(
             self.role, runs=of_the_session("runs"), run=_RUN, checkpoints=of_the_session("checkpoints")
         )
-        data.grant_read(self.role)
         allow_image_pull(self.role)
         log.grant_write(self.role, stream=f"{_RUN}-{of_the_session('attempt')}/algo-1-ec2")
         self._allow_fleet_record(run_table)

@@ -50,6 +50,23 @@ IMAGE_ACCOUNTS: Mapping[str, str] = MappingProxyType(
 )
 """Whose account AWS's Deep Learning Containers are in, by region of the partition `aws`: each pulls from its own."""
 
+RESOURCES_OF_A_QUEUE = 3
+"""Its service environment, scheduling policy and job queue; each of its shares is one more."""
+MOST_QUEUE_RESOURCES = 300
+"""What the queues leave free of the 500 resources of a CloudFormation stack is for all else that is in theirs.
+
+Source: https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
+"""
+
+MOST_OWNERS = 200
+"""Each has a filter policy of its own, and a topic takes 200 of them.
+
+Source: https://docs.aws.amazon.com/general/latest/gr/sns.html (Filter policies, per topic)
+"""
+
+MOST_ZONES = 8
+"""More than the availability zones of any region."""
+
 REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
     {
         "ap-east-2",
@@ -207,13 +224,14 @@ TeamsChannel = Annotated[
 SecretArn = Annotated[
     str,
     _checked(
-        r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}",
+        r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}-[A-Za-z0-9]{6}",
         problem="is not the ARN of a secret in Secrets Manager",
         fix="Give the whole ARN that create-secret answers, which ends with six characters of AWS's.",
     ),
 ]
 Email = Annotated[
     str,
+    Field(max_length=254),
     _checked(
         r"[^@\s,]+@[^@\s,]+\.[^@\s,]+",
         problem="is not an e-mail address",
@@ -246,6 +264,7 @@ MlflowArn = Annotated[
 ]
 DataLocation = Annotated[
     str,
+    Field(max_length=256),
     _checked(
         r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([^*?$\s]*/)?",
         problem="is not an S3 location that ends with '/'",
@@ -255,7 +274,7 @@ DataLocation = Annotated[
 KeyArn = Annotated[
     str,
     _checked(
-        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+",
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]{1,64}",
         problem="is not the ARN of a KMS key",
         fix="Give one such as arn:aws:kms:eu-west-1:123456789012:key/<key id>; an alias names no key to IAM.",
     ),
@@ -324,9 +343,12 @@ PrincipalPattern = Annotated[
 ]
 """Who calls, as AWS names it: a session of a role, not the role itself."""
 
+OwnerName = Annotated[str, Field(min_length=1, max_length=128)]
+
 Listed = BeforeValidator(_list_from_text)
 Mapped = BeforeValidator(_mapping_from_text)
 Nested = BeforeValidator(_object_from_text)
+TeamMembers = Annotated[tuple[PrincipalPattern, ...], Field(max_length=50), Listed]
 Unset = BeforeValidator(_none_from_text)
 WrittenAsNumber = BeforeValidator(lambda value: str(value) if type(value) is int else value)
 
@@ -355,13 +377,17 @@ class Settings(BaseModel):
     )
 
     notify_emails: Annotated[tuple[Email, ...], Listed] = Field(
-        default=(), description="addresses subscribed to every notification about a run"
+        default=(), max_length=50, description="addresses subscribed to every notification about a run"
     )
-    owner_emails: Annotated[dict[str, Email], Mapped] = Field(
-        default={}, description="address of each owner of runs, subscribed to the notifications about their own runs"
+    owner_emails: Annotated[dict[OwnerName, Email], Mapped] = Field(
+        default={},
+        max_length=MOST_OWNERS,
+        description="address of each owner of runs, subscribed to the notifications about their own runs",
     )
     operator_emails: Annotated[tuple[Email, ...], Listed] = Field(
-        default=(), description="addresses subscribed to the deployment's own alarms; notify_emails when empty"
+        default=(),
+        max_length=50,
+        description="addresses subscribed to the deployment's own alarms; notify_emails when empty",
     )
 
     slack_channel: Annotated[SlackChannel | None, Unset] = Field(
@@ -398,6 +424,8 @@ class Settings(BaseModel):
 
     default_image: Annotated[
         str,
+        # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html
+        Field(max_length=255),
         _checked(
             r"[^\s]*[^\s:/]+[:@][^\s/]+",
             problem="is not an image address with a tag or digest",
@@ -411,6 +439,7 @@ class Settings(BaseModel):
     )
     prices: Annotated[dict[PricedInstanceType, Annotated[float, Field(gt=0)]], Mapped] = Field(
         default={},
+        max_length=2_000,
         description="on-demand USD per hour by instance type, ml.g5.xlarge for SageMaker, g5.xlarge for EC2",
     )
     max_run_limit_seconds: int = Field(
@@ -478,7 +507,7 @@ class Settings(BaseModel):
         default=False,
         description="users reach the launcher by its URL alone, where AWS says who calls; owner and team are checked",
     )
-    team_members: Annotated[dict[TeamName, Annotated[tuple[PrincipalPattern, ...], Listed]], Mapped] = Field(
+    team_members: Annotated[dict[TeamName, TeamMembers], Mapped] = Field(
         default={}, max_length=50, description="with verify_callers, who belongs to each team: ARNs, * for any name"
     )
     administrators: Annotated[tuple[PrincipalPattern, ...], Listed] = Field(
@@ -530,10 +559,10 @@ class Settings(BaseModel):
         default=None, description="existing network for EC2 instances; created when left out"
     )
     vpc_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
-        default=(), description="the existing network's subnets, one a zone"
+        default=(), max_length=MOST_ZONES, description="the existing network's subnets, one a zone"
     )
     vpc_availability_zones: Annotated[tuple[ZoneName, ...], Listed] = Field(
-        default=(), description="the zones of vpc_subnet_ids, in the same order"
+        default=(), max_length=MOST_ZONES, description="the zones of vpc_subnet_ids, in the same order"
     )
     vpc_security_group_id: Annotated[SecurityGroupId | None, Unset] = Field(
         default=None, description="existing security group for instances; one without ingress is created when left out"
@@ -720,6 +749,19 @@ class Settings(BaseModel):
     def _of_allowed_types_too(cls, value: dict[str, Queue], info: ValidationInfo) -> dict[str, Queue]:
         for queue in value.values():
             cls._of_allowed_types(tuple(queue.types), info)
+        return value
+
+    @field_validator("queues")
+    @classmethod
+    def _with_room_in_a_stack(cls, value: dict[str, Queue]) -> dict[str, Queue]:
+        needed = sum(RESOURCES_OF_A_QUEUE + len(queue.shares) for queue in value.values())
+        if needed > MOST_QUEUE_RESOURCES:
+            raise _refuse(
+                f"needs {needed} resources, {RESOURCES_OF_A_QUEUE} a queue and one a share, and its stack has room for "
+                f"{MOST_QUEUE_RESOURCES}",
+                f"With {len(value)} queues, name {MOST_QUEUE_RESOURCES - RESOURCES_OF_A_QUEUE * len(value)} shares at "
+                "most in all, or make a second deployment.",
+            )
         return value
 
     @field_validator("allowed_instance_types")

@@ -87,7 +87,7 @@ class SpotCompute(Construct):
         self.log = InstanceLog(
             self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
         )
-        instances = InstanceRole(self, "Instance", checkpoints=storage.checkpoints, data=storage.data)
+        instances = InstanceRole(self, "Instance", checkpoints=storage.checkpoints)
         self.role = instances.role
         self.credentials = InstanceCredentials(
             self, "Credentials", deployment=settings.deployment, platform=platform, instances=instances
@@ -100,8 +100,9 @@ class SpotCompute(Construct):
             checkpoints=storage.checkpoints,
             run_table=storage.run_table,
             log=self.log,
-            data=storage.data,
         )
+        # The instances' own role too: for scripts that call AWS themselves, where they reach the metadata.
+        storage.data.let_read(run, [run.role, self.role])
         self.credentials.give(run)
         key_arn = settings.volume_kms_key_arn
         if key_arn is not None:
@@ -155,15 +156,14 @@ class SpotCompute(Construct):
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
         """Return what a function that launches fleets reads of them: fields of `RunEnvironment`.
 
+        What the settings say of fleets lies with the function's code.
+
         Args:
             scope: A construct of the function's stack.
         """
+        subnets = {subnet.subnet_id: subnet.availability_zone for subnet in self.network.subnets}
         return {
             "launch_template_id": self.launch_template_id,
-            "fleet_subnets": Stack.of(scope).to_json_string(
-                {subnet.subnet_id: subnet.availability_zone for subnet in self.network.subnets}
-            ),
+            "fleet_subnets": None if self._settings.vpc_id else Stack.of(scope).to_json_string(subnets),
             "fleet_log_group": group_name(self._settings.deployment),
-            "volume_retention_days": self._settings.volume_retention_days,
-            "fleet_volume_kms_key_arn": self._settings.volume_kms_key_arn,
         }

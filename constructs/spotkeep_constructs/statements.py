@@ -6,15 +6,42 @@ And one of a denial, which needs no reason.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from aws_cdk import ArnFormat, Aws, Stack
+from aws_cdk import ArnFormat, Aws, Stack, Token
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge_wildcards
 from spotkeep_constructs.errors import PropertyError
+
+LONGEST_STATEMENT_LIST = 2_000
+"""Characters of the resources, or of the values of a condition, of one statement. A role's policy that grows too long
+is divided by the CDK into managed ones, of 6,144 characters at most each, but it divides no statement.
+
+Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+"""
+_LONGEST_NAME = 100
+"""What a reference may become: the ARN of a role."""
+
+
+def divided(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield them in order, in lists that a statement has room for; one empty list for none.
+
+    Args:
+        texts: Resources, or values of a condition; may hold tokens.
+    """
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        longest = max(len(text), _LONGEST_NAME) if Token.is_unresolved(text) else len(text)
+        if part and size + longest > LONGEST_STATEMENT_LIST:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += longest
+    yield part
 
 
 def allow(
@@ -25,7 +52,7 @@ def allow(
     conditions: Mapping[str, Mapping[str, object]] | None = None,
     wildcard: str | None = None,
 ) -> iam.Grant:
-    """Add a permission to a principal's own policy.
+    """Add a permission to a principal's own policy: in several statements, where one would be too long for a policy.
 
     Args:
         grantee: A role or managed policy.
@@ -52,11 +79,16 @@ def allow(
             found=open_resources,
             fix="Narrow them, or say why in `wildcard`.",
         )
-    grant = iam.Grant.add_to_principal(
-        grantee=grantee,
-        actions=list(actions),
-        resource_arns=list(resources),
-        conditions={operator: dict(keys) for operator, keys in (conditions or {}).items()} or None,
+    grant = together(
+        *(
+            iam.Grant.add_to_principal(
+                grantee=grantee,
+                actions=list(actions),
+                resource_arns=part,
+                conditions={operator: dict(keys) for operator, keys in (conditions or {}).items()} or None,
+            )
+            for part in divided(resources)
+        )
     )
     if open_resources and wildcard:
         acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)

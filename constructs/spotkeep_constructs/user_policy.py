@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -46,8 +47,8 @@ class UserPolicy(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            deployment: Name of the deployment; the policy is named `<deployment>-users`, that of a team
-                `<deployment>-users-<team>`.
+            deployment: Name of the deployment; the policy is named `<deployment>-users-<region>`, that of a team
+                `<deployment>-users-<region>.<team>`: names of policies are one account's, whatever the region.
             launcher: The function users invoke.
             run_table: The runs they read.
             checkpoints: Where their runs' objects are, and where they upload sources.
@@ -60,10 +61,12 @@ class UserPolicy(Construct):
             team: The isolated team whose members it is for: they reach its objects instead of all others'.
         """
         super().__init__(scope, id)
+        # No name of a deployment or of a team holds a dot, so no two policies of them have one name.
+        of_team = "" if team is None else f".{team}"
         self.policy = iam.ManagedPolicy(
             self,
             "Policy",
-            managed_policy_name=f"{deployment}-users" if team is None else f"{deployment}-users-{team}",
+            managed_policy_name=f"{deployment}-users-{Stack.of(self).region}{of_team}",
             description="May launch and follow Spotkeep runs",
         )
         launcher.grant_invoke_url(self.policy)

@@ -193,6 +193,53 @@ def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
     custom_resource.invoke_custom_resource = invoke_allowed
 
 
+def begin_request(region: str | None) -> None:
+    """Have `request_region` answer a region, until the next request.
+
+    Args:
+        region: The one that the request is signed for. None: that of the local AWS.
+    """
+    _responses.set_request_region(region)
+
+
+def request_region() -> str:
+    """Return the region that is asked: of a request its own, otherwise that of the local AWS."""
+    region: str = _responses.get_region()
+    return region
+
+
+def refuse_taken_names() -> None:
+    """Have CloudFormation refuse a managed policy or a dashboard whose name the account has, in whatever region.
+
+    As AWS does; ministack takes the other's place.
+    """
+    from ministack.services import cloudwatch
+    from ministack.services.cloudformation import provisioners
+
+    def policies() -> set[str]:
+        return {policy["PolicyName"] for policy in _iam._policies.values()}
+
+    def dashboards() -> set[str]:
+        account = _responses.get_account_id()
+        return {name for owner, _, name in cloudwatch._dashboards._data if owner == account}
+
+    for resource_type, field, taken in (
+        ("AWS::IAM::ManagedPolicy", "ManagedPolicyName", policies),
+        ("AWS::CloudWatch::Dashboard", "DashboardName", dashboards),
+    ):
+        handlers = provisioners._RESOURCE_HANDLERS[resource_type]
+        handlers["create"] = _unless_taken(handlers["create"], field=field, taken=taken)
+
+
+def _unless_taken(create: Callable[..., Any], *, field: str, taken: Callable[[], set[str]]) -> Callable[..., Any]:
+    def create_under_a_free_name(logical_id: str, properties: dict[str, Any], *further: Any) -> Any:
+        if (name := properties.get(field)) in taken():
+            raise ValueError(f"{name} already exists in this account. {field} has to be another in each of its regions")
+        return create(logical_id, properties, *further)
+
+    return create_under_a_free_name
+
+
 def resolve_function_urls_to(endpoint_url: str) -> None:
     """Have `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
 

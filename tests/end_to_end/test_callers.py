@@ -30,7 +30,7 @@ def role_of_people(app: DeployedApp) -> str:
     role = app.client("iam").create_role(
         RoleName="People", AssumeRolePolicyDocument=trust + '"Action": "sts:AssumeRole"}]}'
     )
-    users = f"arn:aws:iam::{app.local.account_id}:policy/spotkeep-users"
+    users = f"arn:aws:iam::{app.local.account_id}:policy/spotkeep-users-{app.local.region}"
     app.client("iam").attach_role_policy(RoleName="People", PolicyArn=users)
     return str(role["Role"]["Arn"])
 

@@ -65,7 +65,8 @@ def _lines(templates: Templates) -> Iterator[str]:
             yield f"Taken by {_principal(statement['Principal'])}{_only_if(statement)}.\n"
         yield from _table(policies, role, name)
     yield "## Users\n"
-    yield "The managed policy `<deployment>-users`, which people are given; on the local AWS the developer has it.\n"
+    policy = "`<deployment>-users-<region>`"
+    yield f"The managed policy {policy}, which people are given; on the local AWS the developer has it.\n"
     yield from _table(policies, _USERS_POLICY, USERS)
 
 

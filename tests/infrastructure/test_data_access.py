@@ -15,9 +15,22 @@ from spotkeep_constructs.data_access import DataAccess
 from spotkeep_jobs.document.rules.access import may_read
 
 from .conftest import EVERYTHING_SET, Templates
-from .test_permissions import Statement, listed, statements_of, text_of
+from .test_aws_limits import characters, deployed
+from .test_permissions import Statement, listed, text_of
 
 TRAINING_ROLES = ("ExecutionRole", "RunRole", "InstanceRole")
+
+
+def statements_for(templates: Templates, role: str) -> list[Statement]:
+    """Every statement of the policies that a role has, its own and the managed ones."""
+    named = re.compile(rf"{role}(Role)?[0-9A-F]{{8}}")
+    policies = templates.resources("AWS::IAM::Policy") | templates.resources("AWS::IAM::ManagedPolicy")
+    return [
+        statement
+        for policy in (resource["Properties"] for resource in policies.values())
+        if any(named.fullmatch(each["Ref"]) for each in policy.get("Roles", []))
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
 
 
 def about_data(templates: Templates, principal: str) -> list[tuple[str, str, Any]]:
@@ -25,7 +38,7 @@ def about_data(templates: Templates, principal: str) -> list[tuple[str, str, Any
     named = re.compile(r":s3:::(lab|shared)-data|:kms:eu-west-1:")
     return sorted(
         (action, text_of(resource), statement.get("Condition"))
-        for statement in statements_of(templates, principal)
+        for statement in statements_for(templates, principal)
         if statement["Effect"] == "Allow"
         for action in listed(statement["Action"])
         for resource in listed(statement["Resource"])
@@ -75,7 +88,7 @@ def test_the_launcher_accepts_exactly_what_iam_lets_a_role_list_and_read(
     templates_with_everything: Templates, uri: str, more: str
 ) -> None:
     """Of one role: the others may do the same."""
-    statements = statements_of(templates_with_everything, TRAINING_ROLES[0])
+    statements = statements_for(templates_with_everything, TRAINING_ROLES[0])
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     listing = iam_allows(statements, "s3:ListBucket", bucket, prefix=prefix)
     reading = iam_allows(statements, "s3:GetObject", f"{bucket}/{prefix}{more}")
@@ -84,14 +97,43 @@ def test_the_launcher_accepts_exactly_what_iam_lets_a_role_list_and_read(
     assert reading or not accepted
 
 
+def policies_for(stack: Stack, locations: list[str], keys: list[str]) -> list[dict[str, Any]]:
+    roles = [iam.Role(stack, name, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")) for name in ("One", "Other")]
+    DataAccess(locations=locations, key_arns=keys).let_read(stack, roles)
+    found = Template.from_stack(stack).find_resources("AWS::IAM::ManagedPolicy").values()
+    assert all(len(policy["Properties"]["Roles"]) == 2 for policy in found)
+    return [policy["Properties"]["PolicyDocument"] for policy in found]
+
+
 def test_many_locations_of_a_bucket_are_one_statement_and_a_whole_bucket_needs_no_prefix(stack: Stack) -> None:
-    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
     locations = ["s3://data/b/", "s3://data/a/", "s3://whole/", "s3://whole/part/", "s3://data/a/"]
-    DataAccess(locations=locations).grant_read(role)
-    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
+    (policy,) = policies_for(stack, locations, [])
     listings = {
         text_of(statement["Resource"]).rpartition(":")[2]: statement.get("Condition")
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        for statement in policy["Statement"]
         if statement["Action"] == "s3:ListBucket"
     }
     assert listings == {"data": {"StringLike": {"s3:prefix": ["a/*", "b/*"]}}, "whole": None}
+
+
+@given(
+    places=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 180)), min_size=1, max_size=50),
+    keys=st.integers(0, 20),
+)
+@settings(max_examples=20, deadline=None)
+def test_however_many_locations_each_is_in_a_policy_and_each_policy_fits(
+    places: list[tuple[int, int]], keys: int
+) -> None:
+    """Sources of the limits: IAM's quotas of managed policies, in characters and attached to a role."""
+    locations = [f"s3://bucket-{bucket}/{number:p>{length}}/" for number, (bucket, length) in enumerate(places)]
+    key_arns = [f"arn:aws:kms:eu-west-1:123456789012:key/{key:k>64}" for key in range(keys)]
+    documents = [deployed(each) for each in policies_for(Stack(), locations, key_arns)]
+    assert all(characters(document) <= 6_144 for document in documents)
+    assert len(documents) <= 8
+    statements = [statement for document in documents for statement in document["Statement"]]
+    for location in locations:
+        bucket, _, prefix = location.removeprefix("s3://").partition("/")
+        assert iam_allows(statements, "s3:GetObject", f"{bucket}/{prefix}part")
+        assert iam_allows(statements, "s3:ListBucket", bucket, prefix=prefix)
+    decrypting = [each for each in statements if each["Action"] == "kms:Decrypt"]
+    assert sum(len(listed(each["Resource"])) for each in decrypting) == keys

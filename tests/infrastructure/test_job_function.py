@@ -29,7 +29,8 @@ from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from tests.models.control_plane import TIMEOUT_SECONDS
 
-from .conftest import EVERYTHING_SET, ROOT, Templates, synthesize
+from .conftest import EVERYTHING_SET, ROOT, Templates
+from .test_aws_limits import longest
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -57,32 +58,6 @@ def packed_of(templates: Templates, function: str) -> dict[str, Any]:
     with zipfile.ZipFile(templates.assets / f"asset.{code}") as archive:
         packed: dict[str, Any] = json.loads(archive.read("variables.json"))
     return packed
-
-
-def longest(value: Any) -> str:
-    """What CloudFormation would make of a value in the region and with the names that are the longest."""
-    match value:
-        case {"Fn::Join": [separator, parts]}:
-            return str(separator).join(longest(part) for part in parts)
-        case {"Ref": "AWS::Region"}:
-            return "ap-southeast-1"
-        case {"Fn::Select": [_, {"Fn::GetAZs": _}]}:
-            return "ap-southeast-1a"
-        case {"Fn::GetAtt": [name, "Arn"]} if "Role" in name:
-            return "arn:aws:iam::123456789012:role/" + 64 * "r"
-        case {"Fn::GetAtt": [_, "Arn"]}:
-            return "arn:aws:sqs:ap-southeast-1:123456789012:" + 60 * "q"
-        case {"Fn::GetStackOutput": {"OutputName": name}} if "Subnet" in name or "Template" in name:
-            return "subnet-0123456789abcdef0"
-        case {"Fn::GetStackOutput": {"OutputName": name}} if "Arn" in name:
-            return "arn:aws:kms:ap-southeast-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-        case {"Ref": name} if name.startswith("DeadLetters"):
-            return "https://sqs.ap-southeast-1.amazonaws.com/123456789012/" + 60 * "q"
-        case {"Ref": name} if name.startswith("Topics"):
-            return "arn:aws:sns:ap-southeast-1:123456789012:" + 60 * "t"
-        case dict():
-            return 64 * "n"
-    return str(value)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -209,27 +184,6 @@ def test_the_default_image_is_pulled_from_the_account_that_serves_the_region(
     assert templates.by_stack["Jobs"]["Mappings"][name]["af-south-1"] == {"account": "626614931356"}
     image = variables_of(templates_with_everything, "Launcher")["SPOTKEEP_DEFAULT_IMAGE"]["Fn::Join"][1]
     assert image[0] == "763104351884.dkr.ecr.", "a region that is known at synth needs no table"
-
-
-@pytest.mark.long
-def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Path) -> None:
-    settings = {key: value for key, value in EVERYTHING_SET.items() if not key.startswith("vpc_")} | {
-        "deployment": 20 * "d",
-        "region": "ap-southeast-1",
-        "volume_kms_key_arn": "arn:aws:kms:ap-southeast-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
-        "webhook_secret_arn": f"arn:aws:secretsmanager:ap-southeast-1:111122223333:secret:{64 * 's'}-AbCd12",
-        "isolated_teams": [f"{team:t>20}" for team in range(20)],
-        "team_members": {f"{team:t>20}": ["arn:aws:sts::*:assumed-role/Team/*"] for team in range(20)},
-        "prices": {f"ml.p{kind}.24xlarge": 12.3456 for kind in range(90)},
-        "spot_instance_types": [f"c{kind}gn.24xlarge" for kind in range(20)],
-        "training_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(16)],
-        "training_security_group_ids": [f"sg-{group:017x}" for group in range(5)],
-        "default_image": f"123456789012.dkr.ecr.{{region}}.amazonaws.com/{60 * 'i'}:{60 * 't'}",
-    }
-    templates = Templates.read(synthesize(tmp_path, settings))
-    for function in (*FUNCTIONS, "NotificationsHook"):
-        variables = {name: longest(value) for name, value in variables_of(templates, function).items()}
-        assert len(json.dumps(variables, separators=(",", ":"))) <= 4_096, function
 
 
 def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(

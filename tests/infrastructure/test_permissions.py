@@ -146,6 +146,27 @@ def test_no_write_action_on_everything_without_a_condition(any_templates: Templa
     assert unbound == set()
 
 
+def test_names_that_are_an_accounts_hold_the_region(any_templates: Templates) -> None:
+    """Of IAM, dashboards and chat configurations: the same deployment in a second region would find them taken."""
+    fields = {
+        "AWS::CloudWatch::Dashboard": "DashboardName",
+        "AWS::Chatbot::MicrosoftTeamsChannelConfiguration": "ConfigurationName",
+        "AWS::Chatbot::SlackChannelConfiguration": "ConfigurationName",
+        "AWS::IAM::InstanceProfile": "InstanceProfileName",
+        "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
+        "AWS::IAM::Role": "RoleName",
+        "AWS::S3::Bucket": "BucketName",
+    }
+    names = [
+        text_of(resource["Properties"][field])
+        for kind, field in fields.items()
+        for resource in any_templates.resources(kind).values()
+        if field in resource.get("Properties", {})
+    ]
+    assert names
+    assert [name for name in names if "<AWS::Region>" not in name and "us-west-1" not in name] == []
+
+
 def test_no_aws_managed_policy_is_attached(any_templates: Templates) -> None:
     for role in any_templates.resources("AWS::IAM::Role").values():
         assert "ManagedPolicyArns" not in role["Properties"]

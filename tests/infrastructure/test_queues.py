@@ -46,7 +46,7 @@ def test_a_queue_is_an_environment_with_its_limits_and_a_job_queue_that_shares_t
     assert environment["ServiceEnvironmentType"] == "SAGEMAKER_TRAINING"
     assert environment["CapacityLimits"] == [{"CapacityUnit": "ml.g5.2xlarge", "MaxCapacity": 20}]
     queue = of.only(f"{BATCH}JobQueue")
-    assert (queue["JobQueueName"], queue["JobQueueType"]) == ("lab-gpu", "SAGEMAKER_TRAINING")
+    assert (queue["JobQueueName"], queue["JobQueueType"]) == ("lab_gpu", "SAGEMAKER_TRAINING")
     assert of.only(f"{BATCH}SchedulingPolicy")["QuotaSharePolicy"] == {"IdleResourceAssignmentStrategy": "FIFO"}
     assert queue["SchedulingPolicyArn"]["Fn::GetAtt"][0].startswith("Queues")
     assert queue["ServiceEnvironmentOrder"][0]["Order"] == 1

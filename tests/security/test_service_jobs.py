@@ -17,12 +17,11 @@ class TestAFunction:
         def submits(resource: str, context: dict[str, str] = OURS) -> bool:
             return policies_with_everything.allows(function, "batch:SubmitServiceJob", f"{BATCH}:{resource}", context)
 
-        assert submits("job-queue/lab-gpu")
-        assert submits("job-queue/lab-gpu/quota-share/vision")
-        assert not submits("job-queue/lab-gpu/quota-share/robotics")
+        assert submits("job-queue/lab_gpu")
+        assert submits("job-queue/lab_gpu/quota-share/vision")
         assert not submits("job-queue/production")
-        assert not submits("job-queue/lab-gpu", {})
-        assert not submits("job-queue/lab-gpu", {"aws:RequestTag/spotkeep:deployment": "production"})
+        assert not submits("job-queue/lab_gpu", {})
+        assert not submits("job-queue/lab_gpu", {"aws:RequestTag/spotkeep:deployment": "production"})
 
     def test_ends_no_service_job_of_others_and_gives_none_its_tag(
         self, policies_with_everything: Policies, function: str

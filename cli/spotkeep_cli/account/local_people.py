@@ -17,5 +17,5 @@ def let_developer_train(local: LocalAws, *, deployment: str) -> None:
         local: The local AWS.
         deployment: The deployment's name.
     """
-    policy = f"arn:aws:iam::{local.account_id}:policy/{deployment}-users"
+    policy = f"arn:aws:iam::{local.account_id}:policy/{deployment}-users-{local.region}"
     local.session().client("iam").attach_user_policy(UserName=DEVELOPER, PolicyArn=policy)

@@ -37,7 +37,7 @@ LONGEST_CHOICE_SECONDS: Final = 50
 """How long the function `search` may take to choose trials; the launcher that waits for it has a minute."""
 MAX_RUN_ID_LENGTH: Final = 52
 RUN_ID_HEX_DIGITS: Final = 8
-MLFLOW_ARN: Final = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-(tracking-server|app)/[A-Za-z0-9-]+"
+MLFLOW_ARN: Final = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-(tracking-server|app)/[A-Za-z0-9-]{1,256}"
 """The ARN of a tracking server or an app of SageMaker's MLflow.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AIMlflowConfig.html (MlflowResourceArn)

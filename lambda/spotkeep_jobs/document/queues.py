@@ -114,5 +114,8 @@ def instances_of(queues: Mapping[str, Queue]) -> dict[str, int]:
 
 
 def job_queue_name(*, deployment: str, queue: str) -> str:
-    """Return the name of a queue's job queue in AWS Batch."""
-    return f"{deployment}-{queue}"
+    """Return the name of a queue's job queue in AWS Batch.
+
+    No name of a deployment or of a queue holds an underscore, so no two deployments in an account have one job queue.
+    """
+    return f"{deployment}_{queue}"

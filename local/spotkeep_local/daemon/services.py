@@ -123,7 +123,6 @@ class LocalServices:
             state_dir=directory.fis, cloud=self._ec2.cloud, instances=self._ec2.instances, is_allowed=self._service_may
         )
         self._account = LocalAccount(
-            region=options.region,
             account_id=options.account_id,
             cloud=self._ec2.cloud,
             job_tags=self._training.tags_of,
@@ -238,6 +237,7 @@ class LocalServices:
             lambda function_arn, stack_id: stack_roles.may_invoke(function_arn, stack_id=stack_id)
         )
         ministack_seams.resolve_function_urls_to(self._record.endpoint_url)
+        ministack_seams.refuse_taken_names()
         made_by: dict[str, ExperimentTemplateResource | BatchResource] = {
             "AWS::FIS::ExperimentTemplate": ExperimentTemplateResource(self._fis),
             **{name: BatchResource(self._batch, resource_type) for name, resource_type in RESOURCE_TYPES.items()},

@@ -93,6 +93,12 @@ def read_call(request: HttpRequest) -> Call | UnknownCall:
     return Call(service=service, operation=operation, parameters=parameters)
 
 
+def region_of(request: HttpRequest) -> str | None:
+    """Return the region that a request is signed for; None where its signature names none."""
+    scope = _scope(request)
+    return None if scope is None else scope[2]
+
+
 def needs_body(request: HttpRequest) -> bool:
     """Return whether a request cannot be read without its body.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.authorization import Authorization, Call, UnknownCall
 from spotkeep_local.iam.authorizations import authorizations_of
-from spotkeep_local.iam.calls import read_call
+from spotkeep_local.iam.calls import read_call, region_of
 from spotkeep_local.iam.denial import Denial
 from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Question
 from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, resource_policy
@@ -49,6 +49,7 @@ class Judge:
             key: Whose request it is.
         """
         with self._uses.timed():
+            self._account.begin_request(region_of(request))
             call = read_call(request)
             if isinstance(call, UnknownCall):
                 return _unknown(call, key, call.reason)

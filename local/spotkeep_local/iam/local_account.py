@@ -19,7 +19,6 @@ class LocalAccount:
     """Answers with what is there at the moment; what is not there has no answer.
 
     Args:
-        region: The region of the local AWS.
         account_id: Twelve digits.
         cloud: EC2's instances, volumes, snapshots and fleets.
         job_tags: The tags of a training job, by its name; none where there is no such job.
@@ -30,19 +29,30 @@ class LocalAccount:
     def __init__(
         self,
         *,
-        region: str,
         account_id: str,
         cloud: Cloud,
         job_tags: Callable[[str], Mapping[str, str]],
         experiment_tags: Callable[[str], Mapping[str, str]],
         batch_tags: Callable[[str], Mapping[str, str]],
     ) -> None:
-        self.region = region
         self.account_id = account_id
         self._cloud = cloud
         self._job_tags = job_tags
         self._experiment_tags = experiment_tags
         self._batch_tags = batch_tags
+
+    def begin_request(self, region: str | None) -> None:
+        """Have what follows be about a request.
+
+        Args:
+            region: The region that it is signed for; None: that of the local AWS.
+        """
+        ministack_seams.begin_request(region)
+
+    @property
+    def region(self) -> str:
+        """The region that is asked: of a request its own, otherwise that of the local AWS."""
+        return ministack_seams.request_region()
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """Return the tags of a resource; none where there is no such resource."""

@@ -70,7 +70,7 @@ def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing
     site = passing.site
     submission = {
         "jobName": "lost-1",
-        "jobQueue": "spotkeep-gpu",
+        "jobQueue": "spotkeep_gpu",
         "quotaShareName": "vision",
         "schedulingPriority": 0,
         "serviceRequestPayload": '{"Environment": {"SPOTKEEP_RUN": "lost", "SPOTKEEP_LAUNCH": "lost"}}',

@@ -100,7 +100,7 @@ def site(world: Any) -> Site:
 def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> None:
     run = site.launch()
     job = site.service_job
-    assert (job.name, job.queue, job.share, job.priority) == ("first-1", "spotkeep-gpu", "vision", 7)
+    assert (job.name, job.queue, job.share, job.priority) == ("first-1", "spotkeep_gpu", "vision", 7)
     assert job.tags["spotkeep:run"] == RUN
     assert job.request["Environment"]["SPOTKEEP_RUN"] == RUN
     assert run.job_arn == job.arn
@@ -270,7 +270,7 @@ class TestALongRequest:
 
 
 def test_what_batch_refuses_ends_the_launch(site: Site) -> None:
-    site.batch.queues = {"spotkeep-other": ("vision",)}
+    site.batch.queues = {"spotkeep_other": ("vision",)}
     with pytest.raises(RequestRefusedError) as refused:
         site.launch()
     (problem,) = refused.value.problems
@@ -312,7 +312,7 @@ class TestOneWriter:
     def test_a_service_job_of_the_same_name_is_a_strangers(self, site: Site) -> None:
         stranger = {
             "jobName": "first-1",
-            "jobQueue": "spotkeep-gpu",
+            "jobQueue": "spotkeep_gpu",
             "quotaShareName": "vision",
             "schedulingPriority": 0,
             "serviceRequestPayload": '{"Environment": {"SPOTKEEP_RUN": "first"}}',

@@ -111,7 +111,7 @@ def test_phases_only_grow_and_an_end_is_final(story: list[tuple[str, bool]]) -> 
 
 def test_a_submission_follows_from_what_is_recorded() -> None:
     submission = submission_of(REQUEST, place=PLACE, deployment="spotkeep")
-    assert submission["jobQueue"] == "spotkeep-gpu"
+    assert submission["jobQueue"] == "spotkeep_gpu"
     assert (submission["quotaShareName"], submission["schedulingPriority"]) == ("vision", 7)
     assert submission["tags"] == {"spotkeep:deployment": "spotkeep", "spotkeep:run": "digits"}
     assert submission == submission_of(dict(reversed(REQUEST.items())), place=PLACE, deployment="spotkeep")
