@@ -121,6 +121,8 @@ class OrphanReport(Record):
     """How many more findings there were than are kept."""
     unreadable: dict[str, str] = Field(default_factory=dict)
     """Which kinds of things could not be read, and why."""
+    looked_to: dict[str, str] = Field(default_factory=dict)
+    """Of the kinds of which a pass does not look at all: what it looked at last. The next pass goes on from there."""
 
     @property
     def wrong_usd_per_hour(self) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch, OrphanSource, PossibleOrphan, sources_of
+from spotkeep_jobs.orphans.sources import Found, OrphanSearch, OrphanSource, PossibleOrphan, sources_of
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import RunChange
 from spotkeep_jobs.record.run_table import RunTable
@@ -29,19 +29,22 @@ class Pass:
         self.objects = Objects()
         self.removes = True
 
-    def make_one(self) -> OrphanReport | None:
-        around = OrphanSearch(
+    def around(self) -> OrphanSearch:
+        return OrphanSearch(
             table=self.table,
             deployment="spotkeep",
             prices={"ml.m5.xlarge": 0.23},
             s3_usd_per_gigabyte_month=lambda: 0.023,
             clock=self.world.clock,
         )
+
+    def make_one(self) -> OrphanReport | None:
         sources = sources_of(
-            around=around,
+            around=self.around(),
             jobs=self.world.jobs,
             s3=self.objects,
             checkpoint_bucket="bucket",
+            isolated_teams=("vision",),
             fleets=None,
             queues=self.world.queues,
             queue_names=self.queue_names,
@@ -171,7 +174,7 @@ def test_the_account_is_read_once_an_hour_by_the_first_pass(passing: Pass) -> No
     assert made == [True, *[False] * 11, True]
 
 
-def unreadable() -> list[PossibleOrphan]:
+def unreadable(_after: str | None) -> Found:
     """A source that cannot be read."""
     raise ConnectionError("no way there")
 
@@ -188,7 +191,7 @@ def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(passing: 
         raise PermissionError(f"may not remove {finding.subject}")
 
     orphan = PossibleOrphan(finding=finding, remove=refused)
-    report = passing.collector({"broken": unreadable, "jobs": lambda: [orphan]}).collect_if_due()
+    report = passing.collector({"broken": unreadable, "jobs": lambda _after: Found(orphans=[orphan])}).collect_if_due()
     assert report is not None
     assert report.unreadable == {"broken": "ConnectionError: no way there"}
     [failed] = report.handled
