@@ -144,6 +144,7 @@ def check_account(
     for name, source in sources.items():
         orphans, problem = ask(source, after=None if last_report is None else last_report.looked_to.get(name))
         found += [each.finding for each in orphans.orphans]
+        unreadable.update(orphans.unreadable)
         if problem is not None:
             unreadable[name] = problem
     wanted = wanted_quotas(table.list(limit=MOST_RUNS))

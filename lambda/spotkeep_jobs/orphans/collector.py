@@ -77,6 +77,7 @@ class OrphanCollector:
             found, problem = ask(source, after=looked_to.pop(name, None))
             if problem is not None:
                 unreadable[name] = problem
+            unreadable.update(found.unreadable)
             if found.looked_to is not None:
                 looked_to[name] = found.looked_to
             handled += [self._handle(each, has_time=has_time) for each in found.orphans]

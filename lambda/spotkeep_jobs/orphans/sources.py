@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.batch.service_job import job_id_of
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
+from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.orphans.decisions import (
     Context,
     is_named,
@@ -63,10 +64,12 @@ class Found:
     Attributes:
         orphans: The findings.
         looked_to: What it looked at last, by which the next pass goes on; None where it looked at all.
+        unreadable: What of it could not be read, and why: it keeps nothing else from being looked at.
     """
 
     orphans: list[PossibleOrphan] = field(default_factory=list)
     looked_to: str | None = None
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 OrphanSource = Callable[[str | None], Found]
@@ -137,25 +140,51 @@ class OrphanSearch:
         return found or self.table.pool(job_name, 1)
 
 
+def _look_at(
+    names: Iterable[str],
+    *,
+    after: str | None,
+    judge: Callable[[str], PossibleOrphan | None],
+    also: Sequence[PossibleOrphan] = (),
+) -> Found:
+    """Judge those whose turn it is, each by itself.
+
+    Args:
+        names: What there is to look at.
+        after: What the pass before looked at last.
+        judge: Reads one, and returns a finding about it or None.
+        also: What was found already.
+    """
+    chosen, looked_to = in_turn(names, after=after)
+    found = Found(orphans=[*also], looked_to=looked_to)
+
+    def look_at(name: str) -> None:
+        if (orphan := judge(name)) is not None:
+            found.orphans.append(orphan)
+
+    for name in chosen:
+        isolated(found.unreadable, name, partial(look_at, name))
+    return found
+
+
 def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
     in_flight = [run for run in around.table.run_items_in_flight() if run.backend == "sagemaker"]
     known = {name for run in in_flight for name in (run.job_name, run.training_job)}
-    unknown, looked_to = in_turn((job.name for job in listed if job.name not in known), after=after)
     context = around.context()
-    found = []
-    for name in unknown:
+
+    def judge(name: str) -> PossibleOrphan | None:
         job = jobs.observe(name)  # The index is a little behind.
         if job is None or job.ended:
-            continue
+            return None
         run = around.run_of(name) or around.run_marked(job.environment)
         if around.is_at_work(run, job.environment):
-            continue
+            return None
         finding = judge_job(job, run, context=context)
-        if finding is not None:
-            found.append(PossibleOrphan(finding=finding, remove=partial(jobs.stop, name)))
-    return Found(orphans=found, looked_to=looked_to)
+        return None if finding is None else PossibleOrphan(finding=finding, remove=partial(jobs.stop, name))
+
+    return _look_at((job.name for job in listed if job.name not in known), after=after, judge=judge)
 
 
 def orphaned_service_jobs(
@@ -172,47 +201,45 @@ def orphaned_service_jobs(
     listed = list(queues.unfinished(names))
     in_flight = [run for run in around.table.run_items_in_flight() if run.queue is not None]
     known = {job_id_of(run.job_arn) for run in in_flight if run.job_arn is not None}
-    unknown, looked_to = in_turn((job_id for job_id in listed if job_id not in known), after=after)
     context = around.context()
-    found = []
-    for job_id in unknown:
+
+    def judge(job_id: str) -> PossibleOrphan | None:
         service_job = queues.own_unfinished(job_id)
         if service_job is None:
-            continue
+            return None
         run = around.run_marked(service_job.environment)
         if around.is_at_work(run, service_job.environment):
-            continue
+            return None
         finding = judge_service_job(service_job, run, context=context)
-        if finding is not None:
-            remove = partial(queues.terminate, service_job)
-            found.append(PossibleOrphan(finding=finding, remove=remove))
-    return Found(orphans=found, looked_to=looked_to)
+        remove = partial(queues.terminate, service_job)
+        return None if finding is None else PossibleOrphan(finding=finding, remove=remove)
+
+    return _look_at((job_id for job_id in listed if job_id not in known), after=after, judge=judge)
 
 
 def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
     """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
     listed = {summary.name: summary for summary in jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL)}
     recorded = [pool for pool in around.table.kept_pools() if pool.job_name in listed]
-    unknown, looked_to = in_turn(listed.keys() - {pool.job_name for pool in recorded}, after=after)
     context = around.context()
-    found = [PossibleOrphan(finding=judge_recorded_pool(pool, context=context)) for pool in recorded]
-    for name in unknown:
-        summary = listed[name]
-        if jobs.tags(summary.arn).get(DEPLOYMENT_TAG) != around.deployment:
-            continue
+
+    def judge(name: str) -> PossibleOrphan | None:
+        if jobs.tags(listed[name].arn).get(DEPLOYMENT_TAG) != around.deployment:
+            return None
         job = jobs.observe(name)
         if job is None or job.warm_pool is None or job.warm_pool.status != "Available":
-            continue
+            return None
         # Read after the job: what is recorded in between is never taken for an orphan.
         run, pool = around.run_of(name), around.pool_of(name)
         if pool is not None and pool.state is PoolState.AVAILABLE:
-            found.append(PossibleOrphan(finding=judge_recorded_pool(pool, context=context)))
-            continue
-        kept_since = summary.ended_at or context.now
+            return PossibleOrphan(finding=judge_recorded_pool(pool, context=context))
+        kept_since = listed[name].ended_at or context.now
         finding = judge_unrecorded_pool(job, run, kept_since=kept_since, context=context)
-        if finding is not None:
-            found.append(PossibleOrphan(finding=finding, remove=partial(jobs.keep_alive, name, 0)))
-    return Found(orphans=found, looked_to=looked_to)
+        return None if finding is None else PossibleOrphan(finding=finding, remove=partial(jobs.keep_alive, name, 0))
+
+    unknown = listed.keys() - {pool.job_name for pool in recorded}
+    known = [PossibleOrphan(finding=judge_recorded_pool(pool, context=context)) for pool in recorded]
+    return _look_at(unknown, after=after, judge=judge, also=known)
 
 
 def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch, after: str | None = None) -> Found:
@@ -222,30 +249,31 @@ def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch, after: str |
     for run, text in around.table.named_in_records():
         ids.add(run)
         names.update(objects.named_in(text))
-    forgotten = (prefix for prefix, stored in listed.items() if stored.run not in ids and not is_named(prefix, names))
-    unknown, looked_to = in_turn(forgotten, after=after)
     context = around.context()
-    found = []
-    for prefix in unknown:
+
+    def judge(prefix: str) -> PossibleOrphan | None:
         # The list of records may lag behind, the table itself does not.
         if around.table.is_recorded(listed[prefix].run):
-            continue
+            return None
         stored = objects.stored(listed[prefix])
         finding = None if stored is None else judge_checkpoints(objects.uri(listed[prefix]), stored, context=context)
-        if finding is not None:
-            found.append(PossibleOrphan(finding=finding))
-    return Found(orphans=found, looked_to=looked_to)
+        return None if finding is None else PossibleOrphan(finding=finding)
+
+    forgotten = (prefix for prefix, stored in listed.items() if stored.run not in ids and not is_named(prefix, names))
+    return _look_at(forgotten, after=after, judge=judge)
 
 
 def orphaned_fleets(fleets: FleetOrphans, around: OrphanSearch) -> Found:
     """Find fleets, volumes and snapshots that the controller has not deleted yet."""
+    found = Found()
 
-    def failed(_what: str, error: Exception) -> None:
-        raise error
+    def failed(what: str, error: Exception) -> None:
+        found.unreadable[what] = in_words(error)
 
     context = around.context()
     findings = [judge_fleet_orphan(each, context=context) for each in fleets.find(failed=failed)]
-    return Found(orphans=[PossibleOrphan(finding=finding) for finding in findings if finding is not None])
+    found.orphans.extend(PossibleOrphan(finding=finding) for finding in findings if finding is not None)
+    return found
 
 
 def sources_of(

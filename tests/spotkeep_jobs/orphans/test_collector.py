@@ -13,6 +13,7 @@ from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, Orphan
 from spotkeep_jobs.record.record import RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState
+from tests.models.faults import Fault
 from tests.models.s3 import Objects
 
 LIFE = (("Starting", 0.0), ("Training", 2.0), ("Completed", 12.0))
@@ -196,6 +197,24 @@ def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(passing: 
     assert report.unreadable == {"broken": "ConnectionError: no way there"}
     [failed] = report.handled
     assert (failed.outcome, failed.problem) == (OrphanOutcome.FAILED, "PermissionError: may not remove lost-1")
+
+
+@pytest.mark.parametrize(("operation", "call"), [("DescribeTrainingJob", 0), ("ListObjectsV2", 6)])
+def test_one_thing_that_cannot_be_read_is_reported_and_all_else_is_found(
+    passing: Pass, operation: str, call: int
+) -> None:
+    """Six calls list the prefixes of two teams; the next ones list what is below each."""
+    passing.objects = Objects(passing.world.faults)
+    for number in range(3):
+        passing.sagemaker.has_job(f"lost-{number}-1", ("Training", 0.0))
+    passing.store("gone-0", "gone-1", "gone-2")
+    passing.later(days=2)
+    passing.world.faults.strike(Fault.REFUSED, call=call, operation=operation)
+    report = passing.make_one()
+    assert report is not None
+    [why] = report.unreadable.values()
+    assert "ThrottlingException" in why
+    assert len(report.handled) == 5
 
 
 def test_without_time_nothing_is_read_and_that_is_said(passing: Pass) -> None:
