@@ -543,6 +543,16 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if job.live and self._is_to_be_adopted(job):
                 assert self.record.get(name) is not None, f"{name} is another client's, and no run"
 
+    def _judge_report(self, report: OrphanReport) -> None:
+        """Check that no objects are found of what was recorded before the pass began."""
+        for finding in (each.finding for each in report.handled):
+            if finding.kind is not OrphanKind.ORPHANED_CHECKPOINTS:
+                continue
+            name = finding.subject.rstrip("/").rpartition("/")[2]
+            recorded = self.record.get(name) or self.record.sweep(name)
+            known = recorded is not None and recorded.created_at < report.begun_at
+            assert not known, f"{finding.says}, which is {name}'s"
+
     def _is_to_be_adopted(self, job: ModelJob) -> bool:
         tagged = {"Key": DEPLOYMENT_TAG, "Value": "spotkeep"} in job.request["Tags"]
         found = self.service.seconds - job.created > REPLICA_LAG_SECONDS
@@ -751,6 +761,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             failures = getattr(process.answer, "failures", None) or {}
             if isinstance(process.answer, OrphanReport):
                 self.happenings["passes over orphans"] += 1
+                self._judge_report(process.answer)
                 failures = process.answer.unreadable | {
                     each.finding.subject: each.problem for each in process.answer.handled if each.problem is not None
                 }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
+from datetime import timedelta
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -31,6 +32,8 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from tests.models.batch import ModelServiceJob
+from tests.models.clock import NOON
+from tests.models.s3 import BUCKET
 from tests.models.sagemaker import ModelJob, is_waiting
 
 _OBJECTIVE: Final = {"metric": "loss", "goal": "minimize"}
@@ -47,6 +50,8 @@ SWEEPS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 _IN_A_QUEUE: Final = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
+_UPLOADED_BEFORE: Final = timedelta(days=3)
+"""No grace keeps the source of a sweep from being found: its record does."""
 _ROUNDS_UNTIL_QUIET: Final = 20
 _ROUNDS_OF_ENDS: Final = 4
 names = st.sampled_from(sorted(SWEEPS))
@@ -81,7 +86,10 @@ class SweepStory(ControlPlaneStory):
 
     @rule(name=names, how=circumstances)
     def a_user_launches_a_sweep(self, name: str, how: Circumstances = QUIET) -> None:
+        source = f"sources/{name}/{'0' * 64}.tar.gz"
+        self.service.objects.written[source] = NOON - _UPLOADED_BEFORE
         document = {"name": name, "run": name, "token": name, "command": "x", "sweep": SWEEPS[name]}
+        document["source"] = f"s3://{BUCKET}/{source}"
         document |= _IN_A_QUEUE if name in self.in_a_queue else {}
         self._invoke("launcher", functools.partial(self._answer, document), how=how)
 

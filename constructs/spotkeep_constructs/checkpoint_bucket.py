@@ -13,12 +13,23 @@ from constructs import Construct
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow, together
-from spotkeep_fleet.run_prefixes import RUNS_PREFIX, TEAMS_PREFIX, runs_prefix
+from spotkeep_fleet.run_prefixes import (
+    PARAMETERS_PREFIX,
+    PREFIXES,
+    RUNS_PREFIX,
+    SOURCES_PREFIX,
+    TEAMS_PREFIX,
+    of_team,
+    runs_prefix,
+)
 
 BUNDLES_PREFIX = "bundles/"
 """What jobs and instances start with, each under the hash of its content; nothing removes it."""
 
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
+_ALL_OBJECTS = tuple(f"{prefix}*" for prefix in PREFIXES)
+_KNOWN_PARAMETERS = f"{PARAMETERS_PREFIX}*/{'?' * 64}.json"
+"""A run, and the hash of the file's content: who does not know the content does not find the file."""
 UNFINISHED_UPLOAD_DAYS = 7
 NONCURRENT_VERSION_DAYS = 7
 """How long a replaced or deleted version can be brought back."""
@@ -129,7 +140,12 @@ class CheckpointBucket(Construct):
         if retention_days is not None:
             rules += [
                 s3.LifecycleRule(id=f"expire-{name}", prefix=prefix, expiration=Duration.days(retention_days))
-                for name, prefix in (("runs", RUNS_PREFIX), ("runs-of-teams", TEAMS_PREFIX))
+                for name, prefix in (
+                    ("runs", RUNS_PREFIX),
+                    ("sources", SOURCES_PREFIX),
+                    ("parameters", PARAMETERS_PREFIX),
+                    ("runs-of-teams", TEAMS_PREFIX),
+                )
             ]
         self.bucket = s3.Bucket(
             self,
@@ -150,7 +166,7 @@ class CheckpointBucket(Construct):
         )
 
     def grant_list_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> iam.Grant:
-        """Let a principal list the objects of runs, and nothing beside them.
+        """Let a principal list all objects of runs, and nothing beside them.
 
         Args:
             grantee: A role, user or managed policy.
@@ -160,39 +176,48 @@ class CheckpointBucket(Construct):
             grantee,
             actions=["s3:ListBucket"],
             resources=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*" for team in teams]}},
+            conditions=_listing(*_ALL_OBJECTS, teams=teams),
         )
 
     def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a principal list and read the objects of runs.
+        """Let a principal list the objects of runs, and read what their jobs wrote, and sources.
 
         Args:
             grantee: A role, user or managed policy.
             team: The isolated team whose runs are meant; None for those of all others.
         """
-        listing = self.grant_list_runs(grantee, teams=[team])
-        reading = allow(
-            grantee, actions=["s3:GetObject"], resources=[self._objects(runs_prefix(team) + "*")], wildcard=_EVERY_RUN
+        return together(
+            self.grant_list_runs(grantee, teams=[team]),
+            self._grant_get(grantee, RUNS_PREFIX, SOURCES_PREFIX, team=team),
+            self._allow_key(grantee, ["kms:Decrypt"]),
         )
-        return together(listing, reading, self._allow_key(grantee, ["kms:Decrypt"]))
 
     def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Let a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
+
+        What the launcher puts beside a request may hold secrets: a job reads it by its whole key alone.
 
         Args:
             grantee: The role jobs run with.
             team: The isolated team whose runs are meant; None for those of all others.
         """
         return together(
-            self.grant_read_runs(grantee, team=team),
+            allow(
+                grantee,
+                actions=["s3:ListBucket"],
+                resources=[self.bucket.bucket_arn],
+                conditions=_listing(f"{RUNS_PREFIX}*", f"{SOURCES_PREFIX}*", _KNOWN_PARAMETERS, teams=[team]),
+            ),
+            self._grant_get(grantee, *PREFIXES, team=team),
+            self._allow_key(grantee, ["kms:Decrypt"]),
             # Source: "How to use SageMaker AI execution roles", section CreateTrainingJob.
             allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn]),
             # Not sources: no training changes what another one will execute.
             allow(
                 grantee,
                 actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-                resources=[self._objects(f"{runs_prefix(team)}*/{part}/*") for part in ("checkpoints", "output")],
-                wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
+                resources=[self._objects(f"{runs_prefix(team)}*")],
+                wildcard="Runs are named later: checkpoints and output of every run, and nothing that one executes.",
             ),
             # Encrypt: SageMaker asks for it where an output key is named.
             # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
@@ -210,7 +235,7 @@ class CheckpointBucket(Construct):
             grantee,
             actions=["s3:ListBucketVersions"],
             resources=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*"]}},
+            conditions=_listing(*_ALL_OBJECTS, teams=[team]),
         )
 
     def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> iam.Grant:
@@ -235,7 +260,8 @@ class CheckpointBucket(Construct):
             allow(
                 grantee,
                 actions=["s3:GetObject"],
-                resources=[self._objects(f"{runs}/*")],
+                # No run of an isolated team is trained on an instance: sources are those of everybody else.
+                resources=[self._objects(f"{runs}/*"), self._objects(f"{SOURCES_PREFIX}*")],
                 wildcard="A job names sources and channels of other runs of its team.",
             ),
             allow(
@@ -259,7 +285,7 @@ class CheckpointBucket(Construct):
         writing = allow(
             grantee,
             actions=["s3:PutObject", "s3:AbortMultipartUpload"],
-            resources=[self._objects(f"{runs_prefix(team)}*/source/*")],
+            resources=[self._objects(f"{of_team(SOURCES_PREFIX, team)}*")],
             wildcard="Runs are named later: the sources of every run, and no other object of theirs.",
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
@@ -274,7 +300,7 @@ class CheckpointBucket(Construct):
         writing = allow(
             grantee,
             actions=["s3:PutObject"],
-            resources=[self._objects(f"{runs_prefix(team)}*/parameters/*") for team in (None, *teams)],
+            resources=[self._objects(f"{of_team(PARAMETERS_PREFIX, team)}*") for team in (None, *teams)],
             wildcard="Runs are named later: the parameters of every run, and no other object of theirs.",
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
@@ -345,6 +371,14 @@ class CheckpointBucket(Construct):
             ),
         )
 
+    def _grant_get(self, grantee: iam.IGrantable, *prefixes: str, team: str | None) -> iam.Grant:
+        return allow(
+            grantee,
+            actions=["s3:GetObject"],
+            resources=[self._objects(f"{of_team(prefix, team)}*") for prefix in prefixes],
+            wildcard=_EVERY_RUN,
+        )
+
     def _objects(self, pattern: str) -> str:
         return self.bucket.arn_for_objects(pattern)
 
@@ -356,3 +390,8 @@ class CheckpointBucket(Construct):
             resources=[self.key.key_arn],
             conditions={"StringEquals": {"kms:ViaService": via_s3}},
         )
+
+
+def _listing(*patterns: str, teams: Sequence[str | None]) -> dict[str, dict[str, list[str]]]:
+    """Return the condition that the prefix of a listing is one of these, of one of the teams."""
+    return {"StringLike": {"s3:prefix": [of_team(pattern, team) for team in teams for pattern in patterns]}}

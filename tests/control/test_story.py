@@ -134,6 +134,12 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(orphan_report.GRACE, orphan_report.OrphanKind.UNRECORDED_JOB, timedelta(0))
 
 
+def passes_know_runs_alone(patch: pytest.MonkeyPatch) -> None:
+    """What is stored for a sweep is of no run."""
+    patch.setattr(run_table, "SWEEPS", "no sweeps")
+    patch.setattr(RunTable, "is_recorded", lambda self, run: self.get(run) is not None)
+
+
 def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
     """A sweep has a place for each of its trials, however many run."""
     patch.setattr(advance, "free_places", lambda sweep, request, trials: 10)
@@ -155,6 +161,7 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (only_the_last_attempt_is_billed, ControlPlaneStory, 16),
         (idle_pools_cost_nothing, ControlPlaneStory, 4),
         (trials_begin_whatever_runs, SweepStory, 1),
+        (passes_know_runs_alone, SweepStory, 1),
     ],
 )
 def test_a_fault_is_noticed(

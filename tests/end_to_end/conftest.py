@@ -182,7 +182,7 @@ class DeployedApp:
                 tar.addfile(member, io.BytesIO(content))
         archive = gzip.compress(unpacked.getvalue(), mtime=0)
         sha256 = hashlib.sha256(archive).hexdigest()
-        bucket, key = self.connection["checkpoint_bucket"], f"runs/{run}/source/{sha256}.tar.gz"
+        bucket, key = self.connection["checkpoint_bucket"], f"sources/{run}/{sha256}.tar.gz"
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive)
         return f"s3://{bucket}/{key}"
 

@@ -141,7 +141,7 @@ ALLOWED: dict[str, list[Request]] = {
         read_item(f"fleet-job#{OURS}"), write_item(f"fleet#{OURS}"), write_log(f"{OURS}-1/algo-1-ec2"),
     ],
     "user": [
-        get(THEIR_CHECKPOINT), put(f"runs/{OURS}/source/0.tar.gz"), read_item(f"run#{THEIRS}"), invoke("launcher"),
+        get(THEIR_CHECKPOINT), put(f"sources/{OURS}/0.tar.gz"), read_item(f"run#{THEIRS}"), invoke("launcher"),
     ],
     "launcher": [read_item(f"run#{OURS}")],
     "controller": [read_item(f"run#{OURS}")],
@@ -169,8 +169,8 @@ ATTACKS: dict[str, list[tuple[str, Request]]] = {
         ("s3:GetObject", get(ISOLATED)),
         ("s3:ListBucket", lambda on, aws: aws("s3").list_objects_v2(Bucket=on.bucket, Prefix="teams/")),
         ("s3:ListBucket", lambda on, aws: aws("s3").list_objects_v2(Bucket=on.resource("CheckpointsAccessLogs"))),
-        *(("s3:PutObject", put(key)) for key in (BUNDLE, f"runs/{THEIRS}/source/0.tar.gz", "elsewhere")),
-        ("s3:DeleteObject", delete(f"runs/{THEIRS}/source/0.tar.gz")),
+        *(("s3:PutObject", put(key)) for key in (BUNDLE, f"sources/{THEIRS}/0.tar.gz", "elsewhere")),
+        ("s3:DeleteObject", delete(f"sources/{THEIRS}/0.tar.gz")),
         ("dynamodb:GetItem", read_item(f"run#{OURS}")),
         ("dynamodb:PutItem", write_item(f"run#{OURS}")),
         ("sagemaker:CreateTrainingJob", create_job()),
@@ -298,7 +298,7 @@ def test_a_job_has_these_credentials_in_its_process_and_they_end_with_it(
     assert stolen.client("sts").get_caller_identity()["Arn"].endswith(f":assumed-role/{role}/SageMaker")
     stolen.client("s3").get_object(Bucket=attackers.bucket, Key=f"runs/{THEIRS}/{CHECKPOINT}")
     with denied("s3:PutObject"):
-        stolen.client("s3").put_object(Bucket=attackers.bucket, Key=f"runs/{THEIRS}/source/0.tar.gz", Body=b"")
+        stolen.client("s3").put_object(Bucket=attackers.bucket, Key=f"sources/{THEIRS}/0.tar.gz", Body=b"")
     deployed_app.invoke("launcher", {"action": "stop", "run": run})
     deployed_app.wait_until_ended(run, passes=True)
     with pytest.raises(ClientError) as refused:

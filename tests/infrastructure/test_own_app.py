@@ -111,7 +111,7 @@ def test_a_grant_lets_the_apps_role_launch_and_read_and_nothing_else(template: d
         "ssm:GetParameter",
     }
     [writing] = [statement for statement in policy if "s3:PutObject" in statement["Action"]]
-    assert json.dumps(writing["Resource"]).endswith('/runs/*/source/*"]]}')
+    assert json.dumps(writing["Resource"]).endswith('/sources/*"]]}')
 
 
 def test_where_aws_says_who_calls_a_grant_is_for_the_url_alone(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_the_launcher_touches_no_object_but_the_bundle_and_alone_puts_the_parame
     bundle, *parameters = objects("Launcher", "s3:PutObject")
     assert bundle == "bundles/<hash>/spotkeep.pyz"
     assert bool(parameters) == bool(any_templates.resources("AWS::Batch::JobQueue"))
-    assert all(key.endswith("runs/*/parameters/*") for key in parameters)
+    assert all(key.endswith("parameters/*") for key in parameters)
     assert not [key for key in objects("Controller", "s3:PutObject") if "parameters" in key]
 
 

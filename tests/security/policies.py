@@ -34,6 +34,7 @@ _NAMES = ("BucketName", "TableName", "FunctionName", "TopicName", "QueueName", "
 _NAMED_BY_ARN = ("AWS::SNS::Topic", "AWS::SecretsManager::Secret")
 _ARNS = {
     "AWS::S3::Bucket": "arn:aws:s3:::{name}",
+    "AWS::Events::Rule": f"arn:aws:events:{REGION}:{ACCOUNT}:rule/{{name}}",
     "AWS::DynamoDB::Table": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{{name}}",
     "AWS::DynamoDB::GlobalTable": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{{name}}",
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{name}}",
@@ -113,6 +114,13 @@ class Policies:
                     yield name, self._resolved(policy["Properties"]["PolicyDocument"])
         assert found, f"no role and no managed policy of this deployment is called {principal}*"
 
+    def patterns(self) -> Iterator[str]:
+        """Give every text in which wildcards are read: of every policy of roles, users, buckets, keys and queues."""
+        for stack in self.templates.by_stack.values():
+            for resource in stack["Resources"].values():
+                for document in _documents_in(resource.get("Properties", {})):
+                    yield from map(self._text, _patterns_in(document))
+
     def trust(self, role: str) -> dict[str, Any]:
         """Give the trust policy of the role with a logical id, as it is deployed."""
         document: dict[str, Any] = self._resolved(
@@ -170,6 +178,31 @@ class Policies:
         kind = resource["Type"]
         assert kind in _ARNS, f"this evaluator knows no ARN of {kind}"
         return _ARNS[kind].format(name=self._name(name))
+
+
+def _documents_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        if "Statement" in value:
+            yield value
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for member in value:
+            yield from _documents_in(member)
+
+
+def _patterns_in(document: Mapping[str, Any]) -> Iterator[Any]:
+    for statement in _several(document["Statement"]):
+        for member in ("Resource", "NotResource"):
+            yield from _several(statement.get(member, []))
+        for operator, keys in statement.get("Condition", {}).items():
+            if "Like" in operator:
+                for values in keys.values():
+                    yield from _several(values)
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _logical_id(reference: Any) -> str:

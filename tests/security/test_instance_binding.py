@@ -101,8 +101,8 @@ def test_the_checkpoints_the_model_and_the_source_of_another_run(may: Any, bucke
     for key in (
         "runs/theirs/checkpoints/step-1/manifest.json",
         "runs/theirs/output/theirs-1/output/model.tar.gz",
-        "runs/theirs/source/source.tar.gz",
-        "runs/ours/source/source.tar.gz",
+        "sources/theirs/source.tar.gz",
+        "sources/ours/source.tar.gz",
         "runs/ours-2/checkpoints/step-1/manifest.json",
         "bundles/0123/spotkeep.pyz",
         "teams/vision/runs/ours/checkpoints/step-1/manifest.json",

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_fleet.run_prefixes import run_prefix, source_prefix
 from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
@@ -71,7 +71,8 @@ def test_each_reads_lists_and_writes_its_own_runs_and_no_others(
 
     for prefix in (COMMON, VISION, SPEECH):
         own = OWN_OBJECTS[principal] == prefix
-        source, result = f"/{prefix}first/source/0.tar.gz", f"/{prefix}first/checkpoints/step-1/data"
+        sources = prefix.replace("runs/", "sources/")
+        source, result = f"/{sources}first/0.tar.gz", f"/{prefix}first/checkpoints/step-1/data"
         for key in (source, result, f"/{prefix}first/output/first-1/output/model.tar.gz"):
             assert may("s3:GetObject", key) is own
         assert may("s3:ListBucket", "", prefix=f"{prefix}first/") is own
@@ -160,10 +161,11 @@ def test_the_runs_of_an_isolated_team_live_below_its_prefix_and_all_others_besid
 def test_a_document_names_what_its_own_team_stores_and_nothing_of_another(team: str | None, owner: str | None) -> None:
     own = (team if team in {"vision", "speech"} else None) == owner
     place = f"s3://checkpoints/{run_prefix('old', team=owner)}"
+    source = f"s3://checkpoints/{source_prefix('old', team=owner)}{'0' * 64}.tar.gz"
     named: dict[str, Any] = {
         "checkpoint_prefix": f"{place}checkpoints/",
         "channels": {"train": f"{place}output/"},
-        "source": {"uri": f"{place}source/{'0' * 64}.tar.gz", "sha256": "0" * 64},
+        "source": {"uri": source, "sha256": "0" * 64},
     }
     for field, value in named.items():
         found = problems(team=team, **{field: value})

@@ -1,6 +1,6 @@
 """The source of another user's run is replaced after its launch, so that the next attempt executes other code.
 
-Who: a user of the deployment, who may put `runs/*/source/*`; or a training script, with the role of its job.
+Who: a user of the deployment, who may put `sources/*`; or a training script, with the role of its job.
 With what: `s3:PutObject` over an archive whose name, the hash of what it held, stays the same.
 What they would gain: code in another user's run, with its data, its checkpoints and its role.
 """
@@ -51,7 +51,7 @@ def packed(script: str) -> bytes:
 LAUNCHED = packed("print('what was launched')")
 REPLACED = packed("open('/tmp/evil', 'x')")
 SHA256, OTHER_SHA256 = hashlib.sha256(LAUNCHED).hexdigest(), hashlib.sha256(REPLACED).hexdigest()
-URI = f"s3://checkpoints/runs/resnet/source/{SHA256}.tar.gz"
+URI = f"s3://checkpoints/sources/resnet/{SHA256}.tar.gz"
 ON_EC2_TOO = replace(DEFAULTS, fleet_instance_types=("g5.xlarge",))
 BOTH_HASHES = f"expected SHA-256 {SHA256}, found {OTHER_SHA256}"
 
@@ -163,12 +163,12 @@ def test_a_script_writes_results_and_a_user_sources_and_neither_of_them_bundles(
     bucket = policies.arn("AWS::S3::Bucket", named="CheckpointsBucket")
     tags = {"run": "resnet", "runs": "runs", "checkpoints": "runs/resnet/checkpoints"}
     session = {f"aws:PrincipalTag/{name}": value for name, value in tags.items()}
-    source = f"runs/resnet/source/{SHA256}.tar.gz"
+    source = f"sources/resnet/{SHA256}.tar.gz"
     results = ("runs/resnet/checkpoints/step-1/manifest.json", "runs/resnet/output/resnet-1/output/model.tar.gz")
     for principal, written in {
         "ExecutionRole": results, "RunRole": results, "UsersPolicy": (source,), "InstanceRole": (),
     }.items():  # fmt: skip
-        for key in (source, *results, "bundles/0.pyz", "runs/resnet/other", "other"):
+        for key in (source, *results, "bundles/0.pyz", "other"):
             assert policies.allows(principal, "s3:PutObject", f"{bucket}/{key}", session) is (key in written), key
             if key not in written:
                 assert not policies.allows(principal, "s3:DeleteObject", f"{bucket}/{key}", session), key

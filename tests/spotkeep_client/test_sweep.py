@@ -118,7 +118,7 @@ def test_its_failed_trials_are_tried_again_with_fixed_code(deployment: Any, foun
     assert found.resume(source=tmp_path, max_cost=60) is found
     [invocation] = deployment.invocations
     [key] = deployment.uploads
-    assert key.startswith(f"runs/{SWEEP}/source/")
+    assert key.startswith(f"sources/{SWEEP}/")
     assert (invocation["action"], invocation["sweep"]) == ("resume", SWEEP)
     assert invocation["changes"]["max_cost"] == 60
     assert invocation["changes"]["source"]["uri"].endswith(key)

@@ -1,29 +1,70 @@
 """Where the objects of a run are in the checkpoint bucket: what roles are bound by, and what everybody else goes by.
 
-runs/<run>/                  checkpoints/, output/, source/ of a run
-teams/<team>/runs/<run>/     the same of a run of an isolated team, whose role alone reaches it
+runs/<run>/          checkpoints/, output/: what its jobs write
+sources/<run>/       the archives that its user uploads, and its jobs execute
+parameters/<run>/    what the launcher has no room for in a request (`backends.batch.parameters_file`)
+teams/<team>/        the same three of an isolated team, whose role alone reaches them
+
+What different parties write has no prefix in common: in a policy a `*` stands for slashes, too, so `runs/*/source/*`
+would also stand for `runs/<run>/checkpoints/source/<file>`.
+
+Source: "IAM JSON policy elements: Resource" in the IAM user guide.
 """
 
 from __future__ import annotations
 
 RUNS_PREFIX = "runs/"
+SOURCES_PREFIX = "sources/"
+PARAMETERS_PREFIX = "parameters/"
+PREFIXES = (RUNS_PREFIX, SOURCES_PREFIX, PARAMETERS_PREFIX)
+"""What all keys of runs begin with, apart from isolated teams'."""
 TEAMS_PREFIX = "teams/"
 
 
 def runs_prefix(team: str | None = None) -> str:
-    """Return what the keys of all runs begin with that share a role.
+    """Return what the keys begin with that the jobs of all runs write which share a role.
 
     Args:
         team: An isolated team; None for the runs of everybody else.
     """
-    return RUNS_PREFIX if team is None else f"{TEAMS_PREFIX}{team}/{RUNS_PREFIX}"
+    return of_team(RUNS_PREFIX, team)
 
 
 def run_prefix(run: str, *, team: str | None = None) -> str:
-    """Return what the keys of a run's objects begin with.
+    """Return what the keys begin with that a run's jobs write.
 
     Args:
         run: Its id.
         team: The isolated team that it is of; None for any other run.
     """
     return f"{runs_prefix(team)}{run}/"
+
+
+def source_prefix(run: str, *, team: str | None = None) -> str:
+    """Return what the keys of a run's source archives begin with.
+
+    Args:
+        run: Its id, or that of its sweep or schedule.
+        team: The isolated team that it is of; None for any other run.
+    """
+    return f"{of_team(SOURCES_PREFIX, team)}{run}/"
+
+
+def parameters_prefix(run: str, *, team: str | None = None) -> str:
+    """Return what the keys begin with of what the launcher puts beside a run's requests.
+
+    Args:
+        run: Its id.
+        team: The isolated team that it is of; None for any other run.
+    """
+    return f"{of_team(PARAMETERS_PREFIX, team)}{run}/"
+
+
+def of_team(prefix: str, team: str | None) -> str:
+    """Return one of `PREFIXES` as it is for a team.
+
+    Args:
+        prefix: It.
+        team: An isolated team; None for everybody else.
+    """
+    return prefix if team is None else f"{TEAMS_PREFIX}{team}/{prefix}"

@@ -154,9 +154,11 @@ def check_account(
     )
     found: list[Finding] = []
     unreadable: dict[str, str] = {}
+    last_report = table.last_orphan_report()
     for name, source in sources.items():
-        orphans, problem = ask(source)
-        found += [each.finding for each in orphans]
+        orphans, problem = ask(source, after=None if last_report is None else last_report.looked_to.get(name))
+        found += [each.finding for each in orphans.orphans]
+        unreadable.update(orphans.unreadable)
         if problem is not None:
             unreadable[name] = problem
     wanted = wanted_quotas(table.list(limit=MOST_RUNS), queue_instances=connection.instances_of_queues())
@@ -168,7 +170,7 @@ def check_account(
         quotas_unreadable=why_not,
         service_roles=read_service_roles(client("iam"), _needed_roles(connection)),
         wanted=wanted,
-        last_report=table.last_orphan_report(),
+        last_report=last_report,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.aws_calls import translated_aws_errors
-from spotkeep_fleet.run_prefixes import RUNS_PREFIX
+from spotkeep_fleet.run_prefixes import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,13 +94,14 @@ class StoredObjects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Yield every version below `runs/`, a thousand a call; what isolated teams store is not among them.
+    """Yield every version that is stored for runs, a thousand a call; what isolated teams store is not among them.
 
     Args:
         client: A boto3 client of S3.
         bucket: The checkpoint bucket.
     """
-    for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=RUNS_PREFIX):
-        for found in page.get("Versions", ()):
-            run = found["Key"].removeprefix(RUNS_PREFIX).partition("/")[0]
-            yield StoredVersion(run=run, size=found["Size"], written_at=found["LastModified"])
+    for prefix in PREFIXES:
+        for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
+            for found in page.get("Versions", ()):
+                run = found["Key"].removeprefix(prefix).partition("/")[0]
+                yield StoredVersion(run=run, size=found["Size"], written_at=found["LastModified"])

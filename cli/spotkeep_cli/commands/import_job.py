@@ -37,11 +37,8 @@ def import_job(
     ),
 ) -> None:
     """Make a job file of a SageMaker training job, and say what it leaves out."""
-    import yaml
-
     from spotkeep_cli.launching.answers import refused
     from spotkeep_cli.launching.training_job_import import import_request
-    from spotkeep_jobs.document.reading import printable_name
     from spotkeep_jobs.document.validation import read_document
 
     invocation = invocation_of(context)
@@ -62,19 +59,16 @@ def import_job(
     wrong = [each for each in problems if each.field != "command" or "command" in imported.fields]
     if wrong:
         raise refused(wrong, what="no job file was written")
-    # A name of the request may hold a line break.
-    left_out = [f"not imported: {printable_name(each.field)}: {each.why}" for each in imported.left_out]
-    lines = [f"# {line}" for line in left_out]
     try:
         with output.open("x", encoding="utf-8") as file:
-            file.write("\n".join([*lines, yaml.safe_dump(imported.fields, sort_keys=False, allow_unicode=True)]))
+            file.write(imported.as_job_file())
     except FileExistsError as error:
         raise UsageError(f"{output} is there already", hint="name another: --output other.yaml") from error
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}", hint="name another: --output FILE") from error
     terminal = Terminal()
     terminal.show(f"{output} written")
-    for line in left_out:
+    for line in imported.not_imported():
         terminal.show(line)
     quoted = shlex.quote(str(output))
     terminal.show_next(NextStep(command=invocation.command(f"doctor {quoted}"), what="what is missing, or refused"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.source_archive import LocalSourceError, SourceArchive, pack_source
-from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
@@ -79,7 +79,7 @@ def prepare(document: JobDocument, *, deployment: DeploymentClient | None, new_t
     try:
         archive = pack_source(local_source(document, source))
     except LocalSourceError as error:
-        payload["source"] = f"s3://{bucket}/{run_prefix(run, team=team)}source/{'0' * 64}.tar.gz"
+        payload["source"] = f"s3://{bucket}/{source_prefix(run, team=team)}{'0' * 64}.tar.gz"
         problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
         return PreparedJob(document=document, payload=payload, problems=(problem,))
     payload["source"] = f"s3://{bucket}/{archive.key(run=run, team=team)}"

@@ -19,6 +19,7 @@ from typing import Any, Final
 from pydantic_core import PydanticCustomError
 
 from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut, metrics_of, name_of_job
+from spotkeep_jobs.document.reading import printable_name
 from spotkeep_jobs.document.values import read_framework
 
 _FRAMEWORKS: Final = {
@@ -161,7 +162,7 @@ def import_arguments(
         try:
             fields["framework"] = read_framework(wanted)
         except PydanticCustomError as error:
-            left_out.append(LeftOut(field="framework_version", why=f"{wanted} {error.message()}"))
+            left_out.append(LeftOut(field="framework_version", why=f"{printable_name(wanted)} {error.message()}"))
     fields["channels"] = list(_channels(values, left_out))
     fields["tags"] = dict(_tags(values.get("tags"), left_out))
     definitions = values.get("metric_definitions")

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.git import WITHOUT_PROGRAMS, environment_allowing
-from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_local.bounded_reading import read_file
 
 NEVER_PACKED = frozenset(
@@ -79,7 +79,7 @@ class SourceArchive:
             run: The run it is for.
             team: The run's team, where that is isolated.
         """
-        return f"{run_prefix(run, team=team)}source/{self.sha256}{self.suffix}"
+        return f"{source_prefix(run, team=team)}{self.sha256}{self.suffix}"
 
 
 def pack_source(origin: Path) -> SourceArchive:

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
 from pydantic_core import PydanticCustomError
 
+from spotkeep_jobs.document.reading import printable_name
 from spotkeep_jobs.document.values import read_metric_name, read_metric_pattern
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
@@ -65,6 +67,19 @@ class ImportedJob:
         """Return the job without the fields that have no value."""
         kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
         return cls(fields=kept, left_out=tuple(left_out))
+
+    def not_imported(self) -> list[str]:
+        """Return a line for each part that is left out, of printable text: names and values are a stranger's."""
+        lines = (f"not imported: {printable_name(each.field)}: {each.why}" for each in self.left_out)
+        return ["".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines]
+
+    def as_job_file(self) -> str:
+        """Return the job file, of printable text: what it lacks in comments, and the document."""
+        document = yaml.safe_dump(self.fields, sort_keys=False, allow_unicode=True)
+        if not document.replace("\n", "").isprintable():
+            # A next line (U+0085) is written as it is, and read as a space.
+            document = yaml.safe_dump(self.fields, sort_keys=False)
+        return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
 
 def import_request(request: Mapping[str, Any]) -> ImportedJob:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_fleet.run_prefixes import PREFIXES
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def note_run(local: LocalAws, name: str) -> None:
 def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:
     session = local.session()
     bucket = session.resource("s3").Bucket(urlsplit(run.output_prefix).netloc)
-    bucket.object_versions.filter(Prefix=run_prefix(run.run)).delete()
+    for prefix in PREFIXES:
+        bucket.object_versions.filter(Prefix=f"{prefix}{run.run}/").delete()
     logs = session.client("logs")
     with contextlib.suppress(logs.exceptions.ResourceNotFoundException):  # No job has written a log yet.
         for job_name in job_names:

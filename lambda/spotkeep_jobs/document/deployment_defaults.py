@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spotkeep_fleet.run_prefixes import runs_prefix
+from spotkeep_fleet.run_prefixes import RUNS_PREFIX, SOURCES_PREFIX, of_team
 from spotkeep_jobs.document.deployment_policy import NO_LIMITS, SpendingLimits
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
@@ -55,7 +55,14 @@ class DeploymentDefaults:
 
     def runs_uri(self, team: str | None) -> str:
         """Return what the addresses of all objects begin with that a run of a team may write, with a closing slash."""
-        return f"s3://{self.checkpoint_bucket}/{runs_prefix(team if team in self.isolated_teams else None)}"
+        return self._uri(RUNS_PREFIX, team)
+
+    def sources_uri(self, team: str | None) -> str:
+        """Return what the addresses of all sources begin with that are uploaded for a team, with a closing slash."""
+        return self._uri(SOURCES_PREFIX, team)
+
+    def _uri(self, prefix: str, team: str | None) -> str:
+        return f"s3://{self.checkpoint_bucket}/{of_team(prefix, team if team in self.isolated_teams else None)}"
 
 
 NO_DEFAULTS: Final = DeploymentDefaults()

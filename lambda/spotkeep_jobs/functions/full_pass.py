@@ -131,7 +131,7 @@ class FullPass:
         report = PassReport()
         found: dict[str, JobView] = {}
         isolated(report.failures, "search of jobs", lambda: found.update(self._search_jobs()))
-        isolated(report.failures, "jobs of other clients", partial(self._adopt, report, found))
+        self._adopt(report, found)
         in_flight = list(self._table.in_flight())
         # A few runs are described, which costs no more calls and is never behind.
         in_progress = found if len(in_flight) >= self._search_from else {}
@@ -192,7 +192,7 @@ class FullPass:
             report.orphans = self._orphans.collect_if_due(has_time=has_time)
 
     def _adopt(self, report: PassReport, found: Mapping[str, JobView]) -> None:
-        report.adopted = len(self._parts.adoption.adopt_found(found))
+        report.adopted = len(self._parts.adoption.adopt_found(found, failures=report.failures))
 
     def _search_jobs(self) -> dict[str, JobView]:
         return {job.name: job for job in self._parts.jobs.search_in_progress(self._parts.deployment.name)}

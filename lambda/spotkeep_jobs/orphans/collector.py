@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import in_words
+from spotkeep_jobs.orphans.sources import Found
 from spotkeep_jobs.record.orphan_report import Handled, OrphanOutcome, OrphanReport, OrphanRule
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class OrphanCollector:
         last, now = self._table.last_orphan_report(), self._clock()
         if last is not None and now - last.begun_at < self._every:
             return None
-        begun = OrphanReport(begun_at=now, removes=self._removes)
+        looked_to = {} if last is None else last.looked_to
+        begun = OrphanReport(begun_at=now, removes=self._removes, looked_to=looked_to)
         if not self._table.keep_orphan_report(begun, replaces=last):
             return None
         report = self._collect(begun, has_time=has_time)
@@ -67,20 +69,25 @@ class OrphanCollector:
     def _collect(self, begun: OrphanReport, *, has_time: Callable[[], bool]) -> OrphanReport:
         handled: list[Handled] = []
         unreadable: dict[str, str] = {}
+        looked_to = dict(begun.looked_to)
         for name, source in self._sources.items():
             if not has_time():
                 unreadable[name] = "there was no time left for it"
                 continue
-            found, problem = ask(source)
+            found, problem = ask(source, after=looked_to.pop(name, None))
             if problem is not None:
                 unreadable[name] = problem
-            handled += [self._handle(each, has_time=has_time) for each in found]
+            unreadable.update(found.unreadable)
+            if found.looked_to is not None:
+                looked_to[name] = found.looked_to
+            handled += [self._handle(each, has_time=has_time) for each in found.orphans]
         handled.sort(key=lambda each: each.finding.usd_per_hour or 0.0, reverse=True)
         return begun.model_copy(
             update={
                 "handled": tuple(handled[:MOST_KEPT]),
                 "left_out": max(0, len(handled) - MOST_KEPT),
                 "unreadable": unreadable,
+                "looked_to": looked_to,
             }
         )
 
@@ -97,13 +104,17 @@ class OrphanCollector:
         return Handled(finding=finding, outcome=OrphanOutcome.REMOVED)
 
 
-def ask(source: OrphanSource) -> tuple[list[PossibleOrphan], str | None]:
+def ask(source: OrphanSource, *, after: str | None) -> tuple[Found, str | None]:
     """Ask one source; one that cannot be read does not keep the others from being asked.
+
+    Args:
+        source: It.
+        after: What it looked at last, in the pass before; None to begin.
 
     Returns:
         What it found, and why it could not be read.
     """
     try:
-        return source(), None
+        return source(after), None
     except Exception as error:  # noqa: BLE001 - reported with what the other sources found
-        return [], in_words(error)
+        return Found(looked_to=after), in_words(error)

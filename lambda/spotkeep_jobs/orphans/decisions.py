@@ -6,13 +6,14 @@ what this deployment makes. What may be under way is left alone until it has bee
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_fleet.record import VOLUME
+from spotkeep_fleet.run_prefixes import PREFIXES, TEAMS_PREFIX
 from spotkeep_jobs.backends.ec2.facts import Fleet
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
 from spotkeep_jobs.cost.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.orphans.object_store import Stored
     from spotkeep_jobs.record.record import Pool, Run
 
+_OF_A_RUN: Final = rf"(?:{TEAMS_PREFIX}[\w-]+/)?(?:{'|'.join(PREFIXES)})[\w-]+/?"
 _STOP_JOB: Final = "aws sagemaker stop-training-job --training-job-name {}"
 _TERMINATE: Final = "aws batch terminate-service-job --reason orphan --job-id {}"
 _END_POOL: Final = (
@@ -152,10 +154,10 @@ def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime
 
 
 def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding | None:
-    """Say what objects cost that no run in the table has or uses; a person decides whether they go.
+    """Say what objects cost that no record has or uses; a person decides whether they go.
 
     Args:
-        uri: `s3://bucket/runs/<run>/`, or below the prefix of an isolated team.
+        uri: `s3://bucket/runs/<run>/`, `s3://bucket/sources/<run>/`; of an isolated team below its prefix.
         stored: What lies there.
         context: The deployment's prices, and the time.
     """
@@ -173,9 +175,32 @@ def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding 
     )
 
 
-def uses(run: Run, uri: str) -> bool:
-    """Say whether the checkpoints, the source or the data of a run lie below a prefix."""
-    return uri in run.checkpoint_uri or uri in run.output_prefix or uri in json.dumps(run.request)
+def named_prefixes(text: str, *, bucket: str) -> Iterator[str]:
+    """Yield the prefixes of runs that a text names addresses below.
+
+    A data channel may name the beginning of several prefixes, as S3 does: `s3://bucket/runs/resnet` names that of
+    `resnet-2`, too, and is yielded as it is. What names no run at all (`s3://bucket/runs/`) names nothing here: such a
+    text in one record would hide every orphan for a year.
+
+    Args:
+        text: A document of a user's, an address.
+        bucket: The checkpoint bucket.
+
+    Yields:
+        `runs/<run>/`, or as much of it as the text has.
+    """
+    for found in re.finditer(rf"s3://{re.escape(bucket)}/({_OF_A_RUN})", text):
+        yield found[1]
+
+
+def is_named(prefix: str, names: Collection[str]) -> bool:
+    """Say whether a prefix of a run's objects is among what records name.
+
+    Args:
+        prefix: `runs/<run>/`.
+        names: What `named_prefixes` found.
+    """
+    return any(prefix[:length] in names for length in range(1, len(prefix) + 1))
 
 
 def judge_fleet_orphan(orphan: Orphan, *, context: Context) -> Finding | None:

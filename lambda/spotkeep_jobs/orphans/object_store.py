@@ -7,25 +7,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from spotkeep_fleet.run_prefixes import run_prefix, runs_prefix
+from spotkeep_fleet.run_prefixes import PREFIXES, of_team
+from spotkeep_jobs.orphans.decisions import named_prefixes
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A run that something is stored for.
+    """A prefix below which something is stored for a run, a sweep or a schedule.
 
     Attributes:
         run: Its id.
-        team: The isolated team below whose prefix it is; None for any other run.
+        prefix: What the keys begin with, `sources/<run>/`: of an isolated team's below the team's own.
     """
 
     run: str
-    team: str | None = None
+    prefix: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What is stored below one run's prefix.
+    """What is stored below one such prefix.
 
     Attributes:
         stored_bytes: The bytes of the current versions.
@@ -54,22 +55,20 @@ class RunObjects:
         self._teams = (None, *isolated_teams)
 
     def runs(self) -> Iterator[StoredRun]:
-        """List the runs that anything is stored for."""
-        for team in self._teams:
-            prefix = runs_prefix(team)
+        """List the prefixes of runs below which anything is stored."""
+        for prefix in (of_team(prefix, team) for team in self._teams for prefix in PREFIXES):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=prefix, Delimiter="/"
             )
             for page in pages:
                 for found in page.get("CommonPrefixes", ()):
-                    yield StoredRun(run=str(found["Prefix"]).removeprefix(prefix).rstrip("/"), team=team)
+                    key = str(found["Prefix"])
+                    yield StoredRun(run=key.removeprefix(prefix).rstrip("/"), prefix=key)
 
     def stored(self, run: StoredRun) -> Stored | None:
-        """Add up what is stored for a run; None when there is nothing."""
+        """Add up what is stored below a prefix; None when there is nothing."""
         total, objects, newest_at = 0, 0, None
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=run_prefix(run.run, team=run.team)
-        )
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=run.prefix)
         for page in pages:
             for found in page.get("Contents", ()):
                 total += int(found["Size"])
@@ -78,5 +77,9 @@ class RunObjects:
         return None if newest_at is None else Stored(stored_bytes=total, objects=objects, newest_at=newest_at)
 
     def uri(self, run: StoredRun) -> str:
-        """Return where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
-        return f"s3://{self._bucket}/{run_prefix(run.run, team=run.team)}"
+        """Return where they are: `s3://bucket/runs/<run>/`."""
+        return f"s3://{self._bucket}/{run.prefix}"
+
+    def named_in(self, text: str) -> Iterator[str]:
+        """Yield the prefixes of runs that a text names addresses below, as far as it names them."""
+        return named_prefixes(text, bucket=self._bucket)

@@ -5,23 +5,25 @@ One list of them is the controller's and `spotkeep doctor --account`'s.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_jobs.backends.batch.service_job import job_id_of
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
+from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.orphans.decisions import (
     Context,
+    is_named,
     judge_checkpoints,
     judge_fleet_orphan,
     judge_job,
     judge_recorded_pool,
     judge_service_job,
     judge_unrecorded_pool,
-    uses,
 )
 from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.record.states import PoolState
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 MOST_DESCRIBED: Final = 50
-"""A pass describes so many jobs and prefixes one by one; the next pass takes the rest."""
-_EVERY_RUN: Final = 1_000_000
+"""A pass describes so many jobs, pools and prefixes one by one; the next pass goes on from there. What the record knows
+is none of them."""
 _LONGEST_POOL: Final = timedelta(days=1)
 """A job's pool waits for an hour at most, however it is extended: this is longer than that."""
 
@@ -55,8 +57,41 @@ class PossibleOrphan:
     remove: Callable[[], object] | None = None
 
 
-OrphanSource = Callable[[], list[PossibleOrphan]]
-"""Lists one kind of thing, and judges it. Changes nothing."""
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a source found.
+
+    Attributes:
+        orphans: The findings.
+        looked_to: What it looked at last, by which the next pass goes on; None where it looked at all.
+        unreadable: What of it could not be read, and why: it keeps nothing else from being looked at.
+    """
+
+    orphans: list[PossibleOrphan] = field(default_factory=list)
+    looked_to: str | None = None
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+OrphanSource = Callable[[str | None], Found]
+"""Lists one kind of thing, and judges what follows what it looked at last. Changes nothing."""
+
+
+def in_turn(names: Iterable[str], *, after: str | None) -> tuple[list[str], str | None]:
+    """Choose what a pass looks at, so that however much there is, each has its turn: in order, and round again.
+
+    Args:
+        names: What there is to look at.
+        after: What the pass before looked at last; None to begin.
+
+    Returns:
+        `MOST_DESCRIBED` at most, and what the next pass goes on from: None where these are all.
+    """
+    ordered = sorted(set(names))
+    if len(ordered) <= MOST_DESCRIBED:
+        return ordered, None
+    first = 0 if after is None else bisect_right(ordered, after)
+    chosen = (ordered[first:] + ordered[:first])[:MOST_DESCRIBED]
+    return chosen, chosen[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,106 +140,140 @@ class OrphanSearch:
         return found or self.table.pool(job_name, 1)
 
 
-def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch) -> list[PossibleOrphan]:
+def _look_at(
+    names: Iterable[str],
+    *,
+    after: str | None,
+    judge: Callable[[str], PossibleOrphan | None],
+    also: Sequence[PossibleOrphan] = (),
+) -> Found:
+    """Judge those whose turn it is, each by itself.
+
+    Args:
+        names: What there is to look at.
+        after: What the pass before looked at last.
+        judge: Reads one, and returns a finding about it or None.
+        also: What was found already.
+    """
+    chosen, looked_to = in_turn(names, after=after)
+    found = Found(orphans=[*also], looked_to=looked_to)
+
+    def look_at(name: str) -> None:
+        if (orphan := judge(name)) is not None:
+            found.orphans.append(orphan)
+
+    for name in chosen:
+        isolated(found.unreadable, name, partial(look_at, name))
+    return found
+
+
+def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
     in_flight = [run for run in around.table.run_items_in_flight() if run.backend == "sagemaker"]
     known = {name for run in in_flight for name in (run.job_name, run.training_job)}
-    unknown = [job.name for job in listed if job.name not in known]
     context = around.context()
-    found = []
-    for name in unknown[:MOST_DESCRIBED]:
+
+    def judge(name: str) -> PossibleOrphan | None:
         job = jobs.observe(name)  # The index is a little behind.
         if job is None or job.ended:
-            continue
+            return None
         run = around.run_of(name) or around.run_marked(job.environment)
         if around.is_at_work(run, job.environment):
-            continue
+            return None
         finding = judge_job(job, run, context=context)
-        if finding is not None:
-            found.append(PossibleOrphan(finding=finding, remove=partial(jobs.stop, name)))
-    return found
+        return None if finding is None else PossibleOrphan(finding=finding, remove=partial(jobs.stop, name))
+
+    return _look_at((job.name for job in listed if job.name not in known), after=after, judge=judge)
 
 
-def orphaned_service_jobs(queues: ServiceJobs, around: OrphanSearch, *, names: Sequence[str]) -> list[PossibleOrphan]:
+def orphaned_service_jobs(
+    queues: ServiceJobs, around: OrphanSearch, after: str | None = None, *, names: Sequence[str]
+) -> Found:
     """Find service jobs of the deployment's queues that wait, or run, for no run.
 
     Args:
         queues: The service jobs.
         around: What every source has.
+        after: What the pass before looked at last.
         names: The deployment's queues.
     """
-    known = {run.job_arn for run in around.table.run_items_in_flight() if run.queue is not None}
+    listed = list(queues.unfinished(names))
+    in_flight = [run for run in around.table.run_items_in_flight() if run.queue is not None]
+    known = {job_id_of(run.job_arn) for run in in_flight if run.job_arn is not None}
     context = around.context()
-    found = []
-    for service_job in queues.unfinished(names, at_most=MOST_DESCRIBED):
+
+    def judge(job_id: str) -> PossibleOrphan | None:
+        service_job = queues.own_unfinished(job_id)
+        if service_job is None:
+            return None
         run = around.run_marked(service_job.environment)
-        if service_job.arn in known or around.is_at_work(run, service_job.environment):
-            continue
+        if around.is_at_work(run, service_job.environment):
+            return None
         finding = judge_service_job(service_job, run, context=context)
-        if finding is not None:
-            remove = partial(queues.terminate, service_job)
-            found.append(PossibleOrphan(finding=finding, remove=remove))
-    return found
+        remove = partial(queues.terminate, service_job)
+        return None if finding is None else PossibleOrphan(finding=finding, remove=remove)
+
+    return _look_at((job_id for job_id in listed if job_id not in known), after=after, judge=judge)
 
 
-def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch) -> list[PossibleOrphan]:
+def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
     """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
-    listed = list(jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL))
-    recorded = {pool.job_name: pool for pool in around.table.kept_pools()}
+    listed = {summary.name: summary for summary in jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL)}
+    recorded = [pool for pool in around.table.kept_pools() if pool.job_name in listed]
     context = around.context()
-    found = []
-    for summary in listed:
-        name = summary.name
-        if name in recorded:
-            found.append(PossibleOrphan(finding=judge_recorded_pool(recorded[name], context=context)))
-            continue
-        if jobs.tags(summary.arn).get(DEPLOYMENT_TAG) != around.deployment:
-            continue
+
+    def judge(name: str) -> PossibleOrphan | None:
+        if jobs.tags(listed[name].arn).get(DEPLOYMENT_TAG) != around.deployment:
+            return None
         job = jobs.observe(name)
         if job is None or job.warm_pool is None or job.warm_pool.status != "Available":
-            continue
+            return None
         # Read after the job: what is recorded in between is never taken for an orphan.
         run, pool = around.run_of(name), around.pool_of(name)
         if pool is not None and pool.state is PoolState.AVAILABLE:
-            found.append(PossibleOrphan(finding=judge_recorded_pool(pool, context=context)))
-            continue
-        kept_since = summary.ended_at or context.now
+            return PossibleOrphan(finding=judge_recorded_pool(pool, context=context))
+        kept_since = listed[name].ended_at or context.now
         finding = judge_unrecorded_pool(job, run, kept_since=kept_since, context=context)
-        if finding is not None:
-            found.append(PossibleOrphan(finding=finding, remove=partial(jobs.keep_alive, name, 0)))
-    return found
+        return None if finding is None else PossibleOrphan(finding=finding, remove=partial(jobs.keep_alive, name, 0))
+
+    unknown = listed.keys() - {pool.job_name for pool in recorded}
+    known = [PossibleOrphan(finding=judge_recorded_pool(pool, context=context)) for pool in recorded]
+    return _look_at(unknown, after=after, judge=judge, also=known)
 
 
-def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch) -> list[PossibleOrphan]:
-    """Find what is stored for runs that are not in the table any more."""
-    listed = list(objects.runs())
-    runs = around.table.list(limit=_EVERY_RUN)
-    known = {run.run for run in runs}
-    # The list of runs may lag behind, the table itself does not.
-    forgotten = [each for each in listed if each.run not in known and around.table.get(each.run) is None]
-    kept = [json.dumps(schedule.document) for schedule in around.table.schedules()] if forgotten else []
+def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch, after: str | None = None) -> Found:
+    """Find what is stored for no run, sweep or schedule that is in the table, and that none of them uses."""
+    listed = {stored.prefix: stored for stored in objects.runs()}
+    ids, names = set[str](), set[str]()
+    for run, text in around.table.named_in_records():
+        ids.add(run)
+        names.update(objects.named_in(text))
     context = around.context()
-    found = []
-    for run in forgotten[:MOST_DESCRIBED]:
-        uri, stored = objects.uri(run), objects.stored(run)
-        if stored is None or any(uses(each, uri) for each in runs) or any(uri in each for each in kept):
-            continue
-        finding = judge_checkpoints(uri, stored, context=context)
-        if finding is not None:
-            found.append(PossibleOrphan(finding=finding))
-    return found
+
+    def judge(prefix: str) -> PossibleOrphan | None:
+        # The list of records may lag behind, the table itself does not.
+        if around.table.is_recorded(listed[prefix].run):
+            return None
+        stored = objects.stored(listed[prefix])
+        finding = None if stored is None else judge_checkpoints(objects.uri(listed[prefix]), stored, context=context)
+        return None if finding is None else PossibleOrphan(finding=finding)
+
+    forgotten = (prefix for prefix, stored in listed.items() if stored.run not in ids and not is_named(prefix, names))
+    return _look_at(forgotten, after=after, judge=judge)
 
 
-def orphaned_fleets(fleets: FleetOrphans, around: OrphanSearch) -> list[PossibleOrphan]:
+def orphaned_fleets(fleets: FleetOrphans, around: OrphanSearch) -> Found:
     """Find fleets, volumes and snapshots that the controller has not deleted yet."""
+    found = Found()
 
-    def failed(_what: str, error: Exception) -> None:
-        raise error
+    def failed(what: str, error: Exception) -> None:
+        found.unreadable[what] = in_words(error)
 
     context = around.context()
     findings = [judge_fleet_orphan(each, context=context) for each in fleets.find(failed=failed)]
-    return [PossibleOrphan(finding=finding) for finding in findings if finding is not None]
+    found.orphans.extend(PossibleOrphan(finding=finding) for finding in findings if finding is not None)
+    return found
 
 
 def sources_of(
@@ -232,12 +301,12 @@ def sources_of(
     """
     objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
     sources: dict[str, OrphanSource] = {
-        "training jobs": lambda: orphaned_jobs(jobs, around),
-        "warm pools": lambda: orphaned_pools(jobs, around),
-        "checkpoints": lambda: orphaned_checkpoints(objects, around),
+        "training jobs": partial(orphaned_jobs, jobs, around),
+        "warm pools": partial(orphaned_pools, jobs, around),
+        "checkpoints": partial(orphaned_checkpoints, objects, around),
     }
     if queues is not None and queue_names:
-        sources["service jobs"] = lambda: orphaned_service_jobs(queues, around, names=queue_names)
+        sources["service jobs"] = partial(orphaned_service_jobs, queues, around, names=queue_names)
     if fleets is not None:
-        sources["fleets, volumes and snapshots"] = lambda: orphaned_fleets(fleets, around)
+        sources["fleets, volumes and snapshots"] = lambda _after: orphaned_fleets(fleets, around)
     return sources

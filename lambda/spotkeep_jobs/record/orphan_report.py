@@ -120,7 +120,9 @@ class OrphanReport(Record):
     left_out: int = 0
     """How many more findings there were than are kept."""
     unreadable: dict[str, str] = Field(default_factory=dict)
-    """Which kinds of things could not be read, and why."""
+    """Which kinds of things, or which of them, could not be read, and why."""
+    looked_to: dict[str, str] = Field(default_factory=dict)
+    """Of the kinds of which a pass does not look at all: what it looked at last. The next pass goes on from there."""
 
     @property
     def wrong_usd_per_hour(self) -> float:

@@ -54,9 +54,9 @@ from spotkeep_jobs.record.run_table_errors import (
     RunNotRecordedError,
     RunsInFlightError,
 )
-from spotkeep_jobs.record.schedule_table import ScheduleTable
+from spotkeep_jobs.record.schedule_table import SCHEDULES, ScheduleTable
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_jobs.record.sweep_table import SweepTable
+from spotkeep_jobs.record.sweep_table import SWEEPS, SweepTable
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
@@ -73,6 +73,8 @@ from spotkeep_jobs.record.until_written import until_written
 _LISTING: Final = "run"
 _LISTING_OF_TRIALS: Final = "trial"
 """A sweep is listed as one: the runs of its trials have a part of the index of their own."""
+_NAMING_FIELDS: Final = ("checkpoint_uri", "output_prefix", "request", "document")
+"""In which items name what they use."""
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
 """Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
@@ -465,6 +467,20 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             if len(found) >= limit:
                 break
         return found
+
+    def named_in_records(self) -> Iterator[tuple[str, str]]:
+        """Yield the id of each run, trial's run, sweep and schedule, and all that it names, in one text.
+
+        By pages of a megabyte, and as it is stored: a record that cannot be read names what it names (eventually
+        consistent).
+        """
+        for part in (_LISTING, _LISTING_OF_TRIALS, SWEEPS, SCHEDULES):
+            for item in self._query_index(BY_CREATED_INDEX, "listing", part, forward=False):
+                yield str(item["pk"]).partition("#")[2], "\n".join(str(item.get(name, "")) for name in _NAMING_FIELDS)
+
+    def is_recorded(self, run: str) -> bool:
+        """Say whether there is a run, a sweep or a schedule of an id (strongly consistent)."""
+        return any(self._get_item(f"{kind}#{run}", "item") is not None for kind in ("run", "sweep", "schedule"))
 
     def in_flight(self) -> Iterator[str]:
         """Yield ids of the runs that have not ended, longest untouched first (eventually consistent).

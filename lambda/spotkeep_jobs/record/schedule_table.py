@@ -19,7 +19,7 @@ from spotkeep_jobs.record.table_client import (
     to_dynamodb,
 )
 
-_SCHEDULES: Final = "schedule"
+SCHEDULES: Final = "schedule"
 
 
 class ScheduleExistsError(RunTableError):
@@ -77,7 +77,7 @@ class ScheduleTable(NotificationTable):
         """Return all schedules, newest first (eventually consistent)."""
         return [
             record_of(Schedule, item)
-            for item in self._query_index(BY_CREATED_INDEX, "listing", _SCHEDULES, forward=False)
+            for item in self._query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
         ]
 
     def forget_schedule(self, schedule: str) -> None:
@@ -87,4 +87,4 @@ class ScheduleTable(NotificationTable):
 
     @staticmethod
     def _schedule_item(schedule: Schedule) -> Item:
-        return fields_of(schedule) | {"pk": f"schedule#{schedule.schedule}", "sk": "item", "listing": _SCHEDULES}
+        return fields_of(schedule) | {"pk": f"schedule#{schedule.schedule}", "sk": "item", "listing": SCHEDULES}

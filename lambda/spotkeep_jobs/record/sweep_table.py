@@ -26,7 +26,7 @@ MOST_TRIALS_A_CHANGE: Final = 90
 
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
 """
-_SWEEPS: Final = "sweep"
+SWEEPS: Final = "sweep"
 _SWEEP_IN_FLIGHT: Final = "sweep"
 
 
@@ -133,7 +133,7 @@ class SweepTable(NotificationTable):
             limit: At most so many.
         """
         found: list[Sweep] = []
-        for item in self._query_index(BY_CREATED_INDEX, "listing", _SWEEPS, forward=False):
+        for item in self._query_index(BY_CREATED_INDEX, "listing", SWEEPS, forward=False):
             sweep = record_of(Sweep, item)
             if owner is None or sweep.owner == owner:
                 found.append(sweep)
@@ -142,7 +142,7 @@ class SweepTable(NotificationTable):
         return found
 
     def _sweep_item(self, sweep: Sweep) -> Item:
-        item = fields_of(sweep) | {"pk": f"sweep#{sweep.sweep}", "sk": "item", "listing": _SWEEPS}
+        item = fields_of(sweep) | {"pk": f"sweep#{sweep.sweep}", "sk": "item", "listing": SWEEPS}
         if sweep.state.ended:
             item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self._retention)
         else:

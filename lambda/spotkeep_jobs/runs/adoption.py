@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunExistsError
@@ -71,17 +73,25 @@ class Adoption:
         self._record(job, owner=tags.get(_OWNER_TAG))
         return job_name
 
-    def adopt_found(self, found: Mapping[str, JobView]) -> list[str]:
+    def adopt_found(self, found: Mapping[str, JobView], *, failures: dict[str, str]) -> list[str]:
         """Record the runs of jobs in progress whose events were lost.
 
         Args:
             found: Jobs with the deployment's tag by name, as the index has them.
+            failures: Which could not be, and why, is put into it; they keep no other from being recorded.
 
         Returns:
             The ids of the runs.
         """
-        others = [name for name, job in found.items() if may_be_adopted(job) and self._table.get(name) is None]
-        return [run for run in map(self.adopt, others) if run is not None]
+        adopted: list[str] = []
+
+        def adopt(name: str) -> None:
+            if self._table.get(name) is None and (run := self.adopt(name)) is not None:
+                adopted.append(run)
+
+        for name in (name for name, job in found.items() if may_be_adopted(job)):
+            isolated(failures, f"job {name}", partial(adopt, name))
+        return adopted
 
     def _record(self, job: AdoptableJob, *, owner: str | None) -> None:
         new = new_run_of(job, owner=owner, now=self._clock())

@@ -219,8 +219,8 @@ class NewAttempts:
         """
         short, file = dict(job_request), None
         if request.command is not None:
-            run_uri = self._platform.run_uri(run, team=request.team)
-            short, file = with_parameters_file(job_request, run_uri=run_uri)
+            parameters_uri = self._platform.parameters_uri(run, team=request.team)
+            short, file = with_parameters_file(job_request, parameters_uri=parameters_uri)
         if not fits(short):
             raise RequestRefusedError([_too_long(place, short)])
         return short, file

@@ -68,7 +68,7 @@ def test_the_source_travels_to_where_the_document_says_and_json_is_the_answer(
     assert launched["hyperparameters"] == {"lr": 0.001}
     [key] = launchable.uploads
     assert launched["source"] == f"s3://{launchable.checkpoint_bucket}/{key}"
-    assert key.startswith(f"runs/{RUN}/source/")
+    assert key.startswith(f"sources/{RUN}/")
 
 
 def test_a_source_of_set_is_relative_to_where_one_stands(
@@ -214,7 +214,7 @@ def test_several_runs_are_planned_and_printed_all_of_them(
     assert result.exit_code == ExitCode.DONE
     assert result.output == snapshot
     [key] = launchable.uploads
-    assert key.startswith(f"runs/{RUN}-1/source/"), "where a run is recorded, and not below the id that none has"
+    assert key.startswith(f"sources/{RUN}-1/"), "where a run is recorded, and not below the id that none has"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_resume_with_fixed_code_uploads_it_below_the_run_and_says_what_changes(
     source = invocation["changes"]["source"]
     [(key, content)] = deployment.uploads.items()
     assert source == {"uri": f"s3://{deployment.checkpoint_bucket}/{key}", "sha256": sha256(content).hexdigest()}
-    assert key.startswith("runs/digits-1a2b3c4d/source/")
+    assert key.startswith("sources/digits-1a2b3c4d/")
     assert invocation["changes"]["hyperparameters"] == {"lr": 0.01, "epochs": "3"}
     assert invocation["changes"].keys() == {"source", "hyperparameters"}
 

@@ -57,7 +57,7 @@ def test_a_launch_with_a_schedule_says_when_it_fires_and_does_not_follow(
     assert result.exit_code == ExitCode.DONE, result.output
     assert result.output == snapshot
     [key] = deployment.uploads
-    assert key.startswith("runs/nightly/source/")
+    assert key.startswith("sources/nightly/")
     assert deployment.invocations[-1]["source"].endswith(key)
     assert deployment.invocations[-1]["schedule"] == SCHEDULE
     assert "plan" not in deployment.invocations[-1]

@@ -40,8 +40,8 @@ def test_the_archive_holds_the_files_and_is_named_by_its_content(tmp_path: Path)
     files = {"train.py": b"print()", "model/net.py": b"x = 1"}
     archive = pack_source(tree(tmp_path, files))
     assert members(archive.content) == files
-    assert archive.key(run="digits-1") == f"runs/digits-1/source/{archive.sha256}.tar.gz"
-    assert archive.key(run="a", team="vision") == f"teams/vision/runs/a/source/{archive.sha256}.tar.gz"
+    assert archive.key(run="digits-1") == f"sources/digits-1/{archive.sha256}.tar.gz"
+    assert archive.key(run="a", team="vision") == f"teams/vision/sources/a/{archive.sha256}.tar.gz"
     assert [str(path) for path in archive.files] == ["model/net.py", "train.py"]
 
 

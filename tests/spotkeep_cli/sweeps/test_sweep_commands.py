@@ -188,7 +188,7 @@ def test_the_failed_trials_of_a_sweep_are_tried_again_with_fixed_code(
     assert result.output == snapshot
     [invocation] = deployment.invocations
     [key] = deployment.uploads
-    assert key.startswith(f"runs/{SWEEP}/source/")
+    assert key.startswith(f"sources/{SWEEP}/")
     assert invocation["changes"].keys() == {"source", "max_run"}
     assert invocation["changes"]["source"]["uri"].endswith(key)
 

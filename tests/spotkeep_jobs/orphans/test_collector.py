@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.orphans.collector import OrphanCollector
-from spotkeep_jobs.orphans.sources import OrphanSearch, OrphanSource, PossibleOrphan, sources_of
+from spotkeep_jobs.orphans.sources import Found, OrphanSearch, OrphanSource, PossibleOrphan, sources_of
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState
+from tests.models.faults import Fault
 from tests.models.s3 import Objects
 
 LIFE = (("Starting", 0.0), ("Training", 2.0), ("Completed", 12.0))
@@ -29,19 +30,22 @@ class Pass:
         self.objects = Objects()
         self.removes = True
 
-    def make_one(self) -> OrphanReport | None:
-        around = OrphanSearch(
+    def around(self) -> OrphanSearch:
+        return OrphanSearch(
             table=self.table,
             deployment="spotkeep",
             prices={"ml.m5.xlarge": 0.23},
             s3_usd_per_gigabyte_month=lambda: 0.023,
             clock=self.world.clock,
         )
+
+    def make_one(self) -> OrphanReport | None:
         sources = sources_of(
-            around=around,
+            around=self.around(),
             jobs=self.world.jobs,
             s3=self.objects,
             checkpoint_bucket="bucket",
+            isolated_teams=("vision",),
             fleets=None,
             queues=self.world.queues,
             queue_names=self.queue_names,
@@ -171,7 +175,7 @@ def test_the_account_is_read_once_an_hour_by_the_first_pass(passing: Pass) -> No
     assert made == [True, *[False] * 11, True]
 
 
-def unreadable() -> list[PossibleOrphan]:
+def unreadable(_after: str | None) -> Found:
     """A source that cannot be read."""
     raise ConnectionError("no way there")
 
@@ -188,11 +192,29 @@ def test_what_fails_is_reported_and_keeps_nothing_else_from_being_read(passing: 
         raise PermissionError(f"may not remove {finding.subject}")
 
     orphan = PossibleOrphan(finding=finding, remove=refused)
-    report = passing.collector({"broken": unreadable, "jobs": lambda: [orphan]}).collect_if_due()
+    report = passing.collector({"broken": unreadable, "jobs": lambda _after: Found(orphans=[orphan])}).collect_if_due()
     assert report is not None
     assert report.unreadable == {"broken": "ConnectionError: no way there"}
     [failed] = report.handled
     assert (failed.outcome, failed.problem) == (OrphanOutcome.FAILED, "PermissionError: may not remove lost-1")
+
+
+@pytest.mark.parametrize(("operation", "call"), [("DescribeTrainingJob", 0), ("ListObjectsV2", 6)])
+def test_one_thing_that_cannot_be_read_is_reported_and_all_else_is_found(
+    passing: Pass, operation: str, call: int
+) -> None:
+    """Six calls list the prefixes of two teams; the next ones list what is below each."""
+    passing.objects = Objects(passing.world.faults)
+    for number in range(3):
+        passing.sagemaker.has_job(f"lost-{number}-1", ("Training", 0.0))
+    passing.store("gone-0", "gone-1", "gone-2")
+    passing.later(days=2)
+    passing.world.faults.strike(Fault.REFUSED, call=call, operation=operation)
+    report = passing.make_one()
+    assert report is not None
+    [why] = report.unreadable.values()
+    assert "ThrottlingException" in why
+    assert len(report.handled) == 5
 
 
 def test_without_time_nothing_is_read_and_that_is_said(passing: Pass) -> None:

@@ -21,7 +21,6 @@ from spotkeep_jobs.orphans.decisions import (
     judge_recorded_pool,
     judge_service_job,
     judge_unrecorded_pool,
-    uses,
 )
 from spotkeep_jobs.orphans.object_store import Stored
 from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
@@ -175,11 +174,6 @@ class TestCheckpoints:
 
     def test_a_source_that_was_uploaded_for_a_launch_to_come_is_left_alone(self, context: Context) -> None:
         assert self.judged(context, days=0.5) is None
-
-    def test_a_run_may_use_what_another_one_stored(self, make: Any) -> None:
-        assert not uses(make.run("other"), self.URI)
-        assert uses(make.run("other", checkpoint_uri=self.URI + "checkpoints/"), self.URI)
-        assert uses(make.run("other", request={"source": self.URI + "source/x.tgz"}), self.URI)
 
 
 class TestFleets:

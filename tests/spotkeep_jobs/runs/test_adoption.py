@@ -103,6 +103,22 @@ def test_what_sagemaker_cannot_answer_is_asked_again(world: Any, adoption: Adopt
     assert adoption.adopt(JOB) == JOB
 
 
+@pytest.mark.parametrize("operation", ["DescribeTrainingJob", "ListTags"])
+def test_one_that_cannot_be_described_keeps_no_other_from_being_adopted(
+    world: Any, adoption: Adoption, operation: str
+) -> None:
+    jobs = ["a-first", "b-second", "c-third"]
+    for name in jobs:
+        world.sagemaker.has_job(name, ("Training", 1.0), request=OTHERS)
+    found = {job.name: job for job in world.jobs.search_in_progress("spotkeep")}
+    world.faults.strike(Fault.REFUSED, operation=operation)
+    failures: dict[str, str] = {}
+    [unread] = set(jobs) - set(adoption.adopt_found(found, failures=failures))
+    assert list(failures) == [f"job {unread}"]
+    assert operation in failures[f"job {unread}"]
+    assert adoption.adopt_found(found, failures={}) == [unread], "the next pass asks again"
+
+
 def test_without_a_checkpoint_prefix_it_says_what_an_interruption_costs(world: Any, adoption: Adoption) -> None:
     for name in ("first", "second"):  # neither takes the other's lock
         world.sagemaker.has_job(name, ("Training", 1.0), request=OTHERS, EnableManagedSpotTraining=True)

@@ -415,7 +415,7 @@ def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(ac
     assert images == {DEFAULTS.image}
 
 
-SOURCE = {"uri": "s3://checkpoints/runs/first/source/fixed.tar.gz", "sha256": "ab" * 32}
+SOURCE = {"uri": "s3://checkpoints/sources/first/fixed.tar.gz", "sha256": "ab" * 32}
 
 
 def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(account: Account) -> None:

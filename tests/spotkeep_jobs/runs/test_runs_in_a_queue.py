@@ -232,7 +232,7 @@ class TestALongRequest:
     def test_its_file_is_kept_before_it_is_recorded(self, site: Site) -> None:
         site.launch(environment=MANY, hyperparameters={"lr": "0.1"})
         ((key, content),) = site.objects.contents.items()
-        assert key.startswith(f"runs/{RUN}/parameters/")
+        assert key.startswith(f"parameters/{RUN}/")
         assert json.loads(content)["environment"].items() >= MANY.items()
         request = site.service_job.request
         assert request["HyperParameters"] == {"lr": "0.1"}

@@ -349,7 +349,7 @@ def test_the_deletion_of_the_deployment_forgets_its_schedules(deployment: Deploy
 
 
 def test_the_source_of_a_schedule_is_no_orphan_before_its_first_run(deployment: Deployment) -> None:
-    key = "runs/nightly/source/" + "0" * 64 + ".tar.gz"
+    key = "sources/nightly/" + "0" * 64 + ".tar.gz"
     deployment.asked(source=f"s3://{BUCKET}/{key}")
     deployment.service.objects.written[key] = deployment.service.now()
     deployment.service.seconds += timedelta(days=3).total_seconds()
@@ -360,4 +360,4 @@ def test_the_source_of_a_schedule_is_no_orphan_before_its_first_run(deployment: 
     deployment.service.seconds += timedelta(days=1).total_seconds()
     report = deployment.pass_over_orphans()
     assert report is not None
-    assert [each.finding.subject for each in report.handled] == [f"s3://{BUCKET}/runs/nightly/"]
+    assert [each.finding.subject for each in report.handled] == [f"s3://{BUCKET}/sources/nightly/"]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate
 from typing import Any
 
 from spotkeep_agent.errors import AgentError, AwsCallRefusedError
@@ -18,6 +20,8 @@ from .calls import AwsCalls
 
 _TARGET = "Logs_20140328"
 _MAX_LINES = 50_000
+_MAX_BYTES = 64 * 2**20
+"""Of all lines that wait: 50,000 of 1.3 kB. An instance whose log is not taken trains in all of its memory but this."""
 _MAX_BATCH_EVENTS = 5_000
 _MAX_BATCH_BYTES = 900_000
 _EVENT_BYTES = 26
@@ -48,7 +52,8 @@ class LogStream:
         self._group = group
         self._stream = stream
         self._seconds = seconds
-        self._lines: deque[tuple[int, str]] = deque()
+        self._lines: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
         self._left_out = 0
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -61,12 +66,13 @@ class LogStream:
         """Take one line."""
         if self._group is None or not line:
             return
+        # As bytes: a text with one character beyond Latin-1 takes up to four times as much.
+        raw = line[:_MAX_LINE_BYTES].encode("utf-8", "replace")[:_MAX_LINE_BYTES]
         with self._lock:
-            if len(self._lines) >= _MAX_LINES:
+            if not self._has_room(raw):
                 self._left_out += 1
                 return
-            cut = line.encode()[:_MAX_LINE_BYTES].decode("utf-8", "ignore")
-            self._lines.append((int(time.time() * 1000), cut))
+            self._put_last(raw)
 
     def close(self) -> None:
         """Send what is left."""
@@ -87,25 +93,42 @@ class LogStream:
         while not self._stopping.wait(self._seconds):
             self.flush()
 
-    def _take(self) -> list[tuple[int, str]]:
-        batch: list[tuple[int, str]] = []
+    def _take(self) -> list[tuple[int, bytes]]:
+        batch: list[tuple[int, bytes]] = []
         size = 0
         with self._lock:
-            if self._left_out and len(self._lines) < _MAX_LINES:
-                self._lines.append((int(time.time() * 1000), f"spotkeep: {self._left_out} lines were left out here"))
+            note = f"spotkeep: {self._left_out} lines were left out here".encode()
+            if self._left_out and self._has_room(note):
+                self._put_last(note)
                 self._left_out = 0
             while self._lines and len(batch) < _MAX_BATCH_EVENTS:
-                size += len(self._lines[0][1].encode()) + _EVENT_BYTES
+                size += len(self._lines[0][1]) + _EVENT_BYTES
                 if batch and size > _MAX_BATCH_BYTES:
                     break
                 batch.append(self._lines.popleft())
+                self._waiting_bytes -= len(batch[-1][1])
         return batch
 
-    def _send(self, batch: list[tuple[int, str]]) -> bool:
+    def _has_room(self, raw: bytes) -> bool:
+        return len(self._lines) < _MAX_LINES and self._waiting_bytes + len(raw) <= _MAX_BYTES
+
+    def _put_back(self, batch: list[tuple[int, bytes]]) -> None:
+        """Put lines back to where they were; the last of them are left out where there is no room any more."""
+        ends = list(accumulate((len(raw) for _, raw in batch), initial=self._waiting_bytes))
+        kept = min(bisect_right(ends, _MAX_BYTES) - 1, _MAX_LINES - len(self._lines))
+        self._left_out += len(batch) - kept
+        self._lines.extendleft(reversed(batch[:kept]))
+        self._waiting_bytes = ends[kept]
+
+    def _put_last(self, raw: bytes) -> None:
+        self._lines.append((int(time.time() * 1000), raw))
+        self._waiting_bytes += len(raw)
+
+    def _send(self, batch: list[tuple[int, bytes]]) -> bool:
         request: dict[str, Any] = {
             "logGroupName": self._group,
             "logStreamName": self._stream,
-            "logEvents": [{"timestamp": at, "message": line} for at, line in batch],
+            "logEvents": [{"timestamp": at, "message": raw.decode("utf-8", "ignore")} for at, raw in batch],
         }
         try:
             try:
@@ -118,9 +141,7 @@ class LogStream:
         except AgentError as error:
             _logger.debug("lines were not sent: %s", error)
             with self._lock:
-                kept = batch[: max(_MAX_LINES - len(self._lines), 0)]
-                self._left_out += len(batch) - len(kept)
-                self._lines.extendleft(reversed(kept))
+                self._put_back(batch)
             return False
         return True
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.batch.attempt_view import as_job_view, to_describe
-from spotkeep_jobs.backends.batch.service_job import ServiceJob, submission_of
+from spotkeep_jobs.backends.batch.service_job import ServiceJob, job_id_of, submission_of
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, is_same_launch
 from spotkeep_jobs.document.queues import job_queue_name
@@ -59,22 +58,20 @@ class ServiceJobs:
         found = self.api.describe(job_id)
         return None if found is None or not self.owns(found) else found.tags.get(RUN_TAG)
 
-    def unfinished(self, queues: Sequence[str], *, at_most: int) -> Iterator[ServiceJob]:
-        """Describe the service jobs of queues that are not over and have the deployment's tag.
+    def unfinished(self, queues: Sequence[str]) -> Iterator[str]:
+        """Yield the ids of the service jobs of queues that are not over, those of other clients too.
 
         Args:
             queues: As the settings name them.
-            at_most: So many are described.
         """
-        ids = (
-            job_id
-            for queue in queues
-            for job_id in self.api.unfinished(job_queue=job_queue_name(deployment=self.deployment, queue=queue))
-        )
-        for job_id in islice(ids, at_most):
-            found = self.api.describe(job_id)
-            if found is not None and not found.over and not found.terminated and self.owns(found):
-                yield found
+        for queue in queues:
+            yield from self.api.unfinished(job_queue=job_queue_name(deployment=self.deployment, queue=queue))
+
+    def own_unfinished(self, job_id: str) -> ServiceJob | None:
+        """Describe a service job; None of one that is over, is asked to end or has not the deployment's tag."""
+        found = self.api.describe(job_id)
+        alive = found is not None and not found.over and not found.terminated
+        return found if found is not None and alive and self.owns(found) else None
 
     def terminate(self, service_job: ServiceJob) -> None:
         """Have AWS Batch end a service job."""
@@ -151,7 +148,7 @@ class ServiceJobOfAttempt:
     def _service_job(self, job_name: str) -> tuple[ServiceJob | None, tuple[ServiceJob, ...]]:
         """Return the attempt's service job, and those that were submitted beside it and are not over."""
         if self.job_arn is not None:
-            return self.jobs.api.describe(self.job_arn.rpartition("/")[2]), ()
+            return self.jobs.api.describe(job_id_of(self.job_arn)), ()
         if self.recorded_request is None:
             return None, ()
         found = self._found(job_name, self.recorded_request)

@@ -1,8 +1,9 @@
 """What of a job's request AWS Batch has no room for: a file that the job's runner reads. Pure.
 
 AWS Batch takes a request of 10 KiB. SageMaker takes 100 environment variables of 512 bytes and 100 hyperparameters of
-2,500 characters. So variables, and hyperparameters if need be, move to an object in the run's prefix, which an input
-channel of the job names. The job's runner reads it before anything else (`spotkeep.runner.parameters_file`).
+2,500 characters. So variables, and hyperparameters if need be, move to an object of the run, which an input channel
+of the job names. The job's runner reads it before anything else (`spotkeep.runner.parameters_file`). Variables may be
+secrets: the role of jobs finds no such object whose content it does not know.
 
 Source: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html (serviceRequestPayload)
 """
@@ -41,7 +42,9 @@ def fits(request: Mapping[str, Any]) -> bool:
     return len(payload_of(request).encode()) <= MAX_PAYLOAD_BYTES - _ROOM_BYTES
 
 
-def with_parameters_file(request: Mapping[str, Any], *, run_uri: str) -> tuple[dict[str, Any], ParametersFile | None]:
+def with_parameters_file(
+    request: Mapping[str, Any], *, parameters_uri: str
+) -> tuple[dict[str, Any], ParametersFile | None]:
     """Return a request as it is submitted, and the file that holds what it has no room for; None where it has room.
 
     The marks of the launch stay: the service job is known by them. Hyperparameters stay where that is enough, because
@@ -49,7 +52,7 @@ def with_parameters_file(request: Mapping[str, Any], *, run_uri: str) -> tuple[d
 
     Args:
         request: The CreateTrainingJob request of a job that runs Spotkeep's runner.
-        run_uri: Where the run's objects are, with a closing slash.
+        parameters_uri: Where such files of the run are, with a closing slash.
 
     Returns:
         A request that may still be too long (`fits`): not all of it can move.
@@ -58,7 +61,7 @@ def with_parameters_file(request: Mapping[str, Any], *, run_uri: str) -> tuple[d
     for moves_hyperparameters in (False, True):
         if fits(short):
             break
-        short, file = _moved(request, hyperparameters=moves_hyperparameters, run_uri=run_uri)
+        short, file = _moved(request, hyperparameters=moves_hyperparameters, parameters_uri=parameters_uri)
     return short, file
 
 
@@ -68,14 +71,16 @@ def sizes_of(request: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {size:,}" for size, name in sizes[:3])
 
 
-def _moved(request: Mapping[str, Any], *, hyperparameters: bool, run_uri: str) -> tuple[dict[str, Any], ParametersFile]:
+def _moved(
+    request: Mapping[str, Any], *, hyperparameters: bool, parameters_uri: str
+) -> tuple[dict[str, Any], ParametersFile]:
     environment = request["Environment"]
     moved = {
         "environment": {name: value for name, value in environment.items() if name not in LAUNCH_MARKS},
         "hyperparameters": request["HyperParameters"] if hyperparameters else {},
     }
     content = json.dumps(moved, sort_keys=True, separators=(",", ":")).encode()
-    uri = f"{run_uri}parameters/{hashlib.sha256(content).hexdigest()}.json"
+    uri = f"{parameters_uri}{hashlib.sha256(content).hexdigest()}.json"
     short = {
         **request,
         "Environment": {name: environment[name] for name in LAUNCH_MARKS},

@@ -70,6 +70,11 @@ class ServiceJob:
         return self.status in _OVER
 
 
+def job_id_of(arn: str) -> str:
+    """Return the id of a service job, which ends its ARN."""
+    return arn.rpartition("/")[2]
+
+
 def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: str) -> dict[str, Any]:
     """Return the parameters of SubmitServiceJob.
 

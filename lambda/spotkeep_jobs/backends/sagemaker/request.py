@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_fleet.run_prefixes import parameters_prefix, run_prefix
 from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
@@ -79,9 +79,15 @@ class JobPlatform:
         return self.team_role_arns.get(team or "", self.execution_role_arn)
 
     def run_uri(self, run: str, *, team: str | None) -> str:
-        """Return where a run's objects are, with a closing slash: apart from all others where its team is isolated."""
-        isolated = team if team in self.team_role_arns else None
-        return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=isolated)}"
+        """Return where a run's jobs write, with a closing slash: apart from all others where its team is isolated."""
+        return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=self._isolated(team))}"
+
+    def parameters_uri(self, run: str, *, team: str | None) -> str:
+        """Return where the launcher puts what has no room in a run's requests, with a closing slash."""
+        return f"s3://{self.checkpoint_bucket}/{parameters_prefix(run, team=self._isolated(team))}"
+
+    def _isolated(self, team: str | None) -> str | None:
+        return team if team in self.team_role_arns else None
 
 
 def run_id_for(*, name: str, token: str) -> str:

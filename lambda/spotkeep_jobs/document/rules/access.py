@@ -1,8 +1,9 @@
 """Rules about what a run may read and write, as IAM will judge it: before anything is paid, not on an instance.
 
-The roles of both backends have the same permissions here: they read `runs/` of the deployment's bucket and the setting
-`data_locations`, and write checkpoints below `runs/<run>/checkpoints/`; the role of an isolated team has
-`teams/<team>/runs/` in its place. A channel is listed by the prefix that its URI names, and every object found is read.
+The roles of both backends have the same permissions here: they read `runs/` and `sources/` of the deployment's bucket
+and the setting `data_locations`, and write checkpoints below `runs/<run>/checkpoints/`; the role of an isolated team
+has `teams/<team>/runs/` and `teams/<team>/sources/` in their place. A channel is listed by the prefix that its URI
+names, and every object found is read.
 IAM compares the prefix of the listing, and the key of each object, with what the policy names, letter by letter:
 s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since that lists both.
 
@@ -47,17 +48,18 @@ def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iter
     if defaults.data_locations is None or defaults.checkpoint_bucket is None:
         return
     locations = (defaults.runs_uri(request.team), *defaults.data_locations)
+    readable = (*locations, defaults.sources_uri(request.team))
     wanted = {f"channels.{channel.name}.uri": channel.uri for channel in request.channels}
     if isinstance(request.source, ArchiveSource):
         wanted = {"source": request.source.uri, **wanted}
     for field, uri in wanted.items():
-        if may_read(uri, locations=locations):
+        if may_read(uri, locations=readable):
             continue
         fix = (
             f"Name {_folder_of(uri)} in the deployment's setting data_locations (and its KMS key, if it has one, in "
             "data_key_arns), and deploy again."
         )
-        if may_read(f"{uri}/", locations=locations):
+        if may_read(f"{uri}/", locations=readable):
             fix = f"Write {uri}/, with a slash at its end: without, other names that begin alike are meant, too."
         yield Problem(
             field=field,

@@ -15,7 +15,7 @@ from spotkeep_jobs.backends.batch.parameters_file import PARAMETERS_CHANNEL, fit
 from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, payload_of
 
 MARKS = {"SPOTKEEP_RUN": "first", "SPOTKEEP_ATTEMPT": "1", "SPOTKEEP_LAUNCH": "0" * 32}
-RUN_URI = "s3://checkpoints/runs/first/"
+PARAMETERS_URI = "s3://checkpoints/parameters/first/"
 SOURCE = {"ChannelName": "source"}
 names = st.text("ABCDEFGH_", min_size=1, max_size=30)
 variables = st.dictionaries(names, st.text(max_size=512), max_size=25)
@@ -51,7 +51,7 @@ def test_nothing_is_lost_and_everything_fits(
     tmp_path_factory: Any, environment: dict[str, str], hyperparameters: dict[str, str]
 ) -> None:
     request = request_with(environment, hyperparameters)
-    short, file = with_parameters_file(request, run_uri=RUN_URI)
+    short, file = with_parameters_file(request, parameters_uri=PARAMETERS_URI)
     assert fits(short)
     assert MARKS.items() <= short["Environment"].items()
     if file is None:
@@ -59,15 +59,15 @@ def test_nothing_is_lost_and_everything_fits(
         return
     found = as_the_runner_finds_it(short, file.content, tmp_path_factory.mktemp("job"))
     assert found == (request["Environment"], hyperparameters)
-    assert (short, file) == with_parameters_file(request, run_uri=RUN_URI)
+    assert (short, file) == with_parameters_file(request, parameters_uri=PARAMETERS_URI)
 
 
 def test_the_file_is_a_channel_and_hyperparameters_stay_where_sagemaker_shows_them_if_there_is_room() -> None:
     environment = {f"NAME_{number}": "x" * 512 for number in range(30)}
-    short, file = with_parameters_file(request_with(environment, {"lr": "0.1"}), run_uri=RUN_URI)
+    short, file = with_parameters_file(request_with(environment, {"lr": "0.1"}), parameters_uri=PARAMETERS_URI)
     assert short["HyperParameters"] == {"lr": "0.1"}
     assert json.loads(file.content) == {"environment": environment, "hyperparameters": {}}
-    assert file.uri.startswith(f"{RUN_URI}parameters/")
+    assert file.uri.startswith(PARAMETERS_URI)
     source, parameters = short["InputDataConfig"]
     assert source == SOURCE
     assert (parameters["ChannelName"], parameters["DataSource"]["S3DataSource"]["S3Uri"]) == (

@@ -276,7 +276,7 @@ def test_what_was_not_removed_for_long_is_a_finding_and_reading_changes_nothing(
         table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
         clock=lambda: NOON,
     )  # fmt: skip
-    findings = [each.finding for each in orphaned_fleets(world.orphans(run), around)]
+    findings = [each.finding for each in orphaned_fleets(world.orphans(run), around).orphans]
     assert {(each.kind, each.subject, each.wrong) for each in findings} == found
     assert all(each.rule is OrphanRule.RECONCILE and each.subject in each.mend for each in findings)
     assert (world.stored, world.fleet_state) == (["vol-1"], "active")
