@@ -1,9 +1,9 @@
 """What became of one attempt's fleet: its instances, one after the other, and why it comes to an end. Pure.
 
 EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
-history that the run table keeps. It only grows: what was recorded of an instance once is not recorded differently
-later, however late or out of order EC2's answers come. What is to be done then is in `steps`; what a history says in
-the terms of every job, in `attempt_view`.
+history that the run table keeps. What it knows only grows: what was recorded of an instance once is not recorded
+differently later, however late or out of order EC2's answers come. What is long over becomes a sum (`folding`). What is
+to be done then is in `steps`; what a history says in the terms of every job, in `attempt_view`.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
@@ -19,8 +19,10 @@ from enum import StrEnum
 from typing import Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+from spotkeep_jobs.backends.ec2.charges import Billed
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.record.earlier_phases import EarlierPhases
 from spotkeep_jobs.record.record import Capacity, Charges, Record, UtcTime
 
 MAX_FUTILE_INSTANCES: Final = 5
@@ -122,6 +124,23 @@ class Transition(Record):
     message: str = ""
 
 
+class EarlierInstances(Record):
+    """The instances that are not listed any more, added up."""
+
+    count: int
+    first_launched_at: UtcTime
+    last_launched_at: UtcTime
+    """An ended instance that was launched by then, and is not listed, is in here."""
+    last_ended_at: UtcTime
+    worked: timedelta
+    """As `time_worked`."""
+    trained: timedelta
+    """As `time_trained`."""
+    futile: int
+    """As `futile_instances`."""
+    billed: Billed
+
+
 class FleetHistory(Record):
     """One attempt on a fleet, as the run table keeps it.
 
@@ -147,7 +166,13 @@ class FleetHistory(Record):
     made_at: UtcTime | None = None
     """When EC2 last made something for this attempt: the version, then the fleet."""
     lives: tuple[InstanceLife, ...] = ()
+    """Its instances by their launch: all of them, or the last ones."""
+    earlier_instances: EarlierInstances | None = None
+    """Those before them; None while all are listed."""
     transitions: tuple[Transition, ...] = ()
+    """Its phases in their order: all of them, or the last ones."""
+    earlier_phases: EarlierPhases = EarlierPhases()
+    """Those before them."""
     ending: FleetEnding | None = None
     ending_at: UtcTime | None = None
     problem: str | None = None
@@ -217,7 +242,7 @@ def absorb(
     if record is None:
         # As if no instance had said anything: what follows from EC2 alone is decided all the same.
         record = FleetRecord(run=history.run, problem=unreadable)
-    lives = _with_training(_heard(_merged(history.lives, seen, now), record, now), record, now)
+    lives = _with_training(_heard(_merged(history, seen, now), record, now), record, now)
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending is not None and ending.training_goes_on and record.training.state == FINISHED:
         ending = finished_or_paused(record)  # It was done before it heard that it should stop.
@@ -247,10 +272,14 @@ def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> 
     return history.model_copy(update={"over_at": at, "transitions": (*history.transitions, last), "charges": charges})
 
 
-def _merged(lives: Sequence[InstanceLife], seen: FleetReading, now: datetime) -> tuple[InstanceLife, ...]:
+def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[InstanceLife, ...]:
+    lives, earlier = history.lives, history.earlier_instances
     known = {life.instance_id: life for life in lives}
     ended_at = {event.instance_id: event.at for event in seen.events if event.says_ended}
     for instance in seen.instances:
+        if instance.id not in known and instance.ended and earlier is not None:
+            if instance.launched_at <= earlier.last_launched_at:
+                continue  # EC2 still describes it, and it is in the sums.
         life = known.get(instance.id) or _life_of(instance)
         if instance.ended and life.ended_at is None:
             at = ended_at.get(instance.id) or instance.ended_at or now
@@ -402,13 +431,15 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
         return FleetEnding.SCRIPT_FAILED
     if record.stop_requested:
         return FleetEnding.STOPPED
-    if not may_launch(history, seen, now):
-        return FleetEnding.FLEET_GONE
     if trained_seconds(history, now=now) > history.max_run_seconds:
         return FleetEnding.MAX_RUN
     if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
         return FleetEnding.MAX_WAIT
-    return FleetEnding.FUTILE if len(futile_lives(history.lives)) >= MAX_FUTILE_INSTANCES else None
+    earlier = history.earlier_instances
+    if futile_instances(history.lives, before=0 if earlier is None else earlier.futile) >= MAX_FUTILE_INSTANCES:
+        return FleetEnding.FUTILE
+    # The last: where an end could not be recorded, the fleet was deleted all the same.
+    return None if may_launch(history, seen, now) else FleetEnding.FLEET_GONE
 
 
 def finished_or_paused(record: FleetRecord) -> FleetEnding:
@@ -418,8 +449,36 @@ def finished_or_paused(record: FleetRecord) -> FleetEnding:
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
     """Return how long its instances trained, in wall-clock seconds."""
-    since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in history.lives]
-    return sum(max(0.0, ((life.worked_until or now) - began).total_seconds()) for life, began in since)
+    earlier = history.earlier_instances
+    trained = time_trained(history.lives, now=now) + (timedelta(0) if earlier is None else earlier.trained)
+    return trained.total_seconds()
+
+
+def time_trained(lives: Sequence[InstanceLife], *, now: datetime) -> timedelta:
+    """Return how long instances trained, all together."""
+    since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in lives]
+    return sum((max(timedelta(0), (life.worked_until or now) - began) for life, began in since), timedelta(0))
+
+
+def time_worked(lives: Sequence[InstanceLife], *, until: datetime) -> timedelta:
+    """Return for how long there were instances, all together.
+
+    Args:
+        lives: The instances.
+        until: When those that have no end are taken to have ended.
+    """
+    return sum(((life.worked_until or until) - life.launched_at for life in lives), timedelta(0))
+
+
+def futile_instances(lives: Sequence[InstanceLife], *, before: int = 0) -> int:
+    """Return how many instances since one last trained went before they did.
+
+    Args:
+        lives: The instances by their launch.
+        before: How many did of those before them.
+    """
+    trained = any(life.training_at is not None for life in lives if life.ended_at is not None)
+    return len(futile_lives(lives)) + (0 if trained else before)
 
 
 def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
