@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
-from spotkeep_jobs.record.earlier_phases import EarlierPhases
+from spotkeep_jobs.record.record import EarlierPhases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.record.earlier_phases import EarlierPhases
+from spotkeep_jobs.record.record import EarlierPhases, EarlierTrainingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +128,10 @@ class JobView:
     one."""
 
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances."""
+    """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances: all, or the last
+    ones."""
+    earlier_training_jobs: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
+    """Those before them."""
 
     has_more_to_do: bool = False
     """Whether `Backend.settle` has something to do, or to write down, about what the job runs on."""

@@ -6,10 +6,10 @@ changes them is in `runs` and `pools`.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.states import (
@@ -318,13 +318,46 @@ class QueuedTrainingJob(Record):
     over: bool = False
     """Whether SageMaker says that it has ended: it is not described again."""
     phases: tuple[PhaseSpan, ...]
-    """From its first instances on, until it was asked to stop, or ended."""
+    """From its first instances on, until it was asked to stop, or ended: all of them, or the last ones."""
+    earlier_phases: int = 0
+    """How many there were before those."""
     left_at: UtcTime | None = None
     """When it was asked to stop, or ended."""
     preempted: bool = False
     """Whether AWS Batch stopped it and put its service job back into the queue."""
     training_seconds: int | None = None
     billable_seconds: float | None = None
+
+
+class EarlierPhases(Record):
+    """Phases of a job that are not listed any more, added up: a job may be interrupted for as long as it lives.
+
+    What follows from all of its phases follows from these and from those that are listed. Times are exact sums, so a
+    bill comes out the same whichever of them are listed (I8).
+    """
+
+    count: int = 0
+    interruptions: int = 0
+    time: dict[str, timedelta] = Field(default_factory=dict)
+    """How long it was in each kind of phase."""
+    loading_again: timedelta = timedelta(0)
+    """How long it loaded from its first interruption on."""
+    had_instances: bool = False
+    """Whether it had instances before its first interruption."""
+    first_on_instances_at: UtcTime | None = None
+
+
+class EarlierTrainingJobs(Record):
+    """The training jobs of an attempt in a queue that are not listed any more, added up."""
+
+    names: tuple[str, ...] = ()
+    """Of the last of them: their logs are read with the others."""
+    left_at: UtcTime | None = None
+    """When the last of them was asked to stop, or ended."""
+    training_seconds: int | None = None
+    billable_seconds: float | None = None
+    phases: EarlierPhases = EarlierPhases()
+    """Theirs, the preemptions after each, and what is not listed any more of the phases of the one that follows."""
 
 
 class Run(Record):
@@ -431,7 +464,9 @@ class Attempt(Record):
     queue: QueuePlace | None = None
     """Where it waits for its turn; None where SageMaker is asked at once."""
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """In a queue: the training jobs that AWS Batch made, one after another, first to last."""
+    """In a queue: the training jobs that AWS Batch made, one after another: all of them, or the last ones."""
+    earlier_training_jobs: EarlierTrainingJobs = EarlierTrainingJobs()
+    """Those before them."""
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -478,7 +513,9 @@ class Attempt(Record):
     @property
     def log_names(self) -> tuple[str, ...]:
         """The names of the jobs whose logs are the attempt's, in their order."""
-        return (self.job_name,) if self.queue is None else tuple(job.name for job in self.training_jobs)
+        if self.queue is None:
+            return (self.job_name,)
+        return (*self.earlier_training_jobs.names, *(job.name for job in self.training_jobs))
 
     def job_created_entry(self, *, job_arn: str, at: datetime) -> TimelineEntry:
         """Return what the timeline says of the creation of the job: once, by the function that first records its ARN.

@@ -294,11 +294,15 @@ def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:
     """Return whose logs are to be read: in a queue, those of the training jobs that were not over before a time."""
     if not job.training_jobs:
         return (job.name,)
-    return tuple(
-        each.name
-        for each in job.training_jobs
-        if since is None or each.left_at is None or each.left_at.timestamp() >= since - _STILL_WRITES_SECONDS
+    earlier = job.earlier_training_jobs
+    return (
+        *(earlier.names if _may_have_written(earlier.left_at, since=since) else ()),
+        *(each.name for each in job.training_jobs if _may_have_written(each.left_at, since=since)),
     )
+
+
+def _may_have_written(left_at: datetime | None, *, since: float | None) -> bool:
+    return since is None or left_at is None or left_at.timestamp() >= since - _STILL_WRITES_SECONDS
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:

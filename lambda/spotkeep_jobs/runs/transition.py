@@ -114,6 +114,7 @@ def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry]
             # Of several types SageMaker takes the first with capacity, and bills that one.
             "instance_type": job.instance_type or attempt.instance_type,
             "training_jobs": job.training_jobs,
+            "earlier_training_jobs": job.earlier_training_jobs,
         }
     )
     facts = replace(facts, run=_with_attempt(facts, attempt), attempt=attempt)

@@ -22,8 +22,7 @@ from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
 from spotkeep_jobs.backends.ec2.charges import Billed
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.record.earlier_phases import EarlierPhases
-from spotkeep_jobs.record.record import Capacity, Charges, Record, UtcTime
+from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
 
 MAX_FUTILE_INSTANCES: Final = 5
 """So many instances since one last trained that went before they did, not counting those that EC2 took back or that
@@ -277,9 +276,8 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
     known = {life.instance_id: life for life in lives}
     ended_at = {event.instance_id: event.at for event in seen.events if event.says_ended}
     for instance in seen.instances:
-        if instance.id not in known and instance.ended and earlier is not None:
-            if instance.launched_at <= earlier.last_launched_at:
-                continue  # EC2 still describes it, and it is in the sums.
+        if instance.id not in known and _is_added_up(instance, earlier):
+            continue  # EC2 still describes it.
         life = known.get(instance.id) or _life_of(instance)
         if instance.ended and life.ended_at is None:
             at = ended_at.get(instance.id) or instance.ended_at or now
@@ -294,6 +292,10 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
             # EC2 forgets an instance an hour after its end.
             known[life.instance_id] = life.model_copy(update={"ended_at": max(said or now, life.launched_at)})
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
+
+
+def _is_added_up(instance: Instance, earlier: EarlierInstances | None) -> bool:
+    return earlier is not None and instance.ended and instance.launched_at <= earlier.last_launched_at
 
 
 def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading) -> str | None:

@@ -48,7 +48,7 @@ LIMITS: Final = {"max_run_seconds": 28 * 86_400, "max_wait_seconds": 28 * 86_400
 
 
 class Story:
-    """Interruption after interruption, as EC2 and the instances say; an instance is described for an hour after its end.
+    """Interruption after interruption, as EC2 and the instances say; EC2 describes each for an hour after its end.
 
     Attributes:
         prices: Every spot price there was: a new one in each zone every few hours.
@@ -57,7 +57,7 @@ class Story:
     """
 
     def __init__(self, seed: int, *, interruptions: int) -> None:
-        self._chance = random.Random(seed)
+        self._chance = random.Random(seed)  # noqa: S311 - a story, no secret
         self.minutes = 1.0
         self.prices = [
             SpotPrice(instance_type=name, zone=zone, since=at(hour * 60), usd_per_hour=self._chance.uniform(0.2, 0.6))
@@ -204,7 +204,7 @@ def test_instances_that_went_before_they_trained_are_counted_among_those_added_u
 
 
 @pytest.mark.parametrize(("number", "folds"), [(MOST_INSTANCES, False), (MOST_INSTANCES + 1, True)])
-def test_a_price_that_cannot_be_asked_for_is_unknown_before_a_history_is_too_large(number: int, folds: bool) -> None:  # noqa: FBT001
+def test_a_price_that_cannot_be_asked_for_is_unknown_before_a_history_is_too_large(number: int, folds: bool) -> None:
     lives = [
         instance(str(n), launched=n, state="terminated", reason=ITS_OWN_DOING, ended_at=at(n + 0.5))
         for n in range(number)

@@ -18,8 +18,8 @@ from spotkeep_jobs.orphans.sources import OrphanSearch, orphaned_fleets
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanRule
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from tests.models.clock import NOON
 from tests.models.faults import Fault, client_error
 
