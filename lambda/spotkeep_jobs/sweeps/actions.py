@@ -13,6 +13,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import SweepChangedError
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
@@ -64,13 +65,18 @@ class SweepActions:
         Raises:
             RequestRefusedError: The sweep is not known.
             SweepChangedError: The sweep kept changing under every try.
+            RecordRefusedError: DynamoDB does not take the record; the trials were stopped all the same.
         """
         because = "a user paused it" if as_ is SweepState.PAUSED else "a user stopped it"
-        until_written(
-            lambda: request_stop(self.table, self.known(sweep), as_=as_, because=because, now=self.now()),
-            changed=SweepChangedError,
-            pause=self.pause,
-        )
+        try:
+            until_written(
+                lambda: request_stop(self.table, self.known(sweep), as_=as_, because=because, now=self.now()),
+                changed=SweepChangedError,
+                pause=self.pause,
+            )
+        except RecordRefusedError as refused:
+            self.advance.stop_trials(self.trials(sweep), refused=refused)
+            raise
         return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
