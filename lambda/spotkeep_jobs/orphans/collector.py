@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 EVERY: Final = timedelta(hours=1)
-MOST_KEPT: Final = 200
+MOST_KEPT: Final = 100
 """How many findings a report keeps, the dearest first: an item of the table has 400 kB."""
 
 

@@ -18,9 +18,9 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.decision import going_on, money_left_usd, spent_usd, stopping
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
 from spotkeep_jobs.sweeps.first_trials import JUDGED_TRIALS, FirstTrial, first_trials
-from spotkeep_jobs.sweeps.launch import judged_trials, notify_of, recorded_document
+from spotkeep_jobs.sweeps.launch import judged_trials, notify_of
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, trial_document
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from spotkeep_jobs.record.bounds import AtMost, Id, PriceNames
 from spotkeep_jobs.record.record import Charges, Record
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ class AttemptStorage:
 class Billed(Record):
     """What instances are billed for, added up: time where a type has one price, dollars where the price moved."""
 
-    time: dict[str, timedelta] = Field(default_factory=dict)
+    time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
     """By instance type."""
-    on_demand_time: dict[str, timedelta] = Field(default_factory=dict)
+    on_demand_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
     """The part of it that was on demand."""
     spot_usd: float = 0.0
-    unknown_spot: tuple[str, ...] = ()
+    unknown_spot: PriceNames = ()
     """The spot prices that are missing in it: `spot g5.xlarge in us-east-1a`."""
 
 

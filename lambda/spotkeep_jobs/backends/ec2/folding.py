@@ -30,7 +30,7 @@ KEPT_INSTANCES: Final = 50
 """So many of the newest instances stay listed."""
 KEPT_PHASES: Final = 3 * KEPT_INSTANCES
 """And so many phases: an instance loads, trains, and is lost."""
-MOST_INSTANCES: Final = 200
+MOST_INSTANCES: Final = 120
 """More than this many are never listed, even where a price could not be asked for: the bill then says that it is not
 known."""
 

@@ -16,12 +16,13 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
 from spotkeep_jobs.backends.ec2.charges import Billed
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, Words
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
 
 MAX_FUTILE_INSTANCES: Final = 5
@@ -44,8 +45,7 @@ _NOT_BY_EC2: Final = "Client."
 _SHUT_DOWN: Final = re.compile(rf"InitiatedShutdown$|^{_INTERRUPTED_BY_EC2}")
 """Codes of an end that says nothing of why the next instance would not come: from inside, by a call, by EC2."""
 _OUR_LINES: Final = "spotkeep: "
-LONGEST_REASON: Final = 1024
-"""Characters, as of a training job's FailureReason."""
+LONGEST_REASON: Final = LONGEST_WORDS
 
 
 class FleetEnding(StrEnum):
@@ -89,16 +89,16 @@ class InstanceLife(Record):
     Attributes are as EC2 says; `heard_at`, `training_at` and `noticed_at` as the fleet record says.
     """
 
-    instance_id: str
-    instance_type: str
-    zone: str
+    instance_id: Id
+    instance_type: Id
+    zone: Id
     spot: bool
     launched_at: UtcTime
     heard_at: UtcTime | None = None
     """When its agent was first seen to hold the run's lease; None while nothing was heard of it."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
-    ended_by: str | None = None
+    ended_by: Line | None = None
     """The code of EC2's reason."""
     noticed_at: UtcTime | None = None
     """When its training had ended on a notice of EC2's; of one that then powered itself off, EC2 does not say so."""
@@ -120,7 +120,7 @@ class Transition(Record):
 
     phase: JobPhase
     at: UtcTime
-    message: str = ""
+    message: Line = ""
 
 
 class EarlierInstances(Record):
@@ -146,37 +146,37 @@ class FleetHistory(Record):
     `version` counts the writes; every write names the version it was decided on.
     """
 
-    run: str
+    run: Id
     attempt: int
-    job_name: str
-    marks: dict[str, str]
+    job_name: Id
+    marks: Annotated[dict[Id, Id], AtMost(8)]
     """What distinguishes this launch from another one of the same name."""
     capacity: Capacity
     created_at: UtcTime
     max_run_seconds: int
     max_wait_seconds: int | None = None
     """For waiting and running; None on demand."""
-    fleet_id: str | None = None
-    template_id: str
-    template_version: str | None = None
+    fleet_id: Label | None = None
+    template_id: Id
+    template_version: Id | None = None
     """The version of the launch template that was made for this attempt."""
-    output_uri: str | None = None
+    output_uri: Address | None = None
     """The S3 prefix that its instances send outputs to; None where they send none."""
     made_at: UtcTime | None = None
     """When EC2 last made something for this attempt: the version, then the fleet."""
-    lives: tuple[InstanceLife, ...] = ()
+    lives: Annotated[tuple[InstanceLife, ...], AtMost(121)] = ()
     """Its instances by their launch: all of them, or the last ones."""
     earlier_instances: EarlierInstances | None = None
     """Those before them; None while all are listed."""
-    transitions: tuple[Transition, ...] = ()
+    transitions: Annotated[tuple[Transition, ...], AtMost(153)] = ()
     """Its phases in their order: all of them, or the last ones."""
     earlier_phases: EarlierPhases = EarlierPhases()
     """Those before them."""
     ending: FleetEnding | None = None
     ending_at: UtcTime | None = None
-    problem: str | None = None
+    problem: Words | None = None
     """What the instances said last of why they do not train."""
-    waits_because: str | None = None
+    waits_because: Words | None = None
     """What EC2 says of why it launches no instance; None while there is one."""
     over_at: UtcTime | None = None
     """When nothing was left that runs or bills by the hour."""
