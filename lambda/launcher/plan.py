@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
 
 from pydantic import ValidationError
 
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.bounds import MAX_PLAN_BYTES
 from spotkeep_jobs.record.record import Plan
 from spotkeep_planner.steering.decision_table import DecisionTable
-
-MAX_PLAN_BYTES: Final = 65_536
-"""Some eight kilobytes are usual. DynamoDB takes 400 kB an item."""
 
 
 def plan_of(document: object) -> tuple[object, Plan | None, list[Problem]]:
@@ -29,6 +26,9 @@ def plan_of(document: object) -> tuple[object, Plan | None, list[Problem]]:
     rest = {name: value for name, value in document.items() if name != "plan"}
     if given is None:
         return rest, None, []
+    if document.get("runs") not in (None, 1):
+        problem = "is of one run, and the document launches several"
+        return rest, None, [Problem(field="plan", found=shown(given), problem=problem, fix="Remove it.")]
     try:
         return rest, _parsed(given), []
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""DynamoDB in memory: the five calls that the run table makes, with the conditions it uses.
+"""DynamoDB in memory: the five calls that the run table makes, with the conditions it uses, and its limits of size.
 
 `tests/spotkeep_jobs/record/test_run_table.py` runs every test against this and against the local AWS, so that it stays
 true.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tests.models.faults import Called, Model, client_error
 
 Item = dict[str, Any]
 Key = tuple[str, str]
 
+LARGEST_ITEM_BYTES: Final = 400 * 1024
+LARGEST_TRANSACTION_BYTES: Final = 4 * 1024 * 1024
+"""Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
 _SORT_KEYS = {"by-created": "created_at", "in-flight": "updated_at"}
 
 
@@ -24,6 +27,7 @@ class InMemoryDynamoDb(Model):
 
     Attributes:
         items: What is stored, by partition and sort key.
+        largest: The bytes of the largest item ever written of each kind, by the first words of its keys.
         checks_conditions: Whether a write whose condition does not hold is refused, as DynamoDB does.
     """
 
@@ -32,6 +36,7 @@ class InMemoryDynamoDb(Model):
     def __init__(self, called: Called | None = None) -> None:
         super().__init__(called)
         self.items: dict[Key, Item] = {}
+        self.largest: dict[str, int] = {}
         self._partitions: dict[str, dict[str, Item]] = {}
         self._seen_by_indexes: dict[Key, Item] | None = None
 
@@ -65,6 +70,7 @@ class InMemoryDynamoDb(Model):
 
     def _put_item(self, **write: Any) -> None:
         """Write an item whole."""
+        _refuse_too_large("PutItem", [write["Item"]])
         if not self._holds(_key(write["Item"]), write):
             raise client_error("PutItem", "ConditionalCheckFailedException")
         self._put(write["Item"])
@@ -79,6 +85,7 @@ class InMemoryDynamoDb(Model):
         keys = [_key(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
         assert len(keys) <= 100, "DynamoDB takes 100 writes in a transaction"
         assert len(set(keys)) == len(keys), "DynamoDB takes one write of an item in a transaction"
+        _refuse_too_large("TransactWriteItems", [write["Item"] for kind, write in writes if kind == "Put"])
         held = [self._holds(key, write) for key, (_, write) in zip(keys, writes, strict=True)]
         if not all(held):
             reasons = [{"Code": "None" if fine else "ConditionalCheckFailed"} for fine in held]
@@ -116,6 +123,8 @@ class InMemoryDynamoDb(Model):
     def _put(self, item: Item) -> None:
         partition, sort = _key(item)
         self.items[partition, sort] = item
+        kind = f"{partition.partition('#')[0]} {sort.partition('#')[0]}"
+        self.largest[kind] = max(self.largest.get(kind, 0), item_bytes(item))
         self._partitions.setdefault(partition, {})[sort] = item
 
     def _remove(self, key: Key) -> None:
@@ -146,3 +155,37 @@ def _term_holds(term: str, item: Item | None, names: Mapping[str, str], values: 
 
 def _key(item: Item) -> Key:
     return item["pk"]["S"], item["sk"]["S"]
+
+
+def item_bytes(item: Item) -> int:
+    """Return the size of an item, as DynamoDB counts it: names and values.
+
+    Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
+    """
+    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
+
+
+def _value_bytes(value: Item) -> int:
+    [(kind, content)] = value.items()
+    match kind:
+        case "S":
+            return len(content.encode())
+        case "N":
+            digits = re.sub(r"e.*|\D", "", content.lower()).strip("0")
+            return (len(digits) + 1) // 2 + 1 + content.startswith("-")
+        case "L":
+            return 3 + sum(1 + _value_bytes(each) for each in content)
+        case "M":
+            return 3 + sum(1 + len(name.encode()) + _value_bytes(each) for name, each in content.items())
+    assert kind in ("BOOL", "NULL"), f"the run table writes no {kind}"
+    return 1
+
+
+def _refuse_too_large(operation: str, items: Sequence[Item]) -> None:
+    sizes = [item_bytes(item) for item in items]
+    if max(sizes, default=0) > LARGEST_ITEM_BYTES:
+        raise client_error(operation, "ValidationException", "Item size has exceeded the maximum allowed size")
+    if sum(sizes) > LARGEST_TRANSACTION_BYTES:
+        raise client_error(
+            operation, "ValidationException", "Collection size exceeded: a transaction takes 4 MB in all its items"
+        )

@@ -1,16 +1,20 @@
-"""What the phases of a job say: since when it waits or trains, what it lost, when it ended. Pure, without the record.
+"""What the phases of a job say: since when it waits or trains, what it lost, when it ended. Pure.
 
-A backend lists the phases in order of time. One that it does not list is not known here.
+A backend lists the phases in order of time. Of a job that was interrupted very often it lists the last ones, with the
+sums of those before them; a position counts from the first phase of all.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
+from spotkeep_jobs.record.record import EarlierPhases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from datetime import datetime
 
     from spotkeep_jobs.backends.job_view import JobView, PhaseChange
@@ -19,14 +23,95 @@ _NOT_UNDER_WAY: Final = frozenset({JobPhase.ENDED, JobPhase.UNKNOWN})
 """In these a job does nothing that could end later than it began."""
 
 
-def count_interruptions(transitions: Sequence[PhaseChange]) -> int:
-    """Return how often a job lost its capacity."""
-    return sum(transition.phase is JobPhase.INTERRUPTED for transition in transitions)
+def with_phases(earlier: EarlierPhases, phases: Sequence[PhaseChange], *, until: datetime) -> EarlierPhases:
+    """Add phases to the sums of those before them.
+
+    Args:
+        earlier: The sums.
+        phases: The phases that follow.
+        until: When the last of them ended, where it does not say so.
+    """
+    time = dict(earlier.time)
+    loading_again, had_instances = earlier.loading_again, earlier.had_instances
+    interruptions, first_at = earlier.interruptions, earlier.first_on_instances_at
+    for entry, lasted in _lasted(phases, until=until):
+        time[entry.phase] = time.get(entry.phase, timedelta(0)) + lasted
+        interruptions += entry.phase is JobPhase.INTERRUPTED
+        if entry.phase in ON_INSTANCES_PHASES:
+            had_instances = had_instances or not interruptions
+            first_at = first_at or entry.started_at
+        if entry.phase is JobPhase.LOADING and interruptions:
+            loading_again += lasted
+    return EarlierPhases(
+        count=earlier.count + len(phases),
+        interruptions=interruptions,
+        time=time,
+        loading_again=loading_again,
+        had_instances=had_instances,
+        first_on_instances_at=first_at,
+    )
+
+
+def time_in(job: JobView, phases: Collection[JobPhase], *, until: datetime) -> timedelta:
+    """Return how long a job was in phases of some kinds.
+
+    Args:
+        job: What its backend says of it.
+        phases: The kinds.
+        until: When the phase ended that it is in.
+    """
+    earlier = sum((lasted for phase, lasted in job.earlier_phases.time.items() if phase in phases), timedelta(0))
+    listed = (lasted for entry, lasted in _lasted(job.transitions, until=until) if entry.phase in phases)
+    return sum(listed, earlier)
+
+
+def time_loading_again(job: JobView, *, continues: bool, until: datetime) -> timedelta:
+    """Return how long a job loaded what had been loaded before.
+
+    Args:
+        job: What its backend says of it.
+        continues: Whether an attempt before it had loaded it all; otherwise it counts from the first interruption on,
+            if the job had instances before that.
+        until: When the job ended.
+    """
+    if continues:
+        return time_in(job, {JobPhase.LOADING}, until=until)
+    all_of_it = with_phases(job.earlier_phases, job.transitions, until=until)
+    return all_of_it.loading_again if all_of_it.had_instances else timedelta(0)
+
+
+def _lasted(phases: Sequence[PhaseChange], *, until: datetime) -> Iterator[tuple[PhaseChange, timedelta]]:
+    """Yield how long each phase lasted: until the next one began, where it does not say when it ended."""
+    for entry, following in zip_longest(phases, phases[1:]):
+        end = entry.ended_at or (until if following is None else following.started_at)
+        yield entry, max(timedelta(0), end - entry.started_at)
+
+
+def count_interruptions(job: JobView, *, upto: int | None = None) -> int:
+    """Return how often a job lost its capacity.
+
+    Args:
+        job: What its backend says of it.
+        upto: Only so many of its phases count; None for all.
+    """
+    listed = job.transitions if upto is None else job.transitions[: max(0, upto - job.earlier_phases.count)]
+    return job.earlier_phases.interruptions + sum(entry.phase is JobPhase.INTERRUPTED for entry in listed)
+
+
+def has_trained(job: JobView, *, before: int | None = None) -> bool:
+    """Return whether a job has been in training.
+
+    Args:
+        job: What its backend says of it.
+        before: Only the phases before this position count; None for all.
+    """
+    listed = job.transitions if before is None else job.transitions[: max(0, before - job.earlier_phases.count)]
+    return JobPhase.TRAINING in job.earlier_phases.time or any(entry.phase is JobPhase.TRAINING for entry in listed)
 
 
 def first_on_instances(job: JobView) -> datetime | None:
     """Return when the job first had capacity; None where it never had."""
-    return next(
+    return job.earlier_phases.first_on_instances_at or next(
         (entry.started_at for entry in job.transitions if entry.phase in ON_INSTANCES_PHASES),
         job.training_started_at,
     )
@@ -79,27 +164,12 @@ def has_lost_its_capacity(job: JobView) -> bool:
 
 def interruption_before(job: JobView, position: int) -> PhaseChange | None:
     """Return the interruption that the training at this position ends, if it ends one."""
-    for entry in reversed(job.transitions[:position]):
+    for entry in reversed(job.transitions[: position - job.earlier_phases.count]):
         if entry.phase is JobPhase.INTERRUPTED:
             return entry
         if entry.phase is JobPhase.TRAINING:
             return None
     return None
-
-
-def seconds_on_instances(job: JobView, *, now: datetime) -> float:
-    """Return for how long the job has had capacity, over all its interruptions.
-
-    Args:
-        job: What its backend says of it.
-        now: The time, until which the phase counts that the job is in.
-    """
-    total = 0.0
-    for entry, following in zip(job.transitions, [*job.transitions[1:], None], strict=False):
-        if entry.phase in ON_INSTANCES_PHASES:
-            until = entry.ended_at or (following.started_at if following is not None else now)
-            total += max(0.0, (until - entry.started_at).total_seconds())
-    return total
 
 
 def end_of(job: JobView) -> datetime | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.record.record import EarlierPhases, EarlierTrainingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,6 +100,9 @@ class JobView:
     instance_count: int = 1
     model_uri: str | None = None
     transitions: tuple[PhaseChange, ...] = ()
+    """Its phases in order of time: all of them, or the last ones."""
+    earlier_phases: EarlierPhases = field(default_factory=EarlierPhases)
+    """The phases before those."""
     environment: Mapping[str, str]
     keep_alive_seconds: int = 0
     """How long its instances stay for the next job, as it was last changed."""
@@ -125,10 +130,18 @@ class JobView:
     one."""
 
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances."""
+    """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances: all, or the last
+    ones."""
+    earlier_training_jobs: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
+    """Those before them."""
 
     has_more_to_do: bool = False
     """Whether `Backend.settle` has something to do, or to write down, about what the job runs on."""
+
+    @property
+    def phase_count(self) -> int:
+        """How many phases it has had, listed or not."""
+        return self.earlier_phases.count + len(self.transitions)
 
     @property
     def ended(self) -> bool:

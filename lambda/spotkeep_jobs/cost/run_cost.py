@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.job_phases import count_interruptions
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
+from spotkeep_jobs.backends.job_phases import count_interruptions, time_in, time_loading_again
+from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES
 from spotkeep_jobs.progress.steps_trained import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView, PhaseChange
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.progress.job_log import JobLog
 
-_LOADING: Final = frozenset({JobPhase.LOADING})
 _SECONDS_PER_HOUR: Final = 3600
 
 
@@ -40,7 +39,7 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
     """
     continues = trained_before(earlier)
     steps = log.steps
-    interruptions = count_interruptions(job.transitions)
+    interruptions = count_interruptions(job)
     redone_steps: int | None = steps.redone_steps
     redone_seconds: float | None = 0.0
     restarted = bool(job.training_seconds and (interruptions or continues))
@@ -55,11 +54,11 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
         instance_count=job.instance_count,
         billable_seconds=job.billable_seconds,
         training_seconds=job.training_seconds,
-        waited_seconds=_seconds_in(job.transitions, WAITING_PHASES, ended_at=ended_at),
+        waited_seconds=_rounded(time_in(job, WAITING_PHASES, until=ended_at).total_seconds()),
         redone_steps=redone_steps,
         redone_seconds=redone_seconds,
         restart_overhead_seconds=min(steps.loading_again_seconds, job.training_seconds or 0.0)
-        + _seconds_in(_after_first_start(job.transitions, continues), _LOADING, ended_at=ended_at),
+        + _rounded(time_loading_again(job, continues=continues, until=ended_at).total_seconds()),
         last_step=steps.last_step,
         log_complete=log.complete,
         charges=job.charges,
@@ -184,7 +183,7 @@ def live_cost(
     billed_usd = 0.0 if before is None else before.billed_usd or 0.0
     usd_per_second = attempt.instance_count * price / _SECONDS_PER_HOUR
     return LiveCost(
-        usd=billed_usd + _seconds_in(job.transitions, ON_INSTANCES_PHASES, ended_at=now) * usd_per_second,
+        usd=billed_usd + time_in(job, ON_INSTANCES_PHASES, until=now).total_seconds() * usd_per_second,
         usd_per_second=usd_per_second,
         bills=job.phase in ON_INSTANCES_PHASES,
     )
@@ -242,29 +241,6 @@ def _without_job(attempt: Attempt) -> JobUsage:
 def _clean_seconds(usage: JobUsage) -> float:
     worked = (usage.training_seconds or 0.0) - (usage.redone_seconds or 0.0) - usage.restart_overhead_seconds
     return max(0.0, worked) * usage.instance_count
-
-
-def _seconds_in(transitions: Sequence[PhaseChange], phases: frozenset[JobPhase], *, ended_at: datetime) -> float:
-    total = 0.0
-    for position, transition in enumerate(transitions):
-        if transition.phase not in phases:
-            continue
-        following = transitions[position + 1 : position + 2]
-        until = transition.ended_at or (following[0].started_at if following else ended_at)
-        total += max(0.0, (until - transition.started_at).total_seconds())
-    return _rounded(total)
-
-
-def _after_first_start(
-    transitions: Sequence[PhaseChange],
-    continues: bool,  # noqa: FBT001 - a fact, named at the call
-) -> Sequence[PhaseChange]:
-    if continues:
-        return transitions
-    first = next((i for i, entry in enumerate(transitions) if entry.phase is JobPhase.INTERRUPTED), len(transitions))
-    if any(entry.phase in ON_INSTANCES_PHASES for entry in transitions[:first]):
-        return transitions[first:]
-    return ()
 
 
 def _instance_seconds(usages: Sequence[JobUsage]) -> float | None:

@@ -7,6 +7,7 @@ The fix is the field's own description and example where an error brings none of
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,6 +39,39 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def json_bytes(document: object) -> int:
+    """Return how many bytes a document has as JSON, in which it is recorded."""
+    return len(json.dumps(document, default=str))
+
+
+def too_large(document: Mapping[str, Any], *, most: int, record: str, fix: str) -> Iterator[Problem]:
+    """Say that a document is larger than what a record takes, and which field makes it so.
+
+    Args:
+        document: The document.
+        most: So many bytes fit, as JSON.
+        record: What it is recorded in, in words: `a run's`.
+        fix: What to do.
+    """
+    size = json_bytes(document)
+    if size <= most:
+        return
+    field, value = _largest(document)
+    if field == "sweep" and isinstance(value, Mapping):
+        inner, value = _largest(value)
+        field = f"sweep.{inner}"
+    yield Problem(
+        field=field,
+        found=f"{json_bytes(value):,} bytes as JSON",
+        problem=f"makes the document too large: it has {size:,} bytes, and {record} record takes {most:,}",
+        fix=fix,
+    )
+
+
+def _largest(document: Mapping[str, Any]) -> tuple[str, Any]:
+    return max(document.items(), key=lambda item: json_bytes(item[1]))
 
 
 def nearest(word: object, known: Sequence[str], *, listed_in: str | None = None) -> str:

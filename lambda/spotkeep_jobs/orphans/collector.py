@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import in_words
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 EVERY: Final = timedelta(hours=1)
-MOST_KEPT: Final = 200
+MOST_KEPT: Final = 100
 """How many findings a report keeps, the dearest first: an item of the table has 400 kB."""
+MOST_UNREADABLE: Final = 30
+"""How many things a report names that could not be read, whole kinds first."""
 
 
 class OrphanCollector:
@@ -69,6 +72,7 @@ class OrphanCollector:
     def _collect(self, begun: OrphanReport, *, has_time: Callable[[], bool]) -> OrphanReport:
         handled: list[Handled] = []
         unreadable: dict[str, str] = {}
+        things: dict[str, str] = {}
         looked_to = dict(begun.looked_to)
         for name, source in self._sources.items():
             if not has_time():
@@ -77,7 +81,7 @@ class OrphanCollector:
             found, problem = ask(source, after=looked_to.pop(name, None))
             if problem is not None:
                 unreadable[name] = problem
-            unreadable.update(found.unreadable)
+            things.update(found.unreadable)
             if found.looked_to is not None:
                 looked_to[name] = found.looked_to
             handled += [self._handle(each, has_time=has_time) for each in found.orphans]
@@ -86,7 +90,7 @@ class OrphanCollector:
             update={
                 "handled": tuple(handled[:MOST_KEPT]),
                 "left_out": max(0, len(handled) - MOST_KEPT),
-                "unreadable": unreadable,
+                "unreadable": dict(islice((unreadable | things).items(), MOST_UNREADABLE)),
                 "looked_to": looked_to,
             }
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from spotkeep_jobs.record.bounds import Address, AtMost, Id, Label
 from spotkeep_jobs.record.record import Record, UtcTime
 
 
@@ -26,9 +27,9 @@ class PriceBook(Record):
     What is not in the book is not known: None, which every bill and table says as such.
     """
 
-    region: str
+    region: Id
     fetched_at: UtcTime
-    instance_usd_per_hour: dict[str, float] = Field(default_factory=dict)
+    instance_usd_per_hour: Annotated[dict[Id, float], AtMost(4_000)] = Field(default_factory=dict)
     """On demand, of one instance, by type: `ml.m5.xlarge` at training, `m5.xlarge` on EC2 with Linux."""
     storage: StoragePrices = StoragePrices()
 
@@ -40,11 +41,11 @@ class StackRequest(Record):
     """
 
     kind: Literal["Create", "Update", "Delete"]
-    request_id: str
-    stack_id: str
-    logical_resource_id: str
-    physical_resource_id: str
+    request_id: Label
+    stack_id: Address
+    logical_resource_id: Label
+    physical_resource_id: Address
     """The same for the resource's whole life: another one would make CloudFormation delete the one before."""
-    response_url: str
+    response_url: Annotated[str, AtMost(8_192, ascii=True)]
     """Where the answer goes, once."""
     asked_at: UtcTime

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from spotkeep_jobs.record.bounds import AtMost, Command, Id, Sentence
 from spotkeep_jobs.record.record import Record, UtcTime
 
 
@@ -70,17 +71,17 @@ class Finding(Record):
 
     kind: OrphanKind
     rule: OrphanRule
-    subject: str
+    subject: Command
     """What it is about: a training job, a run, an S3 prefix, a fleet, a volume, a snapshot."""
     since: UtcTime
     """Since when it has been so, as far as it is known."""
-    says: str
+    says: Sentence
     """What was found, in a sentence without a full stop."""
-    risk: str
+    risk: Sentence
     """What comes of it, in a few words."""
     usd_per_hour: float | None = None
     """What it costs as it is; None where nothing is billed, or the price is not known."""
-    mend: str
+    mend: Command
     """The command that puts it right."""
     due: bool = False
     """Whether its rule may be applied now: it has been so for long enough."""
@@ -106,7 +107,7 @@ class Handled(Record):
 
     finding: Finding
     outcome: OrphanOutcome
-    problem: str | None = None
+    problem: Sentence | None = None
     """Why it could not be removed."""
 
 
@@ -116,12 +117,12 @@ class OrphanReport(Record):
     begun_at: UtcTime
     removes: bool
     """Whether it was to remove anything at all."""
-    handled: tuple[Handled, ...] = ()
+    handled: Annotated[tuple[Handled, ...], AtMost(100)] = ()
     left_out: int = 0
     """How many more findings there were than are kept."""
-    unreadable: dict[str, str] = Field(default_factory=dict)
+    unreadable: Annotated[dict[Command, Sentence], AtMost(30)] = Field(default_factory=dict)
     """Which kinds of things, or which of them, could not be read, and why."""
-    looked_to: dict[str, str] = Field(default_factory=dict)
+    looked_to: Annotated[dict[Id, Command], AtMost(len(OrphanKind))] = Field(default_factory=dict)
     """Of the kinds of which a pass does not look at all: what it looked at last. The next pass goes on from there."""
 
     @property

@@ -6,11 +6,24 @@ changes them is in `runs` and `pools`.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
+from spotkeep_jobs.record.bounds import (
+    MAX_JOB_REQUEST_BYTES,
+    MAX_PLAN_BYTES,
+    Address,
+    AtMost,
+    Document,
+    Id,
+    Label,
+    Letter,
+    Line,
+    PriceNames,
+    Words,
+)
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.states import (
     EndReason,
@@ -49,6 +62,8 @@ UtcTime: TypeAlias = Annotated[
 Capacity: TypeAlias = Literal["spot", "on-demand"]
 BackendName: TypeAlias = Literal["sagemaker", "ec2"]
 """What runs a job: a SageMaker training job, or an EC2 fleet of one instance."""
+MetricName: TypeAlias = Annotated[str, AtMost(100)]
+Kinds: TypeAlias = Annotated[tuple[NotificationKind, ...], AtMost(len(NotificationKind))]
 Goal: TypeAlias = Literal["minimize", "maximize"]
 """Which value of a metric is the best: the least, or the greatest."""
 
@@ -105,7 +120,7 @@ class Cost(Record):
     """What the snapshots held that moved the volume from zone to zone, while the run lasted."""
     snapshot_usd: float | None = None
     """The snapshots' cost, in `billed_usd` as well; None where there were none, or their price is not known."""
-    unknown_prices: tuple[str, ...] = ()
+    unknown_prices: PriceNames = ()
     """Which prices are missing in the figures of a run on EC2."""
 
 
@@ -126,7 +141,7 @@ class Charges(Record):
     """What the snapshots held that moved the volume, while the attempt lasted."""
     snapshot_usd: float | None = None
     """The snapshots' cost; None where there were none, or their price is not known."""
-    unknown: tuple[str, ...] = ()
+    unknown: PriceNames = ()
     """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
 
     @property
@@ -204,9 +219,9 @@ class Metric(Record):
     """None where there is no goal."""
     span: int = 1
     """How many steps share a point of the curve: a power of two."""
-    points: tuple[tuple[int, float], ...] = ()
+    points: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
     """The curve: steps and values, of each span the last."""
-    bests: tuple[tuple[int, float], ...] = ()
+    bests: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
     """The best of each span, where there is a goal: it is the best when later steps turn out to be lost."""
     stepless_best: float | None = None
     """The best of the values that came without a step."""
@@ -215,7 +230,7 @@ class Metric(Record):
 class ScriptMetrics(Record):
     """What a run's script measures, in an item beside the run's."""
 
-    metrics: dict[str, Metric] = {}
+    metrics: Annotated[dict[MetricName, Metric], AtMost(40)] = {}
     left_out: bool = False
     """Whether more metrics were reported than are kept."""
     resumes: bool = False
@@ -226,7 +241,7 @@ class Steered(Record):
     """The decision a run is under: written when the choice changes."""
 
     choice: Literal["wait", "spot", "on-demand"]
-    reason: str
+    reason: Words
     decided_at: UtcTime
 
 
@@ -242,7 +257,7 @@ class Plan(Record):
     """What the run was forecast with, and is steered by: the solved policy as a table, in an item beside the run's."""
 
     made_at: UtcTime
-    table: dict[str, Any]
+    table: Annotated[dict[str, Any], AtMost(MAX_PLAN_BYTES)]
     """As `steering.decision_table` writes it."""
     cost_usd: Spread | None = None
     """What all instances cost; None where no price was known."""
@@ -251,13 +266,13 @@ class Plan(Record):
     chance_of_on_demand: float
     spot_usd_per_hour: float | None = None
     """The spot price of one instance."""
-    rests_on: tuple[str, ...] = ()
+    rests_on: Annotated[tuple[Words, ...], AtMost(20)] = ()
 
 
 class RunGroup(Record):
     """Independent runs that were launched as one; each is a run like any other afterwards."""
 
-    id: str
+    id: Id
     """What was launched; the runs are `<id>-1` to `<id>-<size>`."""
     index: int
     """Which of them this run is, from 1."""
@@ -267,7 +282,7 @@ class RunGroup(Record):
 class TrialPlace(Record):
     """Which trial of which sweep a run is."""
 
-    sweep: str
+    sweep: Id
     number: int
     """From 1."""
 
@@ -287,16 +302,16 @@ class QuotaWait(Record):
     """When SageMaker first refused it."""
     refused_at: UtcTime
     """When SageMaker last refused it."""
-    reason: str
+    reason: Words
     """Which quota, in SageMaker's words."""
 
 
 class QueuePlace(Record):
     """Where a job waits for its turn: a queue of AWS Batch's, a share of it, and how soon within the share."""
 
-    queue: str
+    queue: Label
     """As the deployment's settings name it."""
-    share: str
+    share: Label
     priority: int = 0
     """0 to 9999: the higher one goes first."""
 
@@ -304,21 +319,23 @@ class QueuePlace(Record):
 class PhaseSpan(Record):
     """A phase of a training job, as `JobPhase` names it."""
 
-    phase: str
+    phase: Id
     started_at: UtcTime
     ended_at: UtcTime | None = None
-    text: str = ""
+    text: Line = ""
 
 
 class QueuedTrainingJob(Record):
     """A training job that AWS Batch made for an attempt in a queue, and that had instances."""
 
-    name: str
+    name: Id
     """AWS Batch's own."""
     over: bool = False
     """Whether SageMaker says that it has ended: it is not described again."""
-    phases: tuple[PhaseSpan, ...]
-    """From its first instances on, until it was asked to stop, or ended."""
+    phases: Annotated[tuple[PhaseSpan, ...], AtMost(200)]
+    """From its first instances on, until it was asked to stop, or ended: all of them, or the last ones."""
+    earlier_phases: int = 0
+    """How many there were before those."""
     left_at: UtcTime | None = None
     """When it was asked to stop, or ended."""
     preempted: bool = False
@@ -327,15 +344,46 @@ class QueuedTrainingJob(Record):
     billable_seconds: float | None = None
 
 
+class EarlierPhases(Record):
+    """Phases of a job that are not listed any more, added up: a job may be interrupted for as long as it lives.
+
+    What follows from all of its phases follows from these and from those that are listed. Times are exact sums, so a
+    bill comes out the same whichever of them are listed (I8).
+    """
+
+    count: int = 0
+    interruptions: int = 0
+    time: Annotated[dict[Id, timedelta], AtMost(8)] = Field(default_factory=dict)
+    """How long it was in each kind of phase."""
+    loading_again: timedelta = timedelta(0)
+    """How long it loaded from its first interruption on."""
+    had_instances: bool = False
+    """Whether it had instances before its first interruption."""
+    first_on_instances_at: UtcTime | None = None
+
+
+class EarlierTrainingJobs(Record):
+    """The training jobs of an attempt in a queue that are not listed any more, added up."""
+
+    names: Annotated[tuple[Id, ...], AtMost(500)] = ()
+    """Of the last of them: their logs are read with the others."""
+    left_at: UtcTime | None = None
+    """When the last of them was asked to stop, or ended."""
+    training_seconds: int | None = None
+    billable_seconds: float | None = None
+    phases: EarlierPhases = EarlierPhases()
+    """Theirs, the preemptions after each, and what is not listed any more of the phases of the one that follows."""
+
+
 class Run(Record):
     """The run item: what the user asked for and where the run stands.
 
     `version` counts the changes; every write names the version it was decided on (optimistic locking).
     """
 
-    run: str
-    name: str
-    owner: str | None = None
+    run: Id
+    name: Label
+    owner: Label | None = None
     launched_by: Caller | None = None
     """Who called the launcher; None where it was invoked directly, which names no caller."""
     group: RunGroup | None = None
@@ -346,20 +394,20 @@ class Run(Record):
     """Whether another client created its job, and no job document is known of it."""
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
-    failure_reason: str | None = None
+    failure_reason: Words | None = None
     paused_at_step: int | None = None
     """The completed steps of a run that is paused: as its last attempt says."""
-    no_more_jobs_because: str | None = None
+    no_more_jobs_because: Words | None = None
     """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
     backend: BackendName = "sagemaker"
     queue: QueuePlace | None = None
     """Where the current attempt of a run in a queue waits for its turn."""
     capacity: Capacity
-    instance_type: str
+    instance_type: Id
     instance_count: int = 1
-    job_name: str
+    job_name: Id
     """The current attempt's training job; in a queue its service job."""
-    job_arn: str | None = None
+    job_arn: Address | None = None
     attempt: int = 1
     created_at: UtcTime
     started_at: UtcTime | None = None
@@ -367,26 +415,26 @@ class Run(Record):
     ended_at: UtcTime | None = None
     updated_at: UtcTime
     stop_requested_at: UtcTime | None = None
-    checkpoint_uri: str
+    checkpoint_uri: Address
     """The checkpoint prefix: one S3 prefix that at most one live run owns (I1). Empty in an adopted run without one."""
-    output_prefix: str
+    output_prefix: Address
     """S3OutputPath of every attempt; lies in the deployment's bucket."""
-    output_uri: str | None = None
+    output_uri: Address | None = None
     """The model archive, once it is known."""
-    notify: tuple[NotificationKind, ...] = DEFAULT_NOTIFY
+    notify: Kinds = DEFAULT_NOTIFY
     deadline_at: UtcTime | None = None
     progress: Progress | None = None
     """Followed in runs with a deadline, and where a stale checkpoint is to be notified."""
     steered: Steered | None = None
     max_cost_is_near: bool = False
     """Whether most of its max_cost is spent, which is then in the timeline."""
-    volume_id: str | None = None
+    volume_id: Id | None = None
     """The volume of a run on EC2, once there is one."""
     volume_is_for_a_person: bool = False
     """Whether only a person deletes that volume: it is the user's, or has something that is not in S3."""
-    training_job: str | None = None
+    training_job: Id | None = None
     """The newest training job that AWS Batch made for a run in a queue, and that had instances."""
-    waits_because: str | None = None
+    waits_because: Words | None = None
     """What EC2 says of why a run there has no instance; None while it has one."""
     quota_wait: QuotaWait | None = None
     """The wait of a run whose job SageMaker refuses for the account's quota; None once the job is created."""
@@ -394,15 +442,15 @@ class Run(Record):
     """Over all attempts."""
     log_reading: LogReading | None = None
     """Written before the log is read: it outlives a function that ends while it reads."""
-    log_warning: str | None = None
+    log_warning: Words | None = None
     """What of its jobs' logs was not taken, notified once."""
     cost: Cost | None = None
     """Set when an attempt ends; sums all attempts so far."""
     slot: int | None = None
     """Which of the deployment's places for runs in flight it has, from 0; None when it has ended, or there are none."""
-    token: str
+    token: Label
     """The idempotency token the run was opened with."""
-    request: dict[str, Any]
+    request: Document
     """The validated job document; empty in an adopted run."""
     version: int = 0
 
@@ -415,25 +463,27 @@ class Run(Record):
 class Attempt(Record):
     """One training job that works on a run."""
 
-    run: str
+    run: Id
     attempt: int
     fallback: int = 0
     """Which fallback of the run's ladder it is on, from 0."""
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
-    failure_reason: str | None = None
+    failure_reason: Words | None = None
     paused_at_step: int | None = None
     """The completed steps at which its script paused; where the log does not say, those that the request names."""
-    job_name: str
-    job_arn: str | None = None
+    job_name: Id
+    job_arn: Address | None = None
     """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id, in a queue its service job's."""
     backend: BackendName = "sagemaker"
     queue: QueuePlace | None = None
     """Where it waits for its turn; None where SageMaker is asked at once."""
-    training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """In a queue: the training jobs that AWS Batch made, one after another, first to last."""
+    training_jobs: Annotated[tuple[QueuedTrainingJob, ...], AtMost(100)] = ()
+    """In a queue: the training jobs that AWS Batch made, one after another: all of them, or the last ones."""
+    earlier_training_jobs: EarlierTrainingJobs = EarlierTrainingJobs()
+    """Those before them."""
     capacity: Capacity
-    instance_type: str
+    instance_type: Id
     instance_count: int = 1
     created_at: UtcTime
     begins_at: UtcTime | None = None
@@ -448,14 +498,14 @@ class Attempt(Record):
     fallback_left_at: UtcTime | None = None
     """When its job was asked to end: it had waited longer than its fallback may, left spot for its deadline, or the
     run's max_cost was spent."""
-    left_spot_because: str | None = None
+    left_spot_because: Words | None = None
     """Why the policy (or the guard) sent the run on demand; None where it did not."""
     max_cost_is_spent: bool = False
     """Whether its job was asked to end because the run has cost its max_cost."""
     max_run_is_over: bool = False
     """In a queue: whether its job was asked to end because its training jobs have trained its max_run in all."""
     ended_at: UtcTime | None = None
-    output_uri: str | None = None
+    output_uri: Address | None = None
     interruptions: int = 0
     long_wait_notified: int | None = None
     """After which interruption (0: before the first capacity) a long wait was last notified."""
@@ -472,13 +522,15 @@ class Attempt(Record):
     log_read_at: UtcTime | None = None
     """When its job's log was last read for the metrics in it, while the job lived."""
     usage: JobUsage | None = None
-    job_request: dict[str, Any] | None = None
+    job_request: Annotated[dict[str, Any], AtMost(MAX_JOB_REQUEST_BYTES)] | None = None
     """The CreateTrainingJob request, exactly as it is sent: a launch cut short is completed with the same."""
 
     @property
     def log_names(self) -> tuple[str, ...]:
         """The names of the jobs whose logs are the attempt's, in their order."""
-        return (self.job_name,) if self.queue is None else tuple(job.name for job in self.training_jobs)
+        if self.queue is None:
+            return (self.job_name,)
+        return (*self.earlier_training_jobs.names, *(job.name for job in self.training_jobs))
 
     def job_created_entry(self, *, job_arn: str, at: datetime) -> TimelineEntry:
         """Return what the timeline says of the creation of the job: once, by the function that first records its ARN.
@@ -503,11 +555,11 @@ class TimelineEntry(Record):
     Time, attempt and kind together identify an entry: the same happening seen twice is one entry.
     """
 
-    run: str
+    run: Id
     attempt: int
     at: UtcTime
     kind: TimelineKind
-    text: str
+    text: Words
     step: int | None = None
     """Completed steps, where the entry is about a step."""
 
@@ -515,30 +567,30 @@ class TimelineEntry(Record):
 class Notification(Record):
     """A message to the subscribers, in the outbox until it is sent (I4)."""
 
-    notification_id: str
+    notification_id: Label
     """The same for every delivery of the same notification: `<run>/<kind>/<attempt>[-<nth>]`."""
-    subject_id: str
+    subject_id: Id
     """The run it is about."""
     kind: NotificationKind
     attempt: int = 1
     nth: int = 0
     """Which interruption or resume of the attempt; 0 for endings, of which there is one."""
     state: NotificationState = NotificationState.PENDING
-    subject: str
-    body: str
-    attributes: dict[str, str]
+    subject: Line
+    body: Letter
+    attributes: Annotated[dict[Id, Label], AtMost(20)]
     """SNS message attributes, for filter policies."""
-    facts: dict[str, Any] = {}
+    facts: Document = {}
     """What a program wants to know beside the text: where the checkpoints are; of an ending the bill and the model."""
     happened_at: UtcTime
     created_at: UtcTime
     claimed_at: UtcTime | None = None
     sent_at: UtcTime | None = None
-    message_id: str | None = None
+    message_id: Id | None = None
     """What SNS answered."""
     deliveries: int = 0
     """How often a deliverer claimed it."""
-    problem: str | None = None
+    problem: Words | None = None
     """Why the topic refused it, last."""
     queued_at: UtcTime | None = None
     """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
@@ -554,15 +606,15 @@ class PoolTraits(Record):
     Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Matching training jobs)
     """
 
-    role_arn: str
-    instance_type: str
+    role_arn: Address
+    instance_type: Label
     """One type; several, joined by `or`, in a job that names several."""
     instance_count: int
     volume_size_gb: int
-    volume_kms_key_id: str | None = None
-    subnets: tuple[str, ...] = ()
+    volume_kms_key_id: Address | None = None
+    subnets: Annotated[tuple[Id, ...], AtMost(16)] = ()
     """Sorted."""
-    security_group_ids: tuple[str, ...] = ()
+    security_group_ids: Annotated[tuple[Id, ...], AtMost(16)] = ()
     """Sorted."""
     inter_container_encryption: bool = False
     network_isolation: bool = False
@@ -575,12 +627,12 @@ class Pool(Record):
     SageMaker says a pool's status, not its expiry: that is computed from the job's end and its keep-alive period.
     """
 
-    run: str
+    run: Id
     attempt: int
-    name: str
+    name: Label
     """The run's name."""
-    owner: str | None = None
-    job_name: str
+    owner: Label | None = None
+    job_name: Id
     state: PoolState = PoolState.AVAILABLE
     traits: PoolTraits
     kept_since: UtcTime
@@ -601,7 +653,7 @@ class Pool(Record):
     reminders: int = 0
     idle_seconds: float | None = None
     """ResourceRetainedBillableTimeInSeconds, wall-clock, when the pool is over."""
-    reused_by: str | None = None
+    reused_by: Id | None = None
     """The training job that took it over."""
     ended_at: UtcTime | None = None
     """When it was seen to be over."""

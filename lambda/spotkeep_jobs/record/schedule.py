@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES, AtMost, Id, Label, Words
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Record, UtcTime
 
@@ -11,24 +12,24 @@ from spotkeep_jobs.record.record import Record, UtcTime
 class Schedule(Record):
     """A document, when it is launched, and in whose name."""
 
-    schedule: str
+    schedule: Id
     """Its id, and the name of the schedule in EventBridge Scheduler."""
-    name: str
-    owner: str | None = None
+    name: Label
+    owner: Label | None = None
     launched_by: Caller | None = None
     """Who asked for it: each of its launches is judged as theirs."""
-    team: str | None = None
-    expression: str
-    timezone: str
+    team: Label | None = None
+    expression: Label
+    timezone: Label
     created_at: UtcTime
     begins_at: UtcTime
     """Nothing fires before it; a rate fires then for the first time."""
-    token: str
-    document: dict[str, Any]
+    token: Label
+    document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
     """The job document without its schedule, run and token."""
     last_firing: UtcTime | None = None
     """When it last fired; None before the first time."""
-    last_launched: str | None = None
+    last_launched: Id | None = None
     """The run, the group of runs or the sweep that the last firing launched; None where it was refused."""
-    last_refusal: str | None = None
+    last_refusal: Words | None = None
     """Why the last firing launched nothing."""

@@ -6,26 +6,29 @@ like any other, with a record of its own.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
+from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES, AtMost, Id, Label, Words
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Cost, Notification, Record, UtcTime
-from spotkeep_jobs.record.states import EndReason, NotificationKind, SweepState, TrialState
+from spotkeep_jobs.record.record import Cost, Kinds, Notification, Record, UtcTime
+from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 
 ParameterValue: TypeAlias = bool | int | float | str
 """A value of a trial's parameter."""
+Parameters: TypeAlias = Annotated[dict[str, ParameterValue], AtMost(MAX_PARAMETERS_BYTES)]
+"""The parameters of one trial, by their names."""
 
 
 class Trial(Record):
     """One trial of a sweep: its parameters, what its run is to do, and what came of it."""
 
-    sweep: str
+    sweep: Id
     number: int
     """From 1, in the order in which trials were chosen."""
-    run: str
-    parameters: dict[str, ParameterValue]
+    run: Id
+    parameters: Parameters
     state: TrialState = TrialState.RUNNING
     attempt: int = 1
     """The first attempt of its run that works on what it is to do now, or next: while it runs and the run has no such
@@ -36,7 +39,7 @@ class Trial(Record):
     """The part of its sweep that last began it or let it go on."""
     max_cost_usd: float | None = None
     """What the sweep had left when the trial was chosen, or more where a resume of the sweep gave it more."""
-    values: dict[int, float] = Field(default_factory=dict)
+    values: Annotated[dict[int, float], AtMost(64)] = Field(default_factory=dict)
     """The objective by completed steps: where the trial was to pause, and at later pauses that it passed."""
     best: float | None = None
     """The best value of the objective so far."""
@@ -45,13 +48,13 @@ class Trial(Record):
     """Completed steps, as they were last seen."""
     went_on_at_step: int | None = None
     """Its `step` when its sweep last let it go on; None where it never did."""
-    stop_because: str | None = None
+    stop_because: Words | None = None
     """Why the sweep asked its run to stop; None where it did not."""
     goes_on_with_sweep: bool = False
     """Whether it was stopped only because its sweep was: it goes on when the sweep does."""
     end_reason: EndReason | None = None
     """Why its run last ended; None while it runs, and where no run could be opened."""
-    failure_reason: str | None = None
+    failure_reason: Words | None = None
     ended_at: UtcTime | None = None
     """When its run last ended, or paused."""
     cost: Cost | None = None
@@ -62,10 +65,10 @@ class BestTrial(Record):
     """The trial with the best value of the objective."""
 
     number: int
-    run: str
+    run: Id
     value: float
     step: int | None = None
-    parameters: dict[str, ParameterValue]
+    parameters: Parameters
 
 
 class TrialCounts(Record):
@@ -89,25 +92,25 @@ class Sweep(Record):
     `version` counts the changes; every write names the version that it was decided on (optimistic locking).
     """
 
-    sweep: str
-    name: str
-    owner: str | None = None
+    sweep: Id
+    name: Label
+    owner: Label | None = None
     launched_by: Caller | None = None
-    team: str | None = None
+    team: Label | None = None
     state: SweepState = SweepState.RUNNING
     stops_as: SweepState | None = None
     """While it stops: what it is when no trial runs any more."""
     stop_requested_at: UtcTime | None = None
-    ended_because: str | None = None
+    ended_because: Words | None = None
     """Why it ended, or stops, where its search is not simply over."""
     part: int = 1
     """How often it was begun: once, and once more with each resume. Each part has an ending of its own."""
-    changed: dict[str, int] = Field(default_factory=dict)
+    changed: Annotated[dict[Id, int], AtMost(100)] = Field(default_factory=dict)
     """The fields of its trials' documents that a resume has changed: the part that last did."""
     created_at: UtcTime
     updated_at: UtcTime
     ended_at: UtcTime | None = None
-    notify: tuple[NotificationKind, ...] = ()
+    notify: Kinds = ()
     next_job_at: UtcTime | None = None
     """From when on AWS may be asked for the next job of a trial; None where it may at any time."""
     max_cost_is_near: bool = False
@@ -116,8 +119,8 @@ class Sweep(Record):
     best: BestTrial | None = None
     cost: Cost | None = None
     """The sum over its trials' runs; None until an attempt of one has ended."""
-    token: str
-    document: dict[str, Any]
+    token: Label
+    document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
     """The document that was launched: a job document with `sweep`."""
     version: int = 0
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
+from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.record import Record
+from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -49,6 +51,44 @@ RUN_RETENTION_DAYS: Final = 365
 """An ended run stays in the run table for a year: what a year of runs costs there is cents."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its item outlives the item.
 _LONGEST_RUN: Final = timedelta(days=56)
+
+
+_REFUSED_IN_A_TRANSACTION: Final = frozenset({"ValidationError", "ItemCollectionSizeLimitExceeded"})
+"""Reasons of a cancelled transaction for which it is never taken as it is.
+
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_CancellationReason.html
+"""
+
+
+class RecordRefusedError(RunTableError):
+    """DynamoDB never takes a write as it is: the item is too large, the table is gone, a permission is missing.
+
+    What is to end is ended all the same, by who meets this error; it is raised afterwards.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the run table does not take the record: {reason}. What was to end was asked to end all the same. "
+            "See the table and its permissions; where they are well, report this"
+        )
+
+
+def never_taken(error: ClientError) -> RecordRefusedError | None:
+    """Return what a failed write means, where no later try of it can do better; None where one can.
+
+    Args:
+        error: Of a write whose condition held, or was not asked.
+    """
+    if is_temporary(error.response):
+        return None
+    found, reason = error.response["Error"], ""
+    if found["Code"] in CANCELLED_CODES:
+        reasons: Iterable[Mapping[str, Any]] = error.response.get("CancellationReasons", ())
+        refused = [each for each in reasons if each.get("Code") in _REFUSED_IN_A_TRANSACTION]
+        if not refused:
+            return None
+        reason = str(refused[0].get("Message") or refused[0]["Code"])
+    return RecordRefusedError(reason or f"{found['Code']}: {found.get('Message', '')}")
 
 
 class TransactionCancelled(Exception):  # noqa: N818 - the word DynamoDB uses
@@ -106,6 +146,8 @@ class TableClient:
         except ClientError as error:
             if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
                 return False
+            if (refused := never_taken(error)) is not None:
+                raise refused from error
             raise
         return True
 
@@ -114,6 +156,8 @@ class TableClient:
         try:
             self._client.transact_write_items(TransactItems=items)
         except ClientError as error:
+            if (refused := never_taken(error)) is not None:
+                raise refused from error
             if error.response["Error"]["Code"] not in CANCELLED_CODES:
                 raise
             raise TransactionCancelled(error) from error

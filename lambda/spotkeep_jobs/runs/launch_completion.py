@@ -24,6 +24,7 @@ from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
@@ -105,6 +106,36 @@ class LaunchCompletion:
             as_read.append((run_item, following))
             wrote = following.attempt
         raise RunChangedError(run)
+
+    def stop(self, run: str) -> Run:
+        """Record that a run is to end, and end its job; that is ended even where DynamoDB does not take the record.
+
+        Raises:
+            RunNotRecordedError: No such run.
+            RunChangedError: The run kept changing under every try.
+            RecordRefusedError: It is not recorded; its job was asked to end all the same.
+            AwsCallError: AWS did not answer for certain, or may not be asked; call again later.
+        """
+        try:
+            read = self._table.request_stop(run=run, now=self._now())
+        except RecordRefusedError:
+            run_item, attempt = self._read(run)
+            if not run_item.state.ended:
+                self.end_job(attempt)
+            raise
+        return self.complete(run, read=read)
+
+    def end_job(self, attempt: Attempt) -> None:
+        """End the job of an attempt, if there is one, without a record that says so.
+
+        Args:
+            attempt: As it was read.
+        """
+        if attempt.job_arn is None:
+            job = self._backends.of(attempt).observe(attempt.job_name)
+            if job is None or not is_ours(job, attempt):
+                return
+        self._stop_job(attempt)
 
     def _read(self, run: str) -> tuple[Run, Attempt]:
         run_item = self._table.get(run)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import training_since
-from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.backends.job_phases import has_trained, training_since
+from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import log_refused_notification, stale_checkpoint_notification
 from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
@@ -41,7 +41,7 @@ def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
         job: The run's job, not ended.
     """
     if facts.run.deadline_at is not None:
-        return any(entry.phase is JobPhase.TRAINING for entry in job.transitions)
+        return has_trained(job)
     metrics_due_at = _metrics_read_at(facts, job)
     if metrics_due_at is not None and metrics_due_at <= facts.now:
         return True

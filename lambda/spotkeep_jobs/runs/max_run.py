@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from spotkeep_jobs.backends.job_phases import seconds_on_instances
+from spotkeep_jobs.backends.job_phases import time_in
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.record.record import TimelineEntry
@@ -25,7 +25,7 @@ def hold_to_max_run(facts: JobFacts) -> Held:
     if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.fallback_left_at is not None:
         return Held(run=run, attempt=attempt)
     max_run = int(attempt.job_request["StoppingCondition"]["MaxRuntimeInSeconds"])
-    left = timedelta(seconds=max_run - seconds_on_instances(job, now=now))
+    left = timedelta(seconds=max_run) - time_in(job, ON_INSTANCES_PHASES, until=now)
     ends = run.stop_requested_at or job.phase in {JobPhase.STOPPING, JobPhase.UPLOADING}
     if left <= timedelta(0) and not ends:
         text = f"Has trained the {format_duration(max_run)} that it may: its job is asked to end"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import count_interruptions, interruption_before
+from spotkeep_jobs.backends.job_phases import count_interruptions, has_trained, interruption_before
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
@@ -39,11 +39,11 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
 
     Args:
         facts: What is known.
-        positions: The positions of the phases in `job.transitions`.
+        positions: The positions of the phases among all of the job's.
     """
     entries, notifications = [], []
     for position in positions:
-        phase = facts.job.transitions[position]
+        phase = facts.job.transitions[position - facts.job.earlier_phases.count]
         trains = phase.phase is JobPhase.TRAINING
         interrupted = interruption_before(facts.job, position) if trains else None
         if phase.phase in _TIMELINE:
@@ -61,7 +61,7 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
             run=facts.run,
             attempt=facts.attempt.attempt,
             deployment=facts.deployment.name,
-            nth=count_interruptions(facts.job.transitions[: position + 1]),
+            nth=count_interruptions(facts.job, upto=position + 1),
             happened_at=phase.started_at,
             created_at=facts.now,
         )
@@ -78,7 +78,7 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
 
 def _begins_dearer(facts: JobFacts, position: int) -> bool:
     """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
-    first = all(entry.phase is not JobPhase.TRAINING for entry in facts.job.transitions[:position])
+    first = not has_trained(facts.job, before=position)
     looked_for_spot = any(before.capacity == "spot" for before in facts.earlier)
     return first and looked_for_spot and facts.attempt.capacity == "on-demand"
 

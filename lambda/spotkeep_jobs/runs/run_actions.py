@@ -31,7 +31,6 @@ class RunActions:
             completion: Creates and stops the jobs of what is recorded.
         """
         self._table = context.table
-        self._now = context.now
         self._pause = context.pause
         self._resumption = resumption
         self._completion = completion
@@ -59,14 +58,14 @@ class RunActions:
 
         Raises:
             RequestRefusedError: The run is not known.
+            RecordRefusedError: DynamoDB does not take the record; its job was asked to stop all the same.
             LaunchUnfinishedError: AWS did not answer for certain; the controller stops the job.
         """
         with unfinished_without_an_answer(run_id, doing="stopping"):
             try:
-                read = self._table.request_stop(run=run_id, now=self._now())
+                return self._completion.stop(run_id)
             except RunNotRecordedError:
                 raise RequestRefusedError([unknown_run(run_id)]) from None
-            return self._completion.complete(run_id, read=read)
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
         """Put what could not be sent of a run into the outbox again.

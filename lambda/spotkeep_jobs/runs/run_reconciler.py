@@ -30,6 +30,7 @@ from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
@@ -208,7 +209,13 @@ class RunReconciler:
             job = self._described(attempt)
             changes = self._decide(replace(facts, now=self._clock()), job)
         for change in changes:
-            before, run_item = run_item, self._table.commit(change)
+            before = run_item
+            try:
+                run_item = self._table.commit(change)
+            except RecordRefusedError:
+                if job is not None and not job.ended and _is_to_end(change):
+                    self._completion.end_job(change.attempt)
+                raise
             written.add(before, run_item)
             notifications += change.notifications
             attempt = change.next_attempt or change.attempt
@@ -236,9 +243,7 @@ class RunReconciler:
         elif _ends_functions(run, facts.now):
             log = JobLog(extent=Extent.PASSED_OVER)
         else:
-            reading = True
-            self._table.begin_log_reading(run, now=facts.now)
-            log = self._log(facts, job)
+            log, reading = self._log_once_recorded(facts, job)
         if job.ended and log.extent is Extent.UNREAD and _may_be_answered_later(run, facts.attempt):
             return ()
         changes = decide(
@@ -260,6 +265,18 @@ class RunReconciler:
         if reading and not changes:
             self._table.end_log_reading(run)
         return changes
+
+    def _log_once_recorded(self, facts: RunFacts, job: JobView) -> tuple[JobLog, bool]:
+        """Return what a log says, and whether it was recorded that it is read.
+
+        Where DynamoDB does not take that, nothing is read. What the run is held to is decided all the same: the change
+        is refused as well, and what is to end ends first.
+        """
+        try:
+            self._table.begin_log_reading(facts.run, now=facts.now)
+        except RecordRefusedError:
+            return JobLog(extent=Extent.PASSED_OVER), False
+        return self._log(facts, job), True
 
     def _log(self, facts: RunFacts, job: JobView) -> JobLog:
         """Return all of an ended job's log; of a live one what is new."""
@@ -294,11 +311,15 @@ def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:
     """Return whose logs are to be read: in a queue, those of the training jobs that were not over before a time."""
     if not job.training_jobs:
         return (job.name,)
-    return tuple(
-        each.name
-        for each in job.training_jobs
-        if since is None or each.left_at is None or each.left_at.timestamp() >= since - _STILL_WRITES_SECONDS
+    earlier = job.earlier_training_jobs
+    return (
+        *(earlier.names if _may_have_written(earlier.left_at, since=since) else ()),
+        *(each.name for each in job.training_jobs if _may_have_written(each.left_at, since=since)),
     )
+
+
+def _may_have_written(left_at: datetime | None, *, since: float | None) -> bool:
+    return since is None or left_at is None or left_at.timestamp() >= since - _STILL_WRITES_SECONDS
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:
@@ -321,6 +342,12 @@ def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
     """Return whether more comes of the changes than a record that says where the job is."""
     left = attempt.fallback_left_at
     return any(change.notifications or change.ends_run or change.attempt.fallback_left_at != left for change in changes)
+
+
+def _is_to_end(change: RunChange) -> bool:
+    """Say whether a live job is to end for good: nothing follows it, and each hour of it is billed."""
+    attempt = change.attempt
+    return change.run.stop_requested_at is not None or attempt.max_cost_is_spent or attempt.max_run_is_over
 
 
 def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:

@@ -72,7 +72,7 @@ def decide(facts: RunFacts) -> list[RunChange]:
         return []
     if not isinstance(facts, JobFacts):
         return _without_job(facts)
-    if not _is_of(attempt, facts.job) or len(facts.job.transitions) < attempt.recorded_transitions:
+    if not _is_of(attempt, facts.job) or facts.job.phase_count < attempt.recorded_transitions:
         # A stranger's job of the same name, or an answer older than the record.
         return []
     return list(_changes(facts))
@@ -82,7 +82,7 @@ def _changes(facts: JobFacts) -> Iterator[RunChange]:
     """Yield the changes in order: first the timeline in portions, with the last of them the state."""
     job, recorded = facts.job, facts
     facts, created = _launched(facts)
-    while len(job.transitions) - facts.attempt.recorded_transitions > _ENTRIES_AT_ONCE:
+    while job.phase_count - facts.attempt.recorded_transitions > _ENTRIES_AT_ONCE:
         facts, entries, notifications = _shown(facts, upto=facts.attempt.recorded_transitions + _ENTRIES_AT_ONCE)
         yield _portion(facts, [*created, *entries], notifications)
         facts, created = _written(facts), []
@@ -91,7 +91,7 @@ def _changes(facts: JobFacts) -> Iterator[RunChange]:
         portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
         yield _portion(facts, [*created, *portion])
         facts, created = _written(facts), []
-    facts, entries, notifications = _shown(facts, upto=len(job.transitions))
+    facts, entries, notifications = _shown(facts, upto=job.phase_count)
     whole = hold_to_whole_log(facts)
     facts = replace(facts, run=whole.run.model_copy(update={"progress": facts.log.progress or facts.run.progress}))
     change = (_ended if job.ended else _alive)(
@@ -104,15 +104,17 @@ def _changes(facts: JobFacts) -> Iterator[RunChange]:
 def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry], list[Notification]]:
     """Return the facts with more of the job's transitions recorded, and what the timeline and the users see of them."""
     job, attempt = facts.job, facts.attempt
-    new = range(attempt.recorded_transitions, upto)
+    # Those that no function saw while they were listed are counted, and not shown.
+    new = range(max(attempt.recorded_transitions, job.earlier_phases.count), upto)
     attempt = attempt.model_copy(
         update={
             "recorded_transitions": upto,
-            "interruptions": count_interruptions(job.transitions[:upto]),
+            "interruptions": count_interruptions(job, upto=upto),
             "started_at": attempt.started_at or first_on_instances(job),
             # Of several types SageMaker takes the first with capacity, and bills that one.
             "instance_type": job.instance_type or attempt.instance_type,
             "training_jobs": job.training_jobs,
+            "earlier_training_jobs": job.earlier_training_jobs,
         }
     )
     facts = replace(facts, run=_with_attempt(facts, attempt), attempt=attempt)

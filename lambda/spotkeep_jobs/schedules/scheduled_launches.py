@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.reading import shown, too_large
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
+from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
@@ -32,6 +33,7 @@ from spotkeep_jobs.schedules.document import (
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launch import notify_of
 
+_SHORTEN: Final = "Put long texts into a file of the source."
 _OF_THE_LAUNCH: Final = frozenset({"schedule", "run", "token", "plan"})
 """What the schedule itself takes of a document, and what each launch has its own of."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
@@ -104,6 +106,7 @@ class ScheduledLaunches:
         launched = {name: value for name, value in document.items() if name not in _OF_THE_LAUNCH}
         if request is None:
             return AskedSchedule(schedule=None, judged=launched, first_firing=None, problems=tuple(problems))
+        problems += too_large(launched, most=MAX_SWEEP_BYTES, record="a schedule's", fix=_SHORTEN)
         owner, team = document.get("owner"), document.get("team")
         token = document.get("token")
         schedule = Schedule(

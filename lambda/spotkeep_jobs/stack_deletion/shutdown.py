@@ -126,7 +126,7 @@ class Shutdown:
         return [run.run for run in self._table.run_items_in_flight() if not run.adopted]
 
     def _stop(self, run: str) -> None:
-        self._completion.complete(run, read=self._table.request_stop(run=run, now=self._clock()))
+        self._completion.stop(run)
 
     def _stop_sweep(self, sweep: str) -> None:
         item = self._table.sweep(sweep)

@@ -13,13 +13,14 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import SweepChangedError
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.decision import going_on, money_left_usd, spent_usd, stopping
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
 from spotkeep_jobs.sweeps.first_trials import JUDGED_TRIALS, FirstTrial, first_trials
-from spotkeep_jobs.sweeps.launch import judged_trials, notify_of, recorded_document
+from spotkeep_jobs.sweeps.launch import judged_trials, notify_of
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, trial_document
 
@@ -64,13 +65,18 @@ class SweepActions:
         Raises:
             RequestRefusedError: The sweep is not known.
             SweepChangedError: The sweep kept changing under every try.
+            RecordRefusedError: DynamoDB does not take the record; the trials were stopped all the same.
         """
         because = "a user paused it" if as_ is SweepState.PAUSED else "a user stopped it"
-        until_written(
-            lambda: request_stop(self.table, self.known(sweep), as_=as_, because=because, now=self.now()),
-            changed=SweepChangedError,
-            pause=self.pause,
-        )
+        try:
+            until_written(
+                lambda: request_stop(self.table, self.known(sweep), as_=as_, because=because, now=self.now()),
+                changed=SweepChangedError,
+                pause=self.pause,
+            )
+        except RecordRefusedError as refused:
+            self.advance.stop_trials(self.trials(sweep), refused=refused)
+            raise
         return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:

@@ -8,19 +8,21 @@ finds it. What a launcher that died has left undone, the next one does.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.errors import RequestRefusedError, isolated
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
 from spotkeep_jobs.record.record import Notification, TrialPlace
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import NotificationKind, TrialState
+from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
@@ -192,7 +194,12 @@ class SweepAdvance:
             change = SweepChange(
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
             )
-            after = self._table.commit_sweep(change)
+            try:
+                after = self._table.commit_sweep(change)
+            except RecordRefusedError as refused:
+                if after.state is SweepState.STOPPING:
+                    self.stop_trials(trials, refused=refused)
+                raise
         return _Step(
             sweep=after,
             request=request,
@@ -202,6 +209,21 @@ class SweepAdvance:
             moments=moments,
             changed=bool(changed),
         )
+
+    def stop_trials(self, trials: Sequence[Trial], *, refused: RecordRefusedError) -> None:
+        """Stop the runs of trials without a record that says why: where DynamoDB does not take the sweep's.
+
+        Args:
+            trials: All of a sweep's.
+            refused: Why it does not; which trials could not be stopped is added to it.
+        """
+        failures: dict[str, str] = {}
+        for trial in trials:
+            run = self._table.get(trial.run) if trial.state is TrialState.RUNNING else None
+            if run is not None and run.trial == TrialPlace(sweep=trial.sweep, number=trial.number):
+                isolated(failures, trial.run, functools.partial(self._runs.stop, trial.run))
+        for name, why in failures.items():
+            refused.add_note(f"stopping {name}: {why}")
 
     def _seen(self, trials: Sequence[Trial], *, only: Collection[str] | None) -> dict[str, SeenRun | None]:
         seen: dict[str, SeenRun | None] = {}

@@ -7,16 +7,17 @@ A sweep's document is a job document with `sweep`. What is beside it is the temp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
 from spotkeep_jobs.document.document_model import DocumentModel
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
-from spotkeep_jobs.document.reading import problems_of, shown
+from spotkeep_jobs.document.reading import json_bytes, problems_of, shown, too_large
 from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.moves import Begin
 from spotkeep_jobs.sweeps.search.search import SearchName, SearchPlan
@@ -25,7 +26,7 @@ from spotkeep_jobs.sweeps.space import Space
 
 MAX_TRIALS: Final = 10_000
 MAX_LISTED_TRIALS: Final = 1_000
-"""DynamoDB takes items of 400 KB, and a sweep's item holds its document."""
+"""As far as they fit into the sweep's record, of `MAX_SWEEP_BYTES`."""
 
 
 class Objective(DocumentModel):
@@ -198,7 +199,11 @@ def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest 
         request = _Document.model_validate(document).sweep
     except ValidationError as error:
         return None, problems_of(error, _Document, document=document)
-    return request, [*_what_does_not_fit(request, tpe=tpe), *_what_a_template_may_not_say(document, request)]
+    return request, [
+        *_what_does_not_fit(request, tpe=tpe),
+        *_what_a_template_may_not_say(document, request),
+        *_what_is_too_large(document, request),
+    ]
 
 
 def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
@@ -239,6 +244,34 @@ def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
         fix = "Choose random or sobol, or have the setting tpe_search switched on."
         wrong_field("search", "tpe", "needs a function that this deployment does not have", fix)
     return problems
+
+
+def recorded_document(document: Mapping[str, Any], request: SweepRequest) -> dict[str, Any]:
+    """Return a document as it is recorded: with its sweep as it was read.
+
+    Args:
+        document: A job document with `sweep`.
+        request: Its sweep.
+    """
+    return {**document, "sweep": request.model_dump(mode="json", exclude_none=True)}
+
+
+def _what_is_too_large(document: Mapping[str, Any], request: SweepRequest) -> Iterator[Problem]:
+    """Say what no record takes: a sweep's has its document and each trial that it lists, a trial's its parameters."""
+    fix = "List fewer trials, or write parameters and a search in their place."
+    if not request.listed:
+        fix = "List fewer values, or write a range; put long texts into a file of the source."
+    yield from too_large(recorded_document(document, request), most=MAX_SWEEP_BYTES, record="a sweep's", fix=fix)
+    trials = request.listed or ([] if request.parameters is None else [request.parameters.longest])
+    longest = max(trials, key=json_bytes, default={})
+    if (size := json_bytes(longest)) > MAX_PARAMETERS_BYTES:
+        yield Problem(
+            field="sweep.trials" if request.listed else "sweep.parameters",
+            found=f"{len(longest)} parameters",
+            problem=f"gives a trial {size:,} bytes of parameters as JSON, and a trial's record takes "
+            f"{MAX_PARAMETERS_BYTES:,}",
+            fix="Shorten the values: put long texts into a file of the source, and search its name.",
+        )
 
 
 _OF_A_LAUNCH: Final = "is of a launch of several runs; a sweep has trials"

@@ -21,7 +21,7 @@ from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.decision import max_cost_of
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
 from spotkeep_jobs.sweeps.first_trials import FirstTrial, first_trials
 from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for
 
@@ -227,16 +227,6 @@ def judged_trials(
                 problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
         warnings += validation.warnings
     return problems, warnings
-
-
-def recorded_document(document: Mapping[str, Any], request: SweepRequest) -> dict[str, Any]:
-    """Return a document as it is recorded: with its sweep as it was read.
-
-    Args:
-        document: A job document with `sweep`.
-        request: Its sweep.
-    """
-    return {**document, "sweep": request.model_dump(mode="json", exclude_none=True)}
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -23,12 +23,12 @@ from pydantic import (
 )
 
 from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS
-from spotkeep_jobs.document.reading import nearest
+from spotkeep_jobs.document.reading import json_bytes, nearest
 from spotkeep_jobs.document.values import read_hyperparameter, read_hyperparameter_name, wrong
 from spotkeep_jobs.record.sweep import ParameterValue
 
 MAX_VALUES: Final = 1_000
-"""The longest list of values: the document of a sweep is an item in DynamoDB, of at most 400 KB."""
+"""The longest list of values, as far as it fits into the sweep's record."""
 _MAX_WHOLE: Final = 10**15
 """Whole numbers up to here are exact as floating-point numbers."""
 _MAX_REAL: Final = 1e100
@@ -54,6 +54,12 @@ class DiscreteParameter:
     def size(self) -> int:
         """How many values there are."""
         return len(self.values)
+
+    @property
+    def longest(self) -> ParameterValue:
+        """The value that is longest as text."""
+        values = (self.values[0], self.values[-1]) if isinstance(self.values, range) else self.values
+        return max(values, key=json_bytes)
 
     def index_at(self, fraction: float) -> int:
         """Return which value a fraction of the range stands for.
@@ -100,6 +106,11 @@ class ContinuousParameter:
     low: float
     high: float
     log: bool = False
+
+    @property
+    def longest(self) -> float:
+        """The end of the range that is longest as text; a value between has few digits more."""
+        return max(self.low, self.high, key=json_bytes)
 
     def at(self, fraction: float) -> float:
         """Return the value that a fraction of the range stands for, rounded.
@@ -306,6 +317,11 @@ class Space(
         """How many combinations of values there are; None where a parameter is continuous."""
         discrete = [parameter.size for parameter in self.root.values() if parameter.size is not None]
         return math.prod(discrete) if len(discrete) == len(self.root) else None
+
+    @property
+    def longest(self) -> dict[str, ParameterValue]:
+        """A combination that is as long as any, in which each parameter has its longest value."""
+        return {name: parameter.longest for name, parameter in self.root.items()}
 
     def at(self, fractions: Sequence[float]) -> dict[str, ParameterValue]:
         """Return the combination that a point of the unit cube stands for.

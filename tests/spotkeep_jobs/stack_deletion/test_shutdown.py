@@ -39,10 +39,10 @@ class Deletion:
     asked_to_stop: list[str] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
 
-    def complete(self, run: str, /, *, read: Any) -> Any:
+    def stop(self, run: str, /) -> Any:
         if run in self.refuses:
             raise ConnectionError("slow down")
-        assert self.world.table.get(run).stop_requested_at is not None, "recorded first, sent to AWS afterwards"
+        self.world.table.request_stop(run=run, now=self.world.clock())
         self.asked_to_stop.append(run)
         return self.world.table.get(run)
 

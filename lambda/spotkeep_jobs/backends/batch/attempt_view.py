@@ -1,12 +1,14 @@
 """One job of a queue as the controller sees any job: a service job and its training jobs, merged. Pure.
 
 AWS Batch makes training jobs one after another for a service job: where one is preempted, SageMaker stops it, and the
-next one is created when it is its turn again. In the view these are one job that was interrupted. Two rules keep the
+next one is created when it is its turn again. In the view these are one job that was interrupted. Three rules keep the
 view true whatever is forgotten, late or out of order:
 
 - Its phases only grow. A training job counts from its first instances on: one that SageMaker had no capacity for is
   deleted later and leaves no trace. Where a training job is being stopped, that is a phase of the view only when it is
   known what follows: a preemption, or the end.
+- What is long over becomes a sum, for a job may be preempted for as long as it waits: the newest training jobs are
+  listed, and those before them are exact sums, so the bill is the same.
 - It has ended only when the service job is over and its last training job as well. Batch may say FAILED while the
   container still saves.
 
@@ -16,12 +18,14 @@ Source: https://docs.aws.amazon.com/batch/latest/userguide/service-job-status.ht
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
+from spotkeep_jobs.backends.job_phases import with_phases
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange
-from spotkeep_jobs.record.record import PhaseSpan, QueuedTrainingJob
+from spotkeep_jobs.record.record import EarlierTrainingJobs, PhaseSpan, QueuedTrainingJob
 from spotkeep_jobs.record.states import EndReason
 
 if TYPE_CHECKING:
@@ -31,8 +35,29 @@ T = TypeVar("T", int, float)
 PREEMPTED: Final = "Preempted: its instances went to another job, and it waits in the queue for its next turn"
 KNOWN_AFTER: Final = timedelta(minutes=10)
 """A training job that SageMaker does not know so long after its service job was over is gone."""
+KEPT_TRAINING_JOBS: Final = 50
+"""So many of the newest training jobs stay listed."""
+MOST_TRAINING_JOBS: Final = 100
+"""More than this many are never listed, even where SageMaker does not say that the oldest is over."""
+KEPT_PHASES: Final = 4 * KEPT_TRAINING_JOBS
+"""So many phases of them all stay listed: managed spot may interrupt a training job, too."""
+KEPT_NAMES: Final = 500
+"""So many names are kept of those before them: a log of more parts is read in part, and says so."""
 _WAITS: Final = "Waits in the queue for its turn"
 _BOUNDARIES: Final = frozenset({JobPhase.STOPPING, JobPhase.ENDED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownTrainingJobs:
+    """What is recorded of an attempt's training jobs.
+
+    Attributes:
+        listed: The last ones, first to last.
+        earlier: Those before them, added up.
+    """
+
+    listed: tuple[QueuedTrainingJob, ...] = ()
+    earlier: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
 
 
 def training_job_of(view: JobView) -> QueuedTrainingJob | None:
@@ -60,15 +85,15 @@ def training_job_of(view: JobView) -> QueuedTrainingJob | None:
     )
 
 
-def to_describe(service_job: ServiceJob, known: Sequence[QueuedTrainingJob]) -> tuple[str, ...]:
+def to_describe(service_job: ServiceJob, known: KnownTrainingJobs) -> tuple[str, ...]:
     """Return the names of the training jobs that have to be described: those that are new or not over, and the newest.
 
     Args:
         service_job: What AWS Batch says.
         known: The training jobs that are recorded.
     """
-    over = {job.name for job in known if job.over}
-    names = tuple(dict.fromkeys((*(job.name for job in known), *service_job.training_jobs)))
+    over = {*known.earlier.names, *(job.name for job in known.listed if job.over)}
+    names = tuple(dict.fromkeys((*(job.name for job in known.listed), *service_job.training_jobs)))
     newest = service_job.training_jobs[-1:] or names[-1:]
     return tuple(name for name in names if name not in over or name in newest)
 
@@ -76,7 +101,7 @@ def to_describe(service_job: ServiceJob, known: Sequence[QueuedTrainingJob]) -> 
 def as_job_view(
     service_job: ServiceJob,
     *,
-    known: Sequence[QueuedTrainingJob],
+    known: KnownTrainingJobs,
     seen: Mapping[str, JobView | None],
     now: datetime,
 ) -> JobView:
@@ -84,11 +109,11 @@ def as_job_view(
 
     Args:
         service_job: What AWS Batch says.
-        known: The training jobs that are recorded, first to last.
+        known: The training jobs that are recorded.
         seen: What SageMaker says of those that were to be described; None of one that it does not know.
         now: The time.
     """
-    jobs = _merged(service_job, known, seen)
+    jobs, earlier = _folded(service_job, _merged(service_job, known, seen), known.earlier)
     newest_name = service_job.training_jobs[-1] if service_job.training_jobs else (jobs[-1].name if jobs else None)
     newest = None if newest_name is None else seen.get(newest_name)
     ended = service_job.over and all(_is_over(view, service_job, now=now) for view in seen.values())
@@ -103,20 +128,22 @@ def as_job_view(
         end_reason=_end_reason(service_job, last, was_preempted=was_preempted) if ended else None,
         created_at=service_job.created_at,
         last_modified_at=max((view.last_modified_at for view in said if view.last_modified_at), default=None),
-        training_started_at=jobs[0].phases[0].started_at if jobs else None,
+        training_started_at=earlier.phases.first_on_instances_at or (jobs[0].phases[0].started_at if jobs else None),
         training_ended_at=_ended_at(service_job, last) if ended else None,
-        training_seconds=_sum([job.training_seconds for job in jobs]),
-        billable_seconds=_sum([job.billable_seconds for job in jobs]),
+        training_seconds=_sum([earlier.training_seconds, *(job.training_seconds for job in jobs)]),
+        billable_seconds=_sum([earlier.billable_seconds, *(job.billable_seconds for job in jobs)]),
         failure_reason=_failure_reason(service_job, last) if ended else None,
         instance_type=newest.instance_type if newest is not None else None,
         instance_count=newest.instance_count if newest is not None else 1,
         model_uri=newest.model_uri if newest is not None else None,
-        transitions=tuple(_transitions(service_job, jobs, last=last)),
+        transitions=tuple(_transitions(service_job, jobs, earlier=earlier, last=last)),
+        earlier_phases=earlier.phases,
         environment=service_job.environment,
         waits_because=service_job.status_reason if service_job.waits else None,
         session_targets=newest.session_targets if newest is not None else (),
         remote_debugging_off_in=newest.remote_debugging_off_in if newest is not None else None,
         training_jobs=jobs,
+        earlier_training_jobs=earlier,
     )
 
 
@@ -133,14 +160,18 @@ def _boundary(view: JobView) -> int | None:
 
 
 def _merged(
-    service_job: ServiceJob, known: Sequence[QueuedTrainingJob], seen: Mapping[str, JobView | None]
+    service_job: ServiceJob, known: KnownTrainingJobs, seen: Mapping[str, JobView | None]
 ) -> tuple[QueuedTrainingJob, ...]:
-    """Return the training jobs that had instances, as they are known now."""
-    recorded = {job.name: job for job in known}
+    """Return the training jobs that had instances, as they are known now, without those that were added up."""
+    recorded = {job.name: job for job in known.listed}
     jobs: list[QueuedTrainingJob] = []
     for name in dict.fromkeys((*recorded, *service_job.training_jobs)):
         view, before = seen.get(name), recorded.get(name)
+        if name in known.earlier.names:
+            continue
         now = None if view is None else training_job_of(view)
+        if now is not None and before is not None and before.earlier_phases:
+            now = _without_phases(now, before.earlier_phases)
         # Not described again, or deleted by a person, or an answer older than the record: what was seen last stays.
         if now is None or (before is not None and len(now.phases) < len(before.phases)):
             now = before
@@ -153,6 +184,56 @@ def _merged(
         else job
         for job, following in zip(jobs, [*jobs[1:], None], strict=False)
     )
+
+
+def _without_phases(job: QueuedTrainingJob, count: int) -> QueuedTrainingJob:
+    return job.model_copy(update={"phases": job.phases[count:], "earlier_phases": job.earlier_phases + count})
+
+
+def _folded(
+    service_job: ServiceJob, jobs: tuple[QueuedTrainingJob, ...], earlier: EarlierTrainingJobs
+) -> tuple[tuple[QueuedTrainingJob, ...], EarlierTrainingJobs]:
+    """Return the training jobs that stay listed, and the sums with those that do not, nor some of their phases."""
+    spare = 0
+    while len(jobs) - spare > KEPT_TRAINING_JOBS and (jobs[spare].over or len(jobs) - spare > MOST_TRAINING_JOBS):
+        spare += 1
+    gone, kept = jobs[:spare], jobs[spare:]
+    phases: list[PhaseChange] = []
+    if not earlier.phases.count and jobs:
+        phases.append(_first_wait(service_job, jobs))
+    for job, following in zip(gone, jobs[1:], strict=False):
+        phases += _phases_of(job, until=following.phases[0].started_at)
+    # Of the oldest that stays, its newest phase says whether it had instances when it left.
+    many = min(sum(len(job.phases) for job in kept) - KEPT_PHASES, len(kept[0].phases) - 1 if kept else 0)
+    if many > 0:
+        phases += [_change(span) for span in kept[0].phases[:many]]
+        kept = (_without_phases(kept[0], many), *kept[1:])
+    if not gone and many <= 0:
+        return jobs, earlier
+    return kept, EarlierTrainingJobs(
+        names=(*earlier.names, *(job.name for job in gone))[-KEPT_NAMES:],
+        left_at=_left_at(gone[-1]) if gone else earlier.left_at,
+        training_seconds=_sum([earlier.training_seconds, *(job.training_seconds for job in gone)]),
+        billable_seconds=_sum([earlier.billable_seconds, *(job.billable_seconds for job in gone)]),
+        phases=with_phases(earlier.phases, phases, until=kept[0].phases[0].started_at),
+    )
+
+
+def _first_wait(service_job: ServiceJob, jobs: Sequence[QueuedTrainingJob]) -> PhaseChange:
+    first = jobs[0].phases[0].started_at if jobs else None
+    return PhaseChange(phase=JobPhase.WAITING, started_at=service_job.created_at, ended_at=first, text=_WAITS)
+
+
+def _phases_of(job: QueuedTrainingJob, *, until: datetime | None) -> Iterator[PhaseChange]:
+    """Yield the phases of a training job, and the preemption that ended it.
+
+    Args:
+        job: The training job.
+        until: When that was over; None while it is not.
+    """
+    yield from (_change(span) for span in job.phases)
+    if job.preempted and _had_instances_last(job):
+        yield PhaseChange(phase=JobPhase.INTERRUPTED, started_at=_left_at(job), ended_at=until, text=PREEMPTED)
 
 
 def _phase(
@@ -178,22 +259,26 @@ def _phase(
 
 
 def _transitions(
-    service_job: ServiceJob, jobs: Sequence[QueuedTrainingJob], *, last: JobView | None
+    service_job: ServiceJob,
+    jobs: Sequence[QueuedTrainingJob],
+    *,
+    earlier: EarlierTrainingJobs,
+    last: JobView | None,
 ) -> Iterator[PhaseChange]:
     """Yield the phases of all training jobs, with the preemptions between them, and the end of the last one.
 
     Args:
         service_job: What AWS Batch says.
-        jobs: The training jobs that had instances.
+        jobs: The training jobs that had instances, and are listed.
+        earlier: What is not listed any more.
         last: What SageMaker says of the training job whose end is the attempt's; None where there is none yet.
     """
-    first = jobs[0].phases[0].started_at if jobs else None
-    yield PhaseChange(phase=JobPhase.WAITING, started_at=service_job.created_at, ended_at=first, text=_WAITS)
+    if not earlier.phases.count:
+        yield _first_wait(service_job, jobs)
     for job, following in zip(jobs, [*jobs[1:], None], strict=False):
-        yield from (_change(span) for span in job.phases)
-        if job.preempted and _had_instances_last(job):
-            until = service_job.stopped_at if following is None else following.phases[0].started_at
-            yield PhaseChange(phase=JobPhase.INTERRUPTED, started_at=_left_at(job), ended_at=until, text=PREEMPTED)
+        yield from _phases_of(
+            job, until=service_job.stopped_at if following is None else following.phases[0].started_at
+        )
     if last is not None and (end := _boundary(last)) is not None:
         yield from last.transitions[end:]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_fleet.record import FINISHED, FleetRecord
@@ -12,7 +13,9 @@ from spotkeep_jobs.backends.ec2.history import (
     FleetHistory,
     Transition,
     finished_or_paused,
+    futile_instances,
     futile_lives,
+    time_worked,
 )
 from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.record.states import EndReason
@@ -28,12 +31,10 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
     outcome = _outcome(history, record)
     over = history.over_at is not None
     last = history.lives[-1] if history.lives else None
-    until = history.over_at
-    used = (
-        sum(((life.worked_until or until) - life.launched_at).total_seconds() for life in history.lives)
-        if until
-        else None
-    )
+    until, earlier = history.over_at, history.earlier_instances
+    used = None
+    if until is not None and history.lives:
+        used = time_worked(history.lives, until=until) + (timedelta(0) if earlier is None else earlier.worked)
     phase = history.transitions[-1].phase
     if history.ending is not None and not over:
         phase = JobPhase.STOPPING
@@ -46,23 +47,31 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
         created_at=history.created_at,
         # Only EC2's description says what happened to it.
         last_modified_at=None,
-        training_started_at=next((life.launched_at for life in history.lives), None),
+        training_started_at=_first_launched_at(history),
         training_ended_at=history.over_at,
-        training_seconds=None if used is None or not history.lives else round(used),
+        training_seconds=None if used is None else round(used.total_seconds()),
         billable_seconds=None if history.charges is None else history.charges.billable_seconds,
         charges=history.charges,
         failure_reason=_failure_reason(history, outcome, record) if over else None,
         waits_because=None if over else history.waits_because,
         instance_type=None if last is None else last.instance_type,
         model_uri=None if record is None else _own_output(history, record),
-        transitions=_phase_changes(history.transitions),
+        transitions=phase_changes(history.transitions),
+        earlier_phases=history.earlier_phases,
         environment=history.marks,
         volume_id=volume,
         volume_is_for_a_person=record is not None and volume in record.kept,
     )
 
 
-def _phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]:
+def _first_launched_at(history: FleetHistory) -> datetime | None:
+    if history.earlier_instances is not None:
+        return history.earlier_instances.first_launched_at
+    return next((life.launched_at for life in history.lives), None)
+
+
+def phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]:
+    """Return the phases that a history lists, in the terms that everything else works with."""
     return tuple(
         PhaseChange(
             phase=entry.phase,
@@ -107,7 +116,9 @@ def _why_futile(history: FleetHistory) -> str:
     """Name what ended the last instance and what it said; the runbook lists what is usually behind it."""
     futile = futile_lives(history.lives)
     last = futile[-1] if futile else None
-    text = f"ClientError: {len(futile)} instances, one after the other, went before they trained"
+    earlier = history.earlier_instances
+    count = futile_instances(history.lives, before=0 if earlier is None else earlier.futile)
+    text = f"ClientError: {count} instances, one after the other, went before they trained"
     if last is not None:
         text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'an unknown cause'}"
     if history.problem:

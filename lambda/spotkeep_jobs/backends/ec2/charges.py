@@ -11,20 +11,23 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from spotkeep_jobs.record.record import Charges
+from pydantic import Field
+
+from spotkeep_jobs.record.bounds import AtMost, Id, PriceNames
+from spotkeep_jobs.record.record import Charges, Record
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.facts import SpotPrice
-    from spotkeep_jobs.backends.ec2.history import InstanceLife
+    from spotkeep_jobs.backends.ec2.history import EarlierInstances, InstanceLife
 
 _SECONDS_PER_HOUR = 3600
 _FREE_WHEN_TAKEN = timedelta(hours=1)
-_SHORTEST_BILL_SECONDS = 60.0
+_SHORTEST_BILL = timedelta(minutes=1)
 """Linux instances are billed by the second, a minute at least: "Amazon EC2 On-Demand pricing"."""
 _HOURS_PER_MONTH = 730
 
@@ -48,6 +51,50 @@ class AttemptStorage:
     snapshot_usd_per_gb_month: float | None = None
 
 
+class Billed(Record):
+    """What instances are billed for, added up: time where a type has one price, dollars where the price moved."""
+
+    time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
+    """By instance type."""
+    on_demand_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
+    """The part of it that was on demand."""
+    spot_usd: float = 0.0
+    unknown_spot: PriceNames = ()
+    """The spot prices that are missing in it: `spot g5.xlarge in us-east-1a`."""
+
+
+def billed(
+    lives: Sequence[InstanceLife],
+    *,
+    spot_prices: Sequence[SpotPrice],
+    until: datetime,
+    earlier: Billed | None = None,
+) -> Billed:
+    """Add up what instances are billed for.
+
+    Args:
+        lives: The instances.
+        spot_prices: The prices of their types and zones, from before the first launch.
+        until: When those that have no end are taken to have ended.
+        earlier: What those before them were billed for.
+    """
+    before = earlier or Billed()
+    time, on_demand_time = dict(before.time), dict(before.on_demand_time)
+    spot_usd, unknown = before.spot_usd, dict.fromkeys(before.unknown_spot)
+    for life in lives:
+        ended = max(life.ended_at or until, life.launched_at)
+        lasted = max(_SHORTEST_BILL, ended - life.launched_at)
+        time[life.instance_type] = time.get(life.instance_type, timedelta(0)) + lasted
+        if not life.spot:
+            on_demand_time[life.instance_type] = on_demand_time.get(life.instance_type, timedelta(0)) + lasted
+        elif not (life.taken and ended - life.launched_at < _FREE_WHEN_TAKEN):
+            usd = _spot_usd(life, spot_prices, ended=ended)
+            if usd is None:
+                unknown[f"spot {life.instance_type} in {life.zone}"] = None
+            spot_usd += usd or 0.0
+    return Billed(time=time, on_demand_time=on_demand_time, spot_usd=spot_usd, unknown_spot=tuple(unknown))
+
+
 def charges_of(
     lives: Sequence[InstanceLife],
     *,
@@ -55,6 +102,7 @@ def charges_of(
     on_demand_usd_per_hour: Mapping[str, float],
     until: datetime,
     storage: AttemptStorage | None = None,
+    earlier: EarlierInstances | None = None,
 ) -> Charges:
     """Count what instances cost.
 
@@ -64,14 +112,22 @@ def charges_of(
         on_demand_usd_per_hour: On-demand prices by instance type.
         until: When those that have no end are taken to have ended.
         storage: The volume that followed them; None where there was none.
+        earlier: Those before them, added up.
     """
-    bills = [_instance_bill(life, spot_prices, on_demand_usd_per_hour.get(life.instance_type), until) for life in lives]
-    unknown = dict.fromkeys(name for bill in bills for name in bill.unknown)
+    sums = billed(lives, spot_prices=spot_prices, until=until, earlier=None if earlier is None else earlier.billed)
+    missing = (f"on demand {name}" for name in sums.time if name not in on_demand_usd_per_hour)
+    unknown = dict.fromkeys((*missing, *sums.unknown_spot))
+    on_demand_usd = _on_demand_usd(sums.time, on_demand_usd_per_hour)
+    not_spot_usd = _on_demand_usd(sums.on_demand_time, on_demand_usd_per_hour)
     gb_hours, storage_usd = 0.0, None
     snapshot_gb_hours, snapshot_usd = 0.0, None
-    if storage is not None and lives:
-        ended = max(life.ended_at or until for life in lives)
-        gb_hours = storage.size_gb * (ended - min(life.launched_at for life in lives)).total_seconds() / 3600
+    if storage is not None and (lives or earlier is not None):
+        ends = [life.ended_at or until for life in lives]
+        begins = [life.launched_at for life in lives]
+        if earlier is not None:
+            ends.append(earlier.last_ended_at)
+            begins.append(earlier.first_launched_at)
+        gb_hours = storage.size_gb * (max(ends) - min(begins)).total_seconds() / 3600
         if storage.usd_per_gb_month is None:
             unknown[f"{storage.type} storage"] = None
         else:
@@ -81,10 +137,11 @@ def charges_of(
             unknown["snapshot storage"] = None
         elif snapshot_gb_hours and storage.snapshot_usd_per_gb_month is not None:
             snapshot_usd = round(snapshot_gb_hours * storage.snapshot_usd_per_gb_month / _HOURS_PER_MONTH, 6)
+    instances_usd = None if not_spot_usd is None or sums.unknown_spot else round(sums.spot_usd + not_spot_usd, 6)
     return Charges(
-        instance_seconds=round(sum(bill.seconds for bill in bills), 3),
-        instances_usd=_total(bill.usd for bill in bills),
-        on_demand_usd=_total(bill.on_demand_usd for bill in bills),
+        instance_seconds=round(sum(sums.time.values(), timedelta(0)).total_seconds(), 3),
+        instances_usd=instances_usd,
+        on_demand_usd=None if on_demand_usd is None else round(on_demand_usd, 6),
         storage_gb_hours=round(gb_hours, 3),
         storage_usd=storage_usd,
         snapshot_gb_hours=round(snapshot_gb_hours, 6),
@@ -93,49 +150,14 @@ def charges_of(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _InstanceBill:
-    """What one instance cost.
-
-    Attributes:
-        seconds: How long it is billed for.
-        usd: Its price in the market it was in; None where that is not known.
-        on_demand_usd: What it would have cost on demand; None where that is not known.
-        unknown: The prices that are missing.
-    """
-
-    seconds: float
-    usd: float | None
-    on_demand_usd: float | None
-    unknown: tuple[str, ...]
-
-
-def _instance_bill(
-    life: InstanceLife, spot_prices: Sequence[SpotPrice], on_demand: float | None, until: datetime
-) -> _InstanceBill:
-    ended = max(life.ended_at or until, life.launched_at)
-    seconds = max(_SHORTEST_BILL_SECONDS, (ended - life.launched_at).total_seconds())
-    unknown = [] if on_demand is not None else [f"on demand {life.instance_type}"]
-    on_demand_usd = None if on_demand is None else seconds * on_demand / _SECONDS_PER_HOUR
-    if not life.spot:
-        usd = on_demand_usd
-    elif life.taken and ended - life.launched_at < _FREE_WHEN_TAKEN:
-        usd = 0.0
-    else:
-        usd = _spot_usd(life, spot_prices, ended=ended)
-        if usd is None:
-            unknown.append(f"spot {life.instance_type} in {life.zone}")
-    return _InstanceBill(seconds=seconds, usd=usd, on_demand_usd=on_demand_usd, unknown=tuple(unknown))
-
-
-def _total(amounts: Iterable[float | None]) -> float | None:
-    """Add amounts up; None when one of them is not known."""
+def _on_demand_usd(time: Mapping[str, timedelta], usd_per_hour: Mapping[str, float]) -> float | None:
+    """Return what instances cost on demand; None when the price of a type is not known."""
     total = 0.0
-    for amount in amounts:
-        if amount is None:
+    for name, lasted in sorted(time.items()):
+        if name not in usd_per_hour:
             return None
-        total += amount
-    return round(total, 6)
+        total += lasted.total_seconds() * usd_per_hour[name] / _SECONDS_PER_HOUR
+    return total
 
 
 def _spot_usd(life: InstanceLife, prices: Sequence[SpotPrice], *, ended: datetime) -> float | None:
@@ -151,5 +173,6 @@ def _spot_usd(life: InstanceLife, prices: Sequence[SpotPrice], *, ended: datetim
         begins = max(price.since, life.launched_at)
         ends = min(own[place + 1].since, ended) if place + 1 < len(own) else ended
         total += max(0.0, (ends - begins).total_seconds()) * price.usd_per_hour
-    short = max(0.0, _SHORTEST_BILL_SECONDS - (ended - life.launched_at).total_seconds())
-    return (total + short * own[-1].usd_per_hour) / _SECONDS_PER_HOUR
+    short = max(timedelta(0), _SHORTEST_BILL - (ended - life.launched_at)).total_seconds()
+    last = next(each for each in reversed(own) if each.since <= ended)
+    return (total + short * last.usd_per_hour) / _SECONDS_PER_HOUR

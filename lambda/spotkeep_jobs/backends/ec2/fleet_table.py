@@ -22,7 +22,7 @@ from spotkeep_fleet.record import FleetRecord, encode, fleet_key, fleet_record_o
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.table_client import CANCELLED_CODES
+from spotkeep_jobs.record.table_client import CANCELLED_CODES, never_taken
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -102,6 +102,8 @@ class FleetTable:
         try:
             self._client.transact_write_items(TransactItems=puts)
         except ClientError as error:
+            if (refused := never_taken(error)) is not None:
+                raise refused from error
             if error.response["Error"]["Code"] in CANCELLED_CODES:
                 raise FleetRecordChangedError(record.run) from error
             raise
@@ -117,6 +119,7 @@ class FleetTable:
 
         Raises:
             FleetRecordChangedError: There is another version by now.
+            RecordRefusedError: DynamoDB never takes it.
         """
         following = history.model_copy(update={"version": history.version + 1})
         item = {
@@ -157,6 +160,8 @@ class FleetTable:
         except ClientError as error:
             if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
                 raise FleetRecordChangedError(run) from error
+            if (refused := never_taken(error)) is not None:
+                raise refused from error
             raise
 
 

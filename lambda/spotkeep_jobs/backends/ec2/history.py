@@ -1,9 +1,9 @@
 """What became of one attempt's fleet: its instances, one after the other, and why it comes to an end. Pure.
 
 EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
-history that the run table keeps. It only grows: what was recorded of an instance once is not recorded differently
-later, however late or out of order EC2's answers come. What is to be done then is in `steps`; what a history says in
-the terms of every job, in `attempt_view`.
+history that the run table keeps. What it knows only grows: what was recorded of an instance once is not recorded
+differently later, however late or out of order EC2's answers come. What is long over becomes a sum (`folding`). What is
+to be done then is in `steps`; what a history says in the terms of every job, in `attempt_view`.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
@@ -16,12 +16,14 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+from spotkeep_jobs.backends.ec2.charges import Billed
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance
 from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.record.record import Capacity, Charges, Record, UtcTime
+from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, Words
+from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
 
 MAX_FUTILE_INSTANCES: Final = 5
 """So many instances since one last trained that went before they did, not counting those that EC2 took back or that
@@ -43,8 +45,7 @@ _NOT_BY_EC2: Final = "Client."
 _SHUT_DOWN: Final = re.compile(rf"InitiatedShutdown$|^{_INTERRUPTED_BY_EC2}")
 """Codes of an end that says nothing of why the next instance would not come: from inside, by a call, by EC2."""
 _OUR_LINES: Final = "spotkeep: "
-LONGEST_REASON: Final = 1024
-"""Characters, as of a training job's FailureReason."""
+LONGEST_REASON: Final = LONGEST_WORDS
 
 
 class FleetEnding(StrEnum):
@@ -88,16 +89,16 @@ class InstanceLife(Record):
     Attributes are as EC2 says; `heard_at`, `training_at` and `noticed_at` as the fleet record says.
     """
 
-    instance_id: str
-    instance_type: str
-    zone: str
+    instance_id: Id
+    instance_type: Id
+    zone: Id
     spot: bool
     launched_at: UtcTime
     heard_at: UtcTime | None = None
     """When its agent was first seen to hold the run's lease; None while nothing was heard of it."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
-    ended_by: str | None = None
+    ended_by: Line | None = None
     """The code of EC2's reason."""
     noticed_at: UtcTime | None = None
     """When its training had ended on a notice of EC2's; of one that then powered itself off, EC2 does not say so."""
@@ -119,7 +120,24 @@ class Transition(Record):
 
     phase: JobPhase
     at: UtcTime
-    message: str = ""
+    message: Line = ""
+
+
+class EarlierInstances(Record):
+    """The instances that are not listed any more, added up."""
+
+    count: int
+    first_launched_at: UtcTime
+    last_launched_at: UtcTime
+    """An ended instance that was launched by then, and is not listed, is in here."""
+    last_ended_at: UtcTime
+    worked: timedelta
+    """As `time_worked`."""
+    trained: timedelta
+    """As `time_trained`."""
+    futile: int
+    """As `futile_instances`."""
+    billed: Billed
 
 
 class FleetHistory(Record):
@@ -128,31 +146,37 @@ class FleetHistory(Record):
     `version` counts the writes; every write names the version it was decided on.
     """
 
-    run: str
+    run: Id
     attempt: int
-    job_name: str
-    marks: dict[str, str]
+    job_name: Id
+    marks: Annotated[dict[Id, Id], AtMost(8)]
     """What distinguishes this launch from another one of the same name."""
     capacity: Capacity
     created_at: UtcTime
     max_run_seconds: int
     max_wait_seconds: int | None = None
     """For waiting and running; None on demand."""
-    fleet_id: str | None = None
-    template_id: str
-    template_version: str | None = None
+    fleet_id: Label | None = None
+    template_id: Id
+    template_version: Id | None = None
     """The version of the launch template that was made for this attempt."""
-    output_uri: str | None = None
+    output_uri: Address | None = None
     """The S3 prefix that its instances send outputs to; None where they send none."""
     made_at: UtcTime | None = None
     """When EC2 last made something for this attempt: the version, then the fleet."""
-    lives: tuple[InstanceLife, ...] = ()
-    transitions: tuple[Transition, ...] = ()
+    lives: Annotated[tuple[InstanceLife, ...], AtMost(121)] = ()
+    """Its instances by their launch: all of them, or the last ones."""
+    earlier_instances: EarlierInstances | None = None
+    """Those before them; None while all are listed."""
+    transitions: Annotated[tuple[Transition, ...], AtMost(153)] = ()
+    """Its phases in their order: all of them, or the last ones."""
+    earlier_phases: EarlierPhases = EarlierPhases()
+    """Those before them."""
     ending: FleetEnding | None = None
     ending_at: UtcTime | None = None
-    problem: str | None = None
+    problem: Words | None = None
     """What the instances said last of why they do not train."""
-    waits_because: str | None = None
+    waits_because: Words | None = None
     """What EC2 says of why it launches no instance; None while there is one."""
     over_at: UtcTime | None = None
     """When nothing was left that runs or bills by the hour."""
@@ -217,7 +241,7 @@ def absorb(
     if record is None:
         # As if no instance had said anything: what follows from EC2 alone is decided all the same.
         record = FleetRecord(run=history.run, problem=unreadable)
-    lives = _with_training(_heard(_merged(history.lives, seen, now), record, now), record, now)
+    lives = _with_training(_heard(_merged(history, seen, now), record, now), record, now)
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending is not None and ending.training_goes_on and record.training.state == FINISHED:
         ending = finished_or_paused(record)  # It was done before it heard that it should stop.
@@ -247,10 +271,13 @@ def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> 
     return history.model_copy(update={"over_at": at, "transitions": (*history.transitions, last), "charges": charges})
 
 
-def _merged(lives: Sequence[InstanceLife], seen: FleetReading, now: datetime) -> tuple[InstanceLife, ...]:
+def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[InstanceLife, ...]:
+    lives, earlier = history.lives, history.earlier_instances
     known = {life.instance_id: life for life in lives}
     ended_at = {event.instance_id: event.at for event in seen.events if event.says_ended}
     for instance in seen.instances:
+        if instance.id not in known and _is_added_up(instance, earlier):
+            continue  # EC2 still describes it.
         life = known.get(instance.id) or _life_of(instance)
         if instance.ended and life.ended_at is None:
             at = ended_at.get(instance.id) or instance.ended_at or now
@@ -265,6 +292,10 @@ def _merged(lives: Sequence[InstanceLife], seen: FleetReading, now: datetime) ->
             # EC2 forgets an instance an hour after its end.
             known[life.instance_id] = life.model_copy(update={"ended_at": max(said or now, life.launched_at)})
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
+
+
+def _is_added_up(instance: Instance, earlier: EarlierInstances | None) -> bool:
+    return earlier is not None and instance.ended and instance.launched_at <= earlier.last_launched_at
 
 
 def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading) -> str | None:
@@ -402,13 +433,15 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
         return FleetEnding.SCRIPT_FAILED
     if record.stop_requested:
         return FleetEnding.STOPPED
-    if not may_launch(history, seen, now):
-        return FleetEnding.FLEET_GONE
     if trained_seconds(history, now=now) > history.max_run_seconds:
         return FleetEnding.MAX_RUN
     if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
         return FleetEnding.MAX_WAIT
-    return FleetEnding.FUTILE if len(futile_lives(history.lives)) >= MAX_FUTILE_INSTANCES else None
+    earlier = history.earlier_instances
+    if futile_instances(history.lives, before=0 if earlier is None else earlier.futile) >= MAX_FUTILE_INSTANCES:
+        return FleetEnding.FUTILE
+    # The last: where an end could not be recorded, the fleet was deleted all the same.
+    return None if may_launch(history, seen, now) else FleetEnding.FLEET_GONE
 
 
 def finished_or_paused(record: FleetRecord) -> FleetEnding:
@@ -418,8 +451,36 @@ def finished_or_paused(record: FleetRecord) -> FleetEnding:
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
     """Return how long its instances trained, in wall-clock seconds."""
-    since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in history.lives]
-    return sum(max(0.0, ((life.worked_until or now) - began).total_seconds()) for life, began in since)
+    earlier = history.earlier_instances
+    trained = time_trained(history.lives, now=now) + (timedelta(0) if earlier is None else earlier.trained)
+    return trained.total_seconds()
+
+
+def time_trained(lives: Sequence[InstanceLife], *, now: datetime) -> timedelta:
+    """Return how long instances trained, all together."""
+    since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in lives]
+    return sum((max(timedelta(0), (life.worked_until or now) - began) for life, began in since), timedelta(0))
+
+
+def time_worked(lives: Sequence[InstanceLife], *, until: datetime) -> timedelta:
+    """Return for how long there were instances, all together.
+
+    Args:
+        lives: The instances.
+        until: When those that have no end are taken to have ended.
+    """
+    return sum(((life.worked_until or until) - life.launched_at for life in lives), timedelta(0))
+
+
+def futile_instances(lives: Sequence[InstanceLife], *, before: int = 0) -> int:
+    """Return how many instances since one last trained went before they did.
+
+    Args:
+        lives: The instances by their launch.
+        before: How many did of those before them.
+    """
+    trained = any(life.training_at is not None for life in lives if life.ended_at is not None)
+    return len(futile_lives(lives)) + (0 if trained else before)
 
 
 def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:

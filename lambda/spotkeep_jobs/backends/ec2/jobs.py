@@ -14,6 +14,7 @@ is due (`steps`); each step may be done twice, and a function that dies in betwe
 
 Instances write the fleet record, so it may be missing, unreadable, or another one each time it is read. None of
 this stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write.
+Nor does a history that DynamoDB does not take: what is to end ends first, and then the refusal is raised.
 """
 
 from __future__ import annotations
@@ -36,13 +37,22 @@ from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import FleetReading, SpotPrice
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
-from spotkeep_jobs.backends.ec2.history import FleetEnding, FleetHistory, futile_lives, last_words
+from spotkeep_jobs.backends.ec2.folding import folded, must_fold, to_fold
+from spotkeep_jobs.backends.ec2.history import (
+    FleetEnding,
+    FleetHistory,
+    InstanceLife,
+    futile_lives,
+    last_words,
+    may_launch,
+)
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
-from spotkeep_jobs.backends.ec2.steps import FleetStep, steps_due, to_terminate
+from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, FleetStep, steps_due, to_terminate
 from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Charges
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 
 T = TypeVar("T")
@@ -159,10 +169,15 @@ class FleetJobs:
                 return False
             record, _ = self._record(run)
             done = record is not None and record.training.over
+            unwritten = None
             if history.ending is None and not done:
                 stopped = {"ending": FleetEnding.STOPPED, "ending_at": self.now()}
-                history = self.records.write_history(history.model_copy(update=stopped))
-            self._settle(history)
+                history = history.model_copy(update=stopped)
+                try:
+                    history = self.records.write_history(history)
+                except RecordRefusedError as error:
+                    unwritten = error
+            self._settle(history, unwritten=unwritten)
             return True
 
         return _until_written("DeleteFleets", stop)
@@ -226,18 +241,51 @@ class FleetJobs:
 
         return _until_written("CreateFleet", change)
 
-    def _settle(self, history: FleetHistory) -> JobView | None:
+    def _settle(self, history: FleetHistory, *, unwritten: RecordRefusedError | None = None) -> JobView | None:
+        """Write what is known of an attempt, and do what is due; that is done even where it cannot be written.
+
+        Args:
+            history: As it was read.
+            unwritten: Why its ending could not be written, where that was tried.
+
+        Raises:
+            RecordRefusedError: Something could not be written, and what was due was done.
+        """
         observed = self._observe(history)
         if observed is None:
             return None
         following, record = observed.history, observed.record
         if observed.seen is None:
             return as_job_view(following, record)
+        ending_is_recorded = history.ending_at is not None and unwritten is None
         if following != history:
-            following = self.records.write_history(following)
+            following = self._folded(following, now=observed.at)
+            try:
+                following = self.records.write_history(following)
+            except RecordRefusedError as error:
+                unwritten = error
+        if unwritten is not None and not ending_is_recorded and not may_launch(following, observed.seen, observed.at):
+            # Since when it ends is recorded nowhere. The call that deleted the fleet gave its instance time to save.
+            following = following.model_copy(update={"ending_at": observed.at - LEAVING_TAKES})
         for step in steps_due(following, seen=observed.seen, record=record, now=observed.at):
-            following, record = self._do(step, following, record, now=observed.at)
+            try:
+                following, record = self._do(step, following, record, now=observed.at)
+            except RecordRefusedError as error:
+                unwritten = unwritten or error
+        if unwritten is not None:
+            raise unwritten
         return as_job_view(following, record)
+
+    def _folded(self, history: FleetHistory, *, now: datetime) -> FleetHistory:
+        """Return a history of a size that DynamoDB takes, with sums for what is long over."""
+        lives = to_fold(history, now=now)
+        prices: tuple[SpotPrice, ...] = ()
+        try:
+            prices = self._spot_prices(lives, until=now)
+        except AwsCallError:
+            if not must_fold(history):
+                lives = ()  # The next call asks again.
+        return folded(history, lives, spot_prices=prices, now=now)
 
     def _observe(self, history: FleetHistory) -> _Observed | None:
         """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
@@ -343,15 +391,7 @@ class FleetJobs:
     def _charges(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> Charges | None:
         if not history.lives:
             return None
-        spot = [life for life in history.lives if life.spot]
-        prices: tuple[SpotPrice, ...] = ()
-        if spot:
-            prices = self.ec2.spot_prices(
-                instance_types=sorted({life.instance_type for life in spot}),
-                zones=sorted({life.zone for life in spot}),
-                start=min(life.launched_at for life in spot),
-                end=until,
-            )
+        prices = self._spot_prices(history.lives, until=until)
         job = self.records.job(history.run)
         storage = None
         if record is not None and record.volume is not None and job is not None:
@@ -371,6 +411,19 @@ class FleetJobs:
             on_demand_usd_per_hour=self.prices,
             until=until,
             storage=storage,
+            earlier=history.earlier_instances,
+        )
+
+    def _spot_prices(self, lives: Sequence[InstanceLife], *, until: datetime) -> tuple[SpotPrice, ...]:
+        """Ask EC2 for the spot prices of instances, from their first launch on; for none where none is on spot."""
+        spot = [life for life in lives if life.spot]
+        if not spot:
+            return ()
+        return self.ec2.spot_prices(
+            instance_types=sorted({life.instance_type for life in spot}),
+            zones=sorted({life.zone for life in spot}),
+            start=min(life.launched_at for life in spot),
+            end=until,
         )
 
     def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:

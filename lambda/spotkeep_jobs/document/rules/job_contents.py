@@ -7,10 +7,11 @@ from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS, MAX_VARIABLE
-from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.reading import shown, too_large
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
 from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES
 
 _OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
 """Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
@@ -24,6 +25,8 @@ _MAX_CHANNELS: Final = 20
 _MAX_METRICS_VARIABLES: Final = 20
 _MAX_TAGS: Final = 50
 _INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
+_TEXTS: Final = ("hyperparameters", "environment", "metrics", "command", "setup", "channels", "tags", "ladder")
+"""The fields that can be long."""
 
 
 @rule("channels", "command", "source", "queue")
@@ -147,6 +150,12 @@ def _a_shell_can_be_opened(request: JobRequest, defaults: DeploymentDefaults) ->
         )
 
 
+@rule("runs", *_TEXTS)
+def _document_fits_its_record(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    most = min(MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES // request.runs)
+    yield from too_large(request.as_document(), most=most, record="a run's", fix=_INTO_A_FILE)
+
+
 RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
     _hyperparameters_fit,
@@ -157,4 +166,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _tags_fit,
     _requirements_file_needs_a_source,
     _a_shell_can_be_opened,
+    _document_fits_its_record,
 )

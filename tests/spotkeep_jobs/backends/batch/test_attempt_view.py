@@ -10,14 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.batch.attempt_view import as_job_view, to_describe
+from spotkeep_jobs.backends.batch import attempt_view
+from spotkeep_jobs.backends.batch.attempt_view import (
+    KnownTrainingJobs,
+    as_job_view,
+    to_describe,
+)
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, client_token_of, payload_of, submission_of
+from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_instances, time_in, time_loading_again
 from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
+from spotkeep_jobs.cost.run_cost import usage_of
+from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, QueuedTrainingJob, QueuePlace
 from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.record.table_client import fields_of, to_dynamodb
 from tests.launching import jobs_of, queues_on
 from tests.models.batch import Batch, ModelServiceJob
 from tests.models.clock import NOON
+from tests.models.dynamodb import item_bytes
 from tests.models.sagemaker import SageMaker
 
 PLACE = QueuePlace(queue="gpu", share="vision", priority=7)
@@ -52,7 +62,9 @@ class Story:
 
     def observed(self) -> JobView:
         view = self.queues.of(self.attempt, PLACE).observe("digits-1")
-        self.attempt = self.attempt.model_copy(update={"training_jobs": view.training_jobs})
+        self.attempt = self.attempt.model_copy(
+            update={"training_jobs": view.training_jobs, "earlier_training_jobs": view.earlier_training_jobs}
+        )
         return view
 
     def happens(self, what: str) -> None:
@@ -109,6 +121,61 @@ def test_phases_only_grow_and_an_end_is_final(story: list[tuple[str, bool]]) -> 
             return
 
 
+LISTED = st.sampled_from([1, 2, 5])
+
+
+@given(
+    st.lists(st.tuples(HAPPENINGS, st.booleans()), min_size=20, max_size=120),
+    LISTED,
+    st.sampled_from([1, 3, attempt_view.KEPT_PHASES]),
+)
+def test_what_is_added_up_says_the_same_as_what_is_listed(
+    happenings: list[tuple[str, bool]], kept: int, phases: int
+) -> None:
+    """I8: the same happenings, once with all training jobs listed and once with the newest alone."""
+    views = []
+    for kept_jobs, kept_phases in ((10**6, 10**6), (kept, phases)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attempt_view, "KEPT_TRAINING_JOBS", kept_jobs)
+            patch.setattr(attempt_view, "MOST_TRAINING_JOBS", 2 * kept_jobs)
+            patch.setattr(attempt_view, "KEPT_PHASES", kept_phases)
+            it = Story()
+            for what, looks in (*happenings, ("batch sees", True)):
+                it.happens(what)
+                if looks:
+                    view = it.observed()
+            assert len(view.training_jobs) <= 2 * kept_jobs
+            views.append((view, it.attempt, it.sagemaker.now()))
+    (whole, of_whole, now), (short, of_short, _) = views
+    assert short.transitions == whole.transitions[short.earlier_phases.count :]
+    same = ("phase", "end_reason", "training_started_at", "training_ended_at", "training_seconds", "billable_seconds")
+    assert [getattr(short, name) for name in same] == [getattr(whole, name) for name in same]
+    assert of_short.log_names == of_whole.log_names, "the logs of all of them are read when it ends"
+    assert (count_interruptions(short), first_on_instances(short)) == (
+        count_interruptions(whole), first_on_instances(whole)
+    )  # fmt: skip
+    for phase in JobPhase:
+        assert time_in(short, {phase}, until=now) == time_in(whole, {phase}, until=now)
+    for continues in (False, True):
+        loading = [time_loading_again(view, continues=continues, until=now) for view in (whole, short)]
+        assert loading[0] == loading[1]
+    used = [usage_of(job=view, log=JobLog(), earlier=(), ended_at=now) for view in (whole, short)]
+    assert used[0] == used[1]
+
+
+def test_an_attempt_that_was_preempted_six_hundred_times_fits_its_item() -> None:
+    it = Story()
+    for _ in range(600):
+        for what in ("turn", "capacity", "preempted", "over", "batch sees"):
+            it.happens(what)
+        it.observed()
+    assert len(it.attempt.training_jobs) == attempt_view.KEPT_TRAINING_JOBS
+    assert count_interruptions(it.observed()) == 600
+    assert len(it.attempt.earlier_training_jobs.names) == attempt_view.KEPT_NAMES
+    assert it.observed().training_seconds == sum(made.trained_seconds for made in it.job.made)
+    assert item_bytes(to_dynamodb(fields_of(it.attempt))) < 80_000
+
+
 def test_a_submission_follows_from_what_is_recorded() -> None:
     submission = submission_of(REQUEST, place=PLACE, deployment="spotkeep")
     assert submission["jobQueue"] == "spotkeep_gpu"
@@ -157,7 +224,9 @@ class TestFieldByField:
     def view(self, service_job: ServiceJob, seen: JobView | None = None, **known: Any) -> JobView:
         names = service_job.training_jobs[-1:]
         seen_by_name = dict.fromkeys(names, seen)
-        return as_job_view(service_job, known=known.get("known", ()), seen=seen_by_name, now=NOON + 20 * self.MINUTE)
+        return as_job_view(
+            service_job, known=KnownTrainingJobs(**known), seen=seen_by_name, now=NOON + 20 * self.MINUTE
+        )
 
     def test_while_it_waits(self) -> None:
         view = self.view(self.WAITS)
@@ -244,16 +313,17 @@ class TestFieldByField:
     @pytest.mark.parametrize(("minutes", "ended"), [(9, False), (10, True)])
     def test_a_training_job_that_sagemaker_does_not_know_is_waited_for(self, minutes: int, ended: bool) -> None:
         over = replace(self.RUNS, status="FAILED", stopped_at=NOON)
-        view = as_job_view(over, known=(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
+        view = as_job_view(over, known=KnownTrainingJobs(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
         assert view.ended is ended
         assert view.phase is (JobPhase.ENDED if ended else JobPhase.STOPPING)
 
 
 def test_what_is_over_is_described_no_more_but_the_newest() -> None:
-    known = [
+    listed = tuple(
         QueuedTrainingJob(name=name, over=over, phases=())
         for name, over in (("first", True), ("second", False), ("third", True))
-    ]
+    )
+    known = KnownTrainingJobs(listed=listed)
     job = replace(TestFieldByField.RUNS, training_jobs=("third", "fourth"))
     assert to_describe(job, known=known) == ("second", "fourth")
     assert to_describe(replace(job, training_jobs=()), known=known) == ("second", "third")

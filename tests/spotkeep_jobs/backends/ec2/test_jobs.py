@@ -19,11 +19,13 @@ from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanRule
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from tests.models.clock import NOON
 from tests.models.faults import Fault, client_error
 
 from .world import OURS, WEEK, OneRun, World, asked, run_item, snapshot, volume
 
+TOO_LARGE = client_error("PutItem", "ValidationException", "Item size has exceeded the maximum allowed size")
 PHASES = {"trains": JobPhase.LOADING, "is done": JobPhase.STOPPING, "is over": JobPhase.ENDED}
 MODEL = "s3://bucket/runs/count/output/count-1/output/model.tar.gz"
 
@@ -289,3 +291,72 @@ def test_a_call_that_ec2_refuses_is_reported(world: World) -> None:
     world.faults.before_call = refuse
     with pytest.raises(AwsRefusedError):
         list(world.orphans(None).find(failed=lambda _what, _error: None))
+
+
+def test_a_fleet_that_was_interrupted_a_thousand_times_is_settled_stopped_and_billed_as_any_other(world: World) -> None:
+    """I6: its record is as large as after fifty; once it was too large to be written, and nothing ended any more."""
+    world.jobs.create(asked())
+    for number in range(1000):
+        world.passes(2)
+        world.instance(str(number))
+        world.jobs.settle("count-1")
+        world.passes(2)
+        world.ec2.ends(f"i-{number}", reason="Server.SpotInstanceTermination")
+        world.ec2.instances.pop(f"i-{number - 15}", None)
+        world.ec2.fleets["fleet-1"].history.clear()
+    world.passes(2)
+    world.instance("last")
+    world.jobs.settle("count-1")
+    world.passes(61)
+    assert world.jobs.stop("count-1")
+    world.ec2.ends("i-last")
+    over = world.jobs.settle("count-1")
+    assert over.end_reason is EndReason.STOPPED_BY_USER
+    assert over.training_seconds == 1000 * 120 + 61 * 60
+    assert over.charges.on_demand_usd == pytest.approx(over.training_seconds / 3600)
+    assert over.charges.instances_usd == pytest.approx(0.3 * 61 / 60), "of those that EC2 took at once none is billed"
+    assert world.dynamodb.largest["run fleet-history"] < 64_000
+
+
+def test_instances_stay_listed_while_ec2_does_not_say_what_they_cost(world: World) -> None:
+    world.jobs.create(asked())
+    for number in range(60):
+        world.passes(5)
+        world.instance(str(number))
+        world.jobs.settle("count-1")
+        world.ec2.ends(f"i-{number}", reason="Server.SpotInstanceTermination")
+        if number == 55:
+            added_up = world.history.earlier_instances.count
+        if number >= 55:
+            world.faults.strike(Fault.REFUSED, operation="DescribeSpotPriceHistory")
+    assert world.history.earlier_instances.count == added_up
+    world.faults.strike(None)
+    world.passes(20)
+    world.instance("next")
+    world.jobs.settle("count-1")
+    assert world.history.earlier_instances.count == 61 - 50
+
+
+@pytest.mark.parametrize("ends_by", ["a stop", "max_run", "its training"])
+@pytest.mark.parametrize("refused", ["PutItem", "every write"])
+def test_what_is_to_end_ends_although_its_record_cannot_be_written(world: World, ends_by: str, refused: str) -> None:
+    """I6: an item that DynamoDB does not take once kept a fleet for ever."""
+    world.jobs.create(asked())
+    world.passes(1)
+    world.instance("a")
+    world.change_record(lease=Lease("i-a", 1, (NOON + timedelta(days=7)).timestamp()))
+    world.report(state="training", heartbeat_at=world.now.timestamp())
+    world.jobs.settle("count-1")
+    if ends_by == "its training":
+        world.report(state=FINISHED, exit_code=0)
+    world.dynamodb.refuse(TOO_LARGE, operation="PutItem")
+    if refused == "every write":
+        world.dynamodb.refuse(TOO_LARGE, operation="TransactWriteItems")
+    world.passes(61 if ends_by == "max_run" else 1)
+    with pytest.raises(RecordRefusedError, match="Item size has exceeded the maximum allowed size"):
+        (world.jobs.stop if ends_by == "a stop" else world.jobs.settle)("count-1")
+    assert world.fleet_state == "deleted_running", "its instance saves, and nothing follows it"
+    world.passes(5)
+    with pytest.raises(RecordRefusedError):
+        world.jobs.settle("count-1")
+    assert (world.fleet_state, world.ec2.terminated) == ("deleted", ["i-a"])

@@ -1,0 +1,107 @@
+"""Adds up what a fleet's history lists of long ago, so that it never outgrows its item in the run table. Pure.
+
+A fleet launches instances for as long as its run lives, and each leaves an entry and three phases. The newest are kept
+as they are; of those before them what a bill, a limit or the next decision asks for. All of it is a sum, and exact: a
+history that was folded gives the same bill as one that was not (I8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from spotkeep_jobs.backends.ec2.attempt_view import phase_changes
+from spotkeep_jobs.backends.ec2.charges import billed
+from spotkeep_jobs.backends.ec2.facts import SpotPrice
+from spotkeep_jobs.backends.ec2.history import (
+    KNOWN_AFTER,
+    EarlierInstances,
+    FleetHistory,
+    InstanceLife,
+    Recorded,
+    futile_instances,
+    time_trained,
+    time_worked,
+)
+from spotkeep_jobs.backends.job_phases import with_phases
+
+KEPT_INSTANCES: Final = 50
+"""So many of the newest instances stay listed."""
+KEPT_PHASES: Final = 3 * KEPT_INSTANCES
+"""And so many phases: an instance loads, trains, and is lost."""
+MOST_INSTANCES: Final = 120
+"""More than this many are never listed, even where a price could not be asked for: the bill then says that it is not
+known."""
+
+
+def to_fold(history: FleetHistory, *, now: datetime) -> tuple[InstanceLife, ...]:
+    """Return the instances that need not be listed any more, oldest first.
+
+    Args:
+        history: With the newest answer of EC2 absorbed.
+        now: The time.
+    """
+    spare = history.lives[:-KEPT_INSTANCES]
+    at_once = len(history.lives) > MOST_INSTANCES
+    return tuple(
+        life
+        for life in spare
+        if life.recorded is Recorded.ENDED and life.ended_at is not None and (at_once or _is_settled(life, now))
+    )
+
+
+def must_fold(history: FleetHistory) -> bool:
+    """Say whether a history has as many instances as it may list, whatever is known of their prices."""
+    return len(history.lives) > MOST_INSTANCES
+
+
+def _is_settled(life: InstanceLife, now: datetime) -> bool:
+    """Say whether EC2's answers cannot say anything new of an instance: its end, and that it was there at all."""
+    return max(life.ended_at or now, life.launched_at) <= now - KNOWN_AFTER
+
+
+def folded(
+    history: FleetHistory, lives: Sequence[InstanceLife], *, spot_prices: Sequence[SpotPrice], now: datetime
+) -> FleetHistory:
+    """Return a history in which some instances, and the phases of long ago, are sums.
+
+    Args:
+        history: With the newest answer of EC2 absorbed.
+        lives: Those of its instances that are not to be listed any more: as `to_fold` says.
+        spot_prices: The prices of their types and zones, from before the first launch; none where they are not known.
+        now: The time.
+    """
+    changes: dict[str, object] = {}
+    if lives:
+        gone = {life.instance_id for life in lives}
+        changes["lives"] = tuple(life for life in history.lives if life.instance_id not in gone)
+        changes["earlier_instances"] = _with_instances(history.earlier_instances, lives, spot_prices, now)
+    spare = history.transitions[:-KEPT_PHASES]
+    if spare:
+        listed = history.transitions[len(spare) :]
+        changes["transitions"] = listed
+        changes["earlier_phases"] = with_phases(
+            history.earlier_phases, phase_changes(history.transitions)[: len(spare)], until=listed[0].at
+        )
+    return history.model_copy(update=changes)
+
+
+def _with_instances(
+    earlier: EarlierInstances | None,
+    lives: Sequence[InstanceLife],
+    spot_prices: Sequence[SpotPrice],
+    now: datetime,
+) -> EarlierInstances:
+    first, last = lives[0].launched_at, max(life.launched_at for life in lives)
+    ended = max(life.ended_at or now for life in lives)
+    return EarlierInstances(
+        count=len(lives) + (0 if earlier is None else earlier.count),
+        first_launched_at=first if earlier is None else min(first, earlier.first_launched_at),
+        last_launched_at=last if earlier is None else max(last, earlier.last_launched_at),
+        last_ended_at=ended if earlier is None else max(ended, earlier.last_ended_at),
+        worked=time_worked(lives, until=now) + (timedelta(0) if earlier is None else earlier.worked),
+        trained=time_trained(lives, now=now) + (timedelta(0) if earlier is None else earlier.trained),
+        futile=futile_instances(lives, before=0 if earlier is None else earlier.futile),
+        billed=billed(lives, spot_prices=spot_prices, until=now, earlier=None if earlier is None else earlier.billed),
+    )

@@ -1,0 +1,79 @@
+"""How much each field of a record holds at most: DynamoDB takes items of 400 KB, and refuses every later write else.
+
+Each text, list, mapping and document of a record has one of these. What the launcher reads is refused at its edge,
+above the bound, with the field's name; what grows while a run lives is added up (`folding`, `attempt_view`); words of
+others are cut when they are written. A test builds each record at all of its bounds, and measures it.
+
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import PlainSerializer
+
+from spotkeep_jobs.printable_text import printable
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A bound of a field.
+
+    Attributes:
+        count: The characters of a text, the entries of a list or a mapping, the bytes of a document as JSON.
+        ascii: Whether a text has ASCII characters alone.
+        cut: Whether a text is cut when it is written: to so many bytes.
+    """
+
+    count: int
+    ascii: bool = False
+    cut: bool = False
+
+
+MAX_DOCUMENT_BYTES: Final = 150_000
+"""A job document as JSON, as its run records it."""
+MAX_DOCUMENTS_BYTES: Final = 1_000_000
+"""All documents of a launch of several runs: they are recorded in one transaction, of 4 MB at most."""
+MAX_JOB_REQUEST_BYTES: Final = 200_000
+"""The request that a job document becomes: its texts, and what is the same in every request."""
+MAX_SWEEP_BYTES: Final = 300_000
+"""A sweep's document as JSON, with the trials that it lists."""
+MAX_PARAMETERS_BYTES: Final = 16_000
+"""The parameters of one trial as JSON: 90 trials are recorded in one transaction."""
+MAX_PLAN_BYTES: Final = 65_536
+"""What a run is steered by, as JSON. Some eight kilobytes are usual."""
+
+LONGEST_WORDS: Final = 1024
+"""Bytes: as many as the characters of a training job's FailureReason."""
+
+
+def shortened(text: str, count: int) -> str:
+    """Return a text of at most so many bytes, without what DynamoDB, JSON or a terminal would take another way."""
+    return printable(text).encode("utf-8", "replace")[:count].decode("utf-8", "ignore")
+
+
+def _cut(count: int) -> PlainSerializer:
+    return PlainSerializer(lambda text: shortened(text, count), return_type=str, when_used="json")
+
+
+Id: TypeAlias = Annotated[str, AtMost(64, ascii=True)]
+"""A run, a sweep, a job, an instance, a zone, an instance type; what AWS or Spotkeep names."""
+Label: TypeAlias = Annotated[str, AtMost(256)]
+"""What a user names: a run, an owner, a team."""
+Address: TypeAlias = Annotated[str, AtMost(2048, ascii=True)]
+"""An ARN, a URL, an address in S3."""
+Line: TypeAlias = Annotated[str, AtMost(160, cut=True), _cut(160)]
+"""A line of ours about an instance, a code of AWS's."""
+Sentence: TypeAlias = Annotated[str, AtMost(320, cut=True), _cut(320)]
+"""What was found, in a list of findings."""
+Command: TypeAlias = Annotated[str, AtMost(512, ascii=True)]
+"""A command that a person may run, or what it is about: never cut, for a shorter one would do something else."""
+Words: TypeAlias = Annotated[str, AtMost(LONGEST_WORDS, cut=True), _cut(LONGEST_WORDS)]
+"""What AWS, a script or Spotkeep says of why something is so."""
+Letter: TypeAlias = Annotated[str, AtMost(16_384, cut=True), _cut(16_384)]
+"""The text of a notification."""
+PriceNames: TypeAlias = Annotated[tuple[Line, ...], AtMost(20)]
+"""Which prices are missing."""
+Document: TypeAlias = Annotated[dict[str, Any], AtMost(MAX_DOCUMENT_BYTES)]
