@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from pydantic import Field
 
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Cost, Notification, Record, UtcTime
+from spotkeep_jobs.record.record import Cost, Notification, Record, Run, TrialPlace, UtcTime
 from spotkeep_jobs.record.states import EndReason, NotificationKind, SweepState, TrialState
 
 ParameterValue: TypeAlias = bool | int | float | str
@@ -57,6 +57,15 @@ class Trial(Record):
     cost: Cost | None = None
     """What its run cost, with all attempts; None until the first one has ended."""
 
+    @property
+    def place(self) -> TrialPlace:
+        """What the record of its run says of it."""
+        return TrialPlace(sweep=self.sweep, number=self.number)
+
+    def has(self, run: Run) -> bool:
+        """Say whether a run is this trial's. Its record says so; another run may be called like one."""
+        return run.trial == self.place
+
 
 class BestTrial(Record):
     """The trial with the best value of the objective."""
@@ -94,6 +103,8 @@ class Sweep(Record):
     owner: str | None = None
     launched_by: Caller | None = None
     team: str | None = None
+    schedule: str | None = None
+    """The schedule that launched it; None where a user did."""
     state: SweepState = SweepState.RUNNING
     stops_as: SweepState | None = None
     """While it stops: what it is when no trial runs any more."""

@@ -17,13 +17,13 @@ from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.ids import MAX_TRIALS
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.moves import Begin
 from spotkeep_jobs.sweeps.search.search import SearchName, SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
 
-MAX_TRIALS: Final = 10_000
 MAX_LISTED_TRIALS: Final = 1_000
 """DynamoDB takes items of 400 KB, and a sweep's item holds its document."""
 
