@@ -72,8 +72,8 @@ def _trial(runs: RunTable, text: str, *, command: str) -> Run:
     """Return the run of a trial that is named by its sweep and its number."""
     name, _, number = text.rpartition("/")
     sweep = find_sweep(runs, name, command=command)
-    run = runs.get(f"{sweep.sweep}-{number}")
-    if run is None or run.trial is None:
+    run = runs.trial_run(sweep.sweep, int(number)) if number.isdecimal() else None
+    if run is None:
         raise RunNotFoundError(
             f"{sweep.sweep} has no trial {number}: {sweep.counts.chosen} were begun",
             hint=f"`{command} describe {sweep.sweep}` lists them",

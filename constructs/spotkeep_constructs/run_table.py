@@ -85,6 +85,17 @@ class RunTable(Construct):
             ),
         )
 
+    def grant_open(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a principal read and write runs and open them, where a transaction checks what it does not write.
+
+        Args:
+            grantee: The launcher's role.
+        """
+        return together(
+            self.grant_read_write(grantee),
+            allow(grantee, actions=["dynamodb:ConditionCheckItem"], resources=[self.table.table_arn]),
+        )
+
     def _index_arns(self) -> list[str]:
         return [f"{self.table.table_arn}/index/{name}" for name in (BY_CREATED_INDEX, IN_FLIGHT_INDEX)]
 

@@ -20,6 +20,7 @@ from launcher.payload import (
     SweepAdvance,
 )
 from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.states import SweepState
 
 
@@ -152,7 +153,8 @@ def launch_scheduled(asked: ScheduleFiring, context: ActionContext) -> answers.A
     logger.append_keys(schedule=firing.schedule.schedule)
     launch = DocumentAction(document=firing.document, action="launch")
     try:
-        answer = answer_document(launch, replace(context, caller=firing.caller))
+        origin = Origin(schedule=firing.schedule.schedule)
+        answer = answer_document(launch, replace(context, caller=firing.caller, origin=origin))
     except RequestRefusedError as error:
         schedules.keep(firing, refusal=str(error))
         count("ScheduledLaunchRefused")

@@ -15,6 +15,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher")
 
@@ -30,6 +31,7 @@ class ActionContext:
         parts: The launcher's.
         request_id: The token of a document without one.
         caller: Who asks, where that is known.
+        origin: What a launch follows from: the schedule that fires, or would fire.
         has_time: Asked before each run of a sweep is opened, resumed or stopped.
         go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
             controller's next pass.
@@ -38,6 +40,7 @@ class ActionContext:
     parts: LauncherParts
     request_id: str
     caller: Caller | None = None
+    origin: Origin = ASKED_BY_A_USER
     has_time: Callable[[], bool] = lambda: True
     go_on: Callable[[str], None] = lambda _sweep: None
 

@@ -15,6 +15,7 @@ from launcher.plan import plan_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
+from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Plan
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.schedules.document import is_scheduled
@@ -44,7 +45,9 @@ def answer_document(asked: DocumentAction, context: ActionContext) -> answers.An
 
 
 def _launch(document: object, plan: Plan | None, context: ActionContext) -> answers.Answer:
-    launch = context.parts.launcher.launch(document, default_token=context.request_id, plan=plan, caller=context.caller)
+    launch = context.parts.launcher.launch(
+        document, default_token=context.request_id, plan=plan, caller=context.caller, origin=context.origin
+    )
     for run in launch.runs:
         logger.append_keys(run=run.run, attempt=run.attempt)
         logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
@@ -53,7 +56,7 @@ def _launch(document: object, plan: Plan | None, context: ActionContext) -> answ
 
 
 def _judge(document: object, context: ActionContext) -> answers.Answer:
-    valid = context.parts.launcher.validate(document, caller=context.caller)
+    valid = context.parts.launcher.validate(document, caller=context.caller, origin=context.origin)
     count("DocumentValidated")
     without_pools = valid.request.backend == "ec2" or valid.request.queue is not None
     matches, troubles = ((), ()) if without_pools else _matches(valid.request, context)
@@ -72,20 +75,24 @@ def _matches(request: JobRequest, context: ActionContext) -> tuple[Sequence[Pool
 def _refused_with(problems: Sequence[Problem], document: object, context: ActionContext) -> RequestRefusedError:
     """Return a plan that cannot be used, and all that is wrong with the document beside it (I7)."""
     try:
-        valid = context.parts.launcher.validate(document, caller=context.caller)
+        valid = context.parts.launcher.validate(document, caller=context.caller, origin=context.origin)
     except RequestRefusedError as error:
         return RequestRefusedError([*error.problems, *problems], warnings=error.warnings)
     return RequestRefusedError(problems, warnings=valid.warnings)
 
 
 def _judge_sweep(document: Any, context: ActionContext) -> answers.Answer:
-    valid = context.parts.sweeps.launch.validate(document, caller=context.caller, default_token=context.request_id)
+    valid = context.parts.sweeps.launch.validate(
+        document, caller=context.caller, default_token=context.request_id, origin=context.origin
+    )
     count("DocumentValidated")
     return answers.judged_sweep(valid, now=context.parts.now())
 
 
 def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
-    launch = context.parts.sweeps.launch.launch(document, default_token=context.request_id, caller=context.caller)
+    launch = context.parts.sweeps.launch.launch(
+        document, default_token=context.request_id, caller=context.caller, origin=context.origin
+    )
     sweep = launch.advanced.sweep
     logger.append_keys(sweep=sweep.sweep)
     logger.info("replayed" if launch.replayed else "launched", owner=sweep.owner)
@@ -99,8 +106,10 @@ def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
     """Judge what a schedule would launch first, and record the schedule where that is asked for."""
     parts = context.parts
     read = parts.schedules.read(asked.document, default_token=context.request_id, caller=context.caller)
+    origin = Origin(schedule=None if read.schedule is None else read.schedule.schedule)
     try:
-        valid = answer_document(replace(asked, document=read.judged, action="validate"), context)
+        judging = replace(context, origin=origin)
+        valid = answer_document(replace(asked, document=read.judged, action="validate"), judging)
     except RequestRefusedError as error:
         raise RequestRefusedError([*read.problems, *error.problems], warnings=error.warnings) from None
     if read.problems or read.schedule is None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _THROTTLES: Final = frozenset(
     {"BandwidthLimitExceeded", "PriorRequestNotComplete", "ProvisionedThroughputExceededException",
      "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException", "SlowDown", "ThrottledException",
-     "Throttling", "ThrottlingException", "TooManyRequestsException", "TransactionInProgressException"}
+     "Throttling", "ThrottlingException", "TooManyRequestsException", "TransactionConflictException",
+     "TransactionInProgressException"}
 )  # fmt: skip
 # Nothing is wrong with the request: the caller's credentials are out of date, and the next call has new ones.
 _CREDENTIALS: Final = frozenset(

@@ -21,6 +21,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
@@ -101,13 +102,21 @@ class ScriptedLauncher:
         self.authorized.append((run, caller))
 
     def launch(
-        self, document: object, *, default_token: str, plan: Plan | None = None, caller: Caller | None = None
+        self,
+        document: object,
+        *,
+        default_token: str,
+        origin: Origin,
+        plan: Plan | None = None,
+        caller: Caller | None = None,
     ) -> Launched:
+        assert origin == ASKED_BY_A_USER
         self.plan, self.caller = plan, caller
         self._called("launch", document, default_token)
         return Launched(run=self.run, others=self.others, replayed=self.replayed, warnings=("mind this",))
 
-    def validate(self, document: object, *, caller: Caller | None = None) -> ValidDocument:
+    def validate(self, document: object, *, origin: Origin, caller: Caller | None = None) -> ValidDocument:
+        assert origin == ASKED_BY_A_USER
         self._called("validate", document)
         return ValidDocument(
             request=JobRequest.model_validate(DOCUMENT),

@@ -93,8 +93,10 @@ class InMemoryDynamoDb(Model):
         for key, (kind, write) in zip(keys, writes, strict=True):
             if kind == "Put":
                 self._put(write["Item"])
-            else:
+            elif kind == "Delete":
                 self._remove(key)
+            else:
+                assert kind == "ConditionCheck", f"no write of the run table: {kind}"
 
     def _query(self, **query: Any) -> Item:
         """The items of a partition, or of an index's, in the order of the sort key."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, SweepName, invocation_of
-from spotkeep_cli.errors import UsageError
+from spotkeep_cli.errors import RunNotFoundError, UsageError
 from spotkeep_cli.run_names import find_sweep
 from spotkeep_cli.terminal import NextStep, Terminal
 
@@ -42,6 +42,11 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
     document = {"ok": True, "sweep": sweep.sweep, **found.model_dump(mode="json")}
     exported = None
     if export is not None:
+        if deployment.runs.trial_run(sweep.sweep, found.number) is None:
+            raise RunNotFoundError(
+                f"the run of trial {found.number} is gone: what is called {found.run} now is no trial of {sweep.sweep}",
+                hint="ended runs are forgotten after a while",
+            )
         exported = export_trial(
             found, folder=export, invocation=invocation, show_progress=partial(showing_bytes, terminal.remarks)
         )

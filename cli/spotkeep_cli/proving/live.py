@@ -151,7 +151,8 @@ def _is_over(launched: LaunchedWork) -> bool | None:
     """Read a run, or a sweep and its trials, with all logs; return whether it has ended, None where it is not there."""
     runs = launched.deployment.runs
     sweep, trials = runs.sweep_and_trials(launched.name)
-    found = [run for each in (launched.name, *(trial.run for trial in trials)) if (run := runs.get(each)) is not None]
+    of_trials = (runs.trial_run(trial.sweep, trial.number) for trial in trials)
+    found = [run for run in (runs.get(launched.name), *of_trials) if run is not None]
     for run in found:
         for attempt in runs.attempts(run.run):
             launched.deployment.job_log(*attempt.log_names, backend=run.backend).read()

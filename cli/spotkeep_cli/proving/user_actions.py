@@ -65,7 +65,7 @@ def _trial_has_priority(launched: LaunchedWork) -> bool:
     """Change the priority of the first trial whose service job is known."""
     runs = launched.deployment.runs
     for trial in runs.sweep_and_trials(launched.name)[1]:
-        run = runs.get(trial.run)
+        run = runs.trial_run(trial.sweep, trial.number)
         if run is not None and run.job_arn is not None and not run.state.ended:
             launched.deployment.ask("priority", run=run.run, priority=_PRIORITY)
             return True
@@ -88,7 +88,7 @@ def _sweep_goes_on(launched: LaunchedWork) -> bool:
     sweep, trials = runs.sweep_and_trials(launched.name)
     if sweep is not None and sweep.state is SweepState.PAUSED:
         launched.deployment.ask("resume", sweep=launched.name)
-    found = [run for trial in trials if (run := runs.get(trial.run)) is not None]
+    found = [run for trial in trials if (run := runs.trial_run(trial.sweep, trial.number)) is not None]
     return any(run.attempt > 1 and run.job_arn is not None for run in found)
 
 

@@ -36,7 +36,8 @@ def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) ->
     alive = []
     for name in note.read_text().split() if note.exists() else ():
         sweep, trials = runs.sweep_and_trials(name)
-        found = [run for each in (name, *(trial.run for trial in trials)) if (run := runs.get(each)) is not None]
+        of_trials = (runs.trial_run(trial.sweep, trial.number) for trial in trials)
+        found = [run for run in (runs.get(name), *of_trials) if run is not None]
         # A sweep that goes on resumes trials that have paused.
         if (sweep is None or sweep.state.ended) and all(run.state.ended for run in found):
             for run in found:

@@ -37,8 +37,8 @@ from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
-from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
 

@@ -44,14 +44,14 @@ class ClaimTable(TableClient):
             raise RunsInFlightError(in_flight=len(taken), limit=limit)
         return random.sample(free, count)
 
-    def _run_of_token(self, token: str) -> str | None:
-        """Return the run that a token launched, or None; of several that were launched as one, the first."""
-        item = self._get_item(f"token#{token}", "claim")
+    def _run_of_token(self, run: Run) -> str | None:
+        """Return the run that a run's token launched, or None; of several that were launched as one, the first."""
+        item = self._get_item(_partition_of_token(run), "claim")
         return None if item is None else str(item["run"])
 
-    def _claim(self, partition: str, *, run: str, expires_at: int) -> Write:
+    def _claim_token(self, run: Run, *, expires_at: int) -> Write:
         return self._put(
-            {"pk": partition, "sk": "claim", "run": run, "expires_at": expires_at},
+            {"pk": _partition_of_token(run), "sk": "claim", "run": run.run, "expires_at": expires_at},
             condition="attribute_not_exists(pk)",
         )
 
@@ -86,6 +86,13 @@ class ClaimTable(TableClient):
     def _checkpoint_prefix_taken(self, run: Run) -> CheckpointPrefixTakenError:
         owner = self.checkpoint_lock_owner(run.checkpoint_uri)
         return CheckpointPrefixTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
+
+
+def _partition_of_token(run: Run) -> str:
+    # The tokens of trials, of what schedules launch and of adopted jobs follow from what every user reads. A user's own
+    # token has no #, so it never claims one of these.
+    kinds = {"trial": run.trial is not None, "firing": run.schedule is not None, "adopted": run.adopted}
+    return "#".join(["token", *(kind for kind, is_one in kinds.items() if is_one), run.token])
 
 
 def _lock_key(run: Run) -> Item:

@@ -14,9 +14,12 @@ Items (`pk` / `sk`):
     run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox; of a sweep, too
     sweep#<sweep>          item                               the sweep; in both indexes
     sweep#<sweep>          trial#000001                       one trial: its parameters, and what came of it
+    trial-id#<sweep>       claim                              -> run that is no trial of this sweep, and is called so
+    firing-id#<schedule>   20261122-0200                      -> run that this schedule did not launch, and is called so
     schedule#<schedule>    item                               a document that is launched again and again; in by-created
     reuse#<job>            claim                              -> since when a pool was handed on to it
-    token#<token>          claim                              -> run
+    token#<token>          claim                              -> run that a user launched with it
+    token#trial#<token>    claim                              -> run of a trial; so for firing and adopted
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     checkpoint-lock#<prefix>  claim                           -> run, while it lives
     prices#<region>        book                               what AWS charges there, as of a day
@@ -33,6 +36,8 @@ from typing import Final
 
 from spotkeep_jobs.record.claim_table import ClaimTable
 from spotkeep_jobs.record.deployment_table import DeploymentTable
+from spotkeep_jobs.record.id_table import IdTable
+from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.pool_table import PoolTable
 from spotkeep_jobs.record.record import (
@@ -43,12 +48,15 @@ from spotkeep_jobs.record.record import (
     PoolChange,
     Run,
     RunChange,
+    RunGroup,
     ScriptMetrics,
     TimelineEntry,
+    TrialPlace,
     format_time,
 )
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
+    IdReservedError,
     RunChangedError,
     RunExistsError,
     RunNotRecordedError,
@@ -114,13 +122,13 @@ class Opened:
     replayed: bool
 
 
-class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTable, DeploymentTable):
+class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTable, IdTable, DeploymentTable):
     """Runs, attempts and timelines, and all else that the deployment's one DynamoDB table holds."""
 
     # Launching
 
     def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none: in one transaction, of six items a run at most.
+        """Record the runs of one launch, all or none, in one transaction: of six items a run and four more at most.
 
         Args:
             new: The runs; the first one's token is the launch's.
@@ -132,6 +140,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
 
         Raises:
             RunExistsError: A run id is taken (by a request with another token).
+            IdReservedError: The id of one is a sweep's or a schedule's.
             CheckpointPrefixTakenError: Another live run owns a checkpoint prefix.
             RunsInFlightError: They would be more than there may be.
             RunChangedError: Another launch took the same place meanwhile, or another transaction was under way.
@@ -140,9 +149,9 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             try:
                 slots = self._free_slots(len(new), limit=in_flight_limit)
             except RunsInFlightError:
-                if self._run_of_token(new[0].run.token) is None:
+                if self._run_of_token(new[0].run) is None:
                     raise
-                return self._replay_all(new[0].run.token)
+                return self._replay_all(new[0].run)
             new = [
                 replace(each, run=each.run.model_copy(update={"slot": slot}))
                 for each, slot in zip(new, slots, strict=True)
@@ -152,16 +161,20 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         for each in new:
             begins.append(len(writes))
             writes += self._opening_writes(each)
+        ids_begin = len(writes)
+        writes += self._take_ids_of(new[0].run)
         try:
             self._transact(writes)
         except TransactionCancelled as cancelled:
             if cancelled.refused(0):
-                return self._replay_all(new[0].run.token)
+                return self._replay_all(new[0].run)
             for begin, each in zip(begins, new, strict=True):
                 if cancelled.refused(begin + 1):
                     raise RunExistsError(each.run.run) from cancelled
                 if cancelled.refused(begin + 2):
                     raise self._checkpoint_prefix_taken(each.run) from cancelled
+            if any(cancelled.refused(position) for position in range(ids_begin, len(writes))):
+                raise IdReservedError(new[0].run.run) from cancelled
             raise RunChangedError(new[0].run.run) from cancelled
         return tuple(Opened(run=each.run, attempt=each.attempt, replayed=False) for each in new)
 
@@ -225,6 +238,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                     self._put(self._timeline_item(begun)),
                     *(self._put(self._timeline_item(entry)) for entry in timeline),
                     *self._claim_slot(run_item),
+                    *self._keep_ids_of(run_item, now=attempt.created_at),
                 ]
             )
         except TransactionCancelled as cancelled:
@@ -400,6 +414,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Return the item of a run (strongly consistent), or None."""
         return self._read(Run, f"run#{run}", "item")
 
+    def trial_run(self, sweep: str, number: int) -> Run | None:
+        """Return the run of a trial (strongly consistent), or None: a run that is only called like one is not its."""
+        run = self.get(run_of_trial(sweep, number))
+        return run if run is not None and run.trial == TrialPlace(sweep=sweep, number=number) else None
+
     def run_metrics_and_notifications(self, run: str) -> tuple[Run | None, ScriptMetrics | None, list[Notification]]:
         """Return the item of a run (strongly consistent), its metrics and its notifications, in one call."""
         found = self._query(
@@ -535,7 +554,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             kind=TimelineKind.RUN_OPENED,
             text=new.opened or ("The run was requested" if run.owner is None else f"{run.owner} asked for the run"),
         )
-        yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_run(run.created_at))
+        yield self._claim_token(run, expires_at=self._outlives_run(run.created_at))
         yield self._put(self._run_item(run), condition="attribute_not_exists(pk)")
         yield self._take_checkpoint_lock(run)
         yield self._put(self._attempt_item(new.attempt))
@@ -561,22 +580,22 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     def _put_run(self, run_item: Run, *, decided_on: int) -> Write:
         return self._put(self._run_item(run_item), condition="version = :seen", values={":seen": decided_on})
 
-    def _replay(self, token: str) -> Opened:
-        run = self._run_of_token(token)
+    def _replay_all(self, asked: Run) -> tuple[Opened, ...]:
+        """Return what the token of a run that was to be opened has opened before: the run, and all of its group."""
+        run = self._run_of_token(asked)
         if run is None:
-            raise RunChangedError(token)
-        return self._recorded(run)
-
-    def _replay_all(self, token: str) -> tuple[Opened, ...]:
-        first = self._replay(token)
+            raise RunChangedError(asked.token)
+        first = self._recorded(run)
         group = first.run.group
         if group is None:
             return (first,)
-        others = [self._recorded(f"{group.id}-{index}") for index in range(2, group.size + 1)]
-        return (first, *others)
+        others = [group.model_copy(update={"index": index}) for index in range(2, group.size + 1)]
+        return (first, *(self._recorded(f"{group.id}-{place.index}", group=place) for place in others))
 
-    def _recorded(self, run: str) -> Opened:
+    def _recorded(self, run: str, *, group: RunGroup | None = None) -> Opened:
         run_item = self._require(run)
+        if group is not None and run_item.group != group:
+            raise RunNotRecordedError(run)  # It is forgotten, and another run is called so since.
         return Opened(run=run_item, attempt=self._required_attempt(run, run_item.attempt), replayed=True)
 
     def _require(self, run: str) -> Run:

@@ -22,6 +22,14 @@ class RunExistsError(RunTableError):
         self.run = run
 
 
+class IdReservedError(RunTableError):
+    """The id is one that a sweep or a schedule has for what it launches, or a sweep has it itself."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the id {name!r} is a sweep's or a schedule's. Leave `run` out or choose another id")
+        self.name = name
+
+
 class CheckpointPrefixTakenError(RunTableError):
     """Another live run owns the checkpoint prefix (I1)."""
 

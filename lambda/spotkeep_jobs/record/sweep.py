@@ -12,7 +12,7 @@ from pydantic import Field
 
 from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES, AtMost, Id, Label, Words
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Cost, Kinds, Notification, Record, UtcTime
+from spotkeep_jobs.record.record import Cost, Kinds, Notification, Record, Run, TrialPlace, UtcTime
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 
 ParameterValue: TypeAlias = bool | int | float | str
@@ -60,6 +60,15 @@ class Trial(Record):
     cost: Cost | None = None
     """What its run cost, with all attempts; None until the first one has ended."""
 
+    @property
+    def place(self) -> TrialPlace:
+        """What the record of its run says of it."""
+        return TrialPlace(sweep=self.sweep, number=self.number)
+
+    def has(self, run: Run) -> bool:
+        """Say whether a run is this trial's. Its record says so; another run may be called like one."""
+        return run.trial == self.place
+
 
 class BestTrial(Record):
     """The trial with the best value of the objective."""
@@ -97,6 +106,8 @@ class Sweep(Record):
     owner: Label | None = None
     launched_by: Caller | None = None
     team: Label | None = None
+    schedule: Id | None = None
+    """The schedule that launched it; None where a user did."""
     state: SweepState = SweepState.RUNNING
     stops_as: SweepState | None = None
     """While it stops: what it is when no trial runs any more."""

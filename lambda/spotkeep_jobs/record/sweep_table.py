@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.id_table import IdTable
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import format_time
+from spotkeep_jobs.record.run_table_errors import IdReservedError
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
@@ -46,7 +48,7 @@ class SweepChangedError(RunTableError):
         self.sweep = sweep
 
 
-class SweepTable(NotificationTable):
+class SweepTable(NotificationTable, IdTable):
     """Sweeps: an item each, and an item for each trial."""
 
     def open_sweep(self, sweep: Sweep) -> tuple[Sweep, bool]:
@@ -57,12 +59,19 @@ class SweepTable(NotificationTable):
 
         Raises:
             SweepExistsError: Its id is taken, by a request with another token.
+            IdReservedError: A run has its id, or one of its trials'; or the id is another sweep's or a schedule's.
             SweepChangedError: Another transaction was under way: try again.
         """
+        writes = [
+            self._put(self._sweep_item(sweep), condition="attribute_not_exists(pk)"),
+            *self._take_sweep_id(sweep.sweep, schedule=sweep.schedule, created_at=sweep.created_at),
+        ]
         try:
-            self._transact([self._put(self._sweep_item(sweep), condition="attribute_not_exists(pk)")])
+            self._transact(writes)
         except TransactionCancelled as cancelled:
             if not cancelled.refused(0):
+                if any(cancelled.refused(position) for position in range(1, len(writes))):
+                    raise IdReservedError(sweep.sweep) from cancelled
                 raise SweepChangedError(sweep.sweep) from cancelled
             known = self.sweep(sweep.sweep)
             if known is None or known.token != sweep.token:

@@ -15,6 +15,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.runs.callers import (
     CallerRules,
@@ -26,6 +27,7 @@ from spotkeep_jobs.runs.callers import (
 )
 from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.run_group import members_of
+from spotkeep_jobs.runs.taken_ids import problems_of_run_id
 
 FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
@@ -68,9 +70,20 @@ class Acceptance:
         return validate(document, defaults=self._defaults) if repeated else validation
 
     def accepted(
-        self, validation: Validation, *, default_token: str | None = None, caller: Caller | None
+        self,
+        validation: Validation,
+        *,
+        default_token: str | None = None,
+        caller: Caller | None,
+        origin: Origin = ASKED_BY_A_USER,
     ) -> JobRequest:
         """Return the request of a judged document.
+
+        Args:
+            validation: The judgement.
+            default_token: The token of a document that has none.
+            caller: Who asks, where that is known.
+            origin: What the launch follows from.
 
         Raises:
             RequestRefusedError: It carries what the document has wrong and what others have already.
@@ -79,7 +92,7 @@ class Acceptance:
         others = [] if draft is None else self._others(draft, caller=caller)
         if validation.request is not None and not others:
             return validation.request
-        taken = draft and self.taken(draft.model_copy(update={"token": draft.token or default_token}))
+        taken = draft and self.taken(draft.model_copy(update={"token": draft.token or default_token}), origin=origin)
         checked = self.check(draft) if draft is not None else Checked()
         problems = [*validation.problems, *others, *checked.problems, *(taken or ())]
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
@@ -95,9 +108,14 @@ class Acceptance:
         recorded = self._table.get(request.run or "")
         return recorded is not None and recorded.token == request.token
 
-    def taken(self, request: JobRequest) -> list[Problem]:
-        """Return what of a request other runs have already: its id, its prefix, the places for runs in flight."""
-        problems = []
+    def taken(self, request: JobRequest, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
+        """Return what of a request others have already: its id, its prefix, the places for runs in flight.
+
+        Args:
+            request: What is asked for.
+            origin: What the launch follows from.
+        """
+        problems = [] if request.run is None else problems_of_run_id(self._table, request.run, origin=origin)
         for member in members_of(request) if request.run is not None else ():
             run = member.request.run or ""
             recorded = self._table.get(run)

@@ -31,10 +31,12 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Plan, TrialPlace
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
+from spotkeep_jobs.record.record import Plan
 from spotkeep_jobs.record.run_table import NewRun, Opened
 from spotkeep_jobs.record.run_table_errors import (
     CheckpointPrefixTakenError,
+    IdReservedError,
     RunExistsError,
     RunsInFlightError,
 )
@@ -52,6 +54,7 @@ from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import REFUSED, Launched, unfinished_without_an_answer
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.run_group import members_of
+from spotkeep_jobs.runs.taken_ids import id_is_reserved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ class Launcher:
         default_token: str,
         plan: Plan | None = None,
         caller: Caller | None = None,
-        trial: TrialPlace | None = None,
+        origin: Origin = ASKED_BY_A_USER,
     ) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
 
@@ -116,14 +119,14 @@ class Launcher:
             default_token: The token of a document that has none.
             plan: What the run was planned with, and is steered by if it has a deadline.
             caller: Who asks, where that is known.
-            trial: Which trial of which sweep the run is; None for a run of its own.
+            origin: What the launch follows from: a sweep or a schedule, which has ids of its own.
 
         Raises:
             RequestRefusedError: Nothing was launched; it carries every problem.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
         validation = self._acceptance.judged(document, caller=caller, default_token=default_token)
-        request = self._acceptance.accepted(validation, default_token=default_token, caller=caller)
+        request = self._acceptance.accepted(validation, default_token=default_token, caller=caller, origin=origin)
         checked = self._acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
         token = request.token or default_token
@@ -133,8 +136,8 @@ class Launcher:
         if checked.problems and not self._acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
         with unfinished_without_an_answer(run_id, doing="launching"):
-            new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, trial=trial) for member in members]
-            opened = self._open(request, new, warnings=warnings)
+            new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
+            opened = self._open(request, new, origin=origin, warnings=warnings)
             replayed = opened[0].replayed
             if replayed:
                 for each, member in zip(opened, members, strict=False):
@@ -149,21 +152,24 @@ class Launcher:
         some_refused = [f"{run.run} was refused by EC2, the others were not: {run.failure_reason}" for run in refused]
         return Launched(run=first, others=tuple(others), replayed=replayed, warnings=(*warnings, *some_refused))
 
-    def validate(self, document: object, *, caller: Caller | None = None) -> ValidDocument:
+    def validate(
+        self, document: object, *, caller: Caller | None = None, origin: Origin = ASKED_BY_A_USER
+    ) -> ValidDocument:
         """Judge a document as `launch` would, without launching.
 
         Args:
             document: A job document, of any type.
             caller: Who asks, where that is known.
+            origin: What the launch follows from.
 
         Raises:
             RequestRefusedError: It would be refused; it carries every problem.
         """
         validation = self._acceptance.judged(document, caller=caller)
-        request = self._acceptance.accepted(validation, caller=caller)
+        request = self._acceptance.accepted(validation, caller=caller, origin=origin)
         checked = self._acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
-        taken, too_long = self._acceptance.taken(request), self._new_attempts.too_long(request)
+        taken, too_long = self._acceptance.taken(request, origin=origin), self._new_attempts.too_long(request)
         if problems := [*checked.problems, *taken, *too_long]:
             raise RequestRefusedError(problems, warnings=warnings)
         types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
@@ -176,7 +182,9 @@ class Launcher:
             limits=self._context.defaults.limits,
         )
 
-    def _open(self, request: JobRequest, new: Sequence[NewRun], *, warnings: tuple[str, ...]) -> tuple[Opened, ...]:
+    def _open(
+        self, request: JobRequest, new: Sequence[NewRun], *, origin: Origin, warnings: tuple[str, ...]
+    ) -> tuple[Opened, ...]:
         limit = self._context.defaults.limits.runs_in_flight_limit
         try:
             return until_written(
@@ -186,7 +194,10 @@ class Launcher:
             problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
             raise RequestRefusedError([problem], warnings=warnings) from None
         except RunExistsError as error:
-            problems = self._acceptance.taken(request) or [run_exists(error.run)]
+            problems = self._acceptance.taken(request, origin=origin) or [run_exists(error.run)]
+            raise RequestRefusedError(problems, warnings=warnings) from None
+        except IdReservedError as error:
+            problems = self._acceptance.taken(request, origin=origin) or [id_is_reserved(error.name)]
             raise RequestRefusedError(problems, warnings=warnings) from None
         except CheckpointPrefixTakenError as error:
             problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)

@@ -30,7 +30,8 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import no_fleets
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry, TrialPlace
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
+from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.launch_context import LaunchContext
@@ -85,7 +86,7 @@ class NewAttempts:
         return []
 
     def of_new_run(
-        self, member: GroupMember, *, plan: Plan | None, caller: Caller | None, trial: TrialPlace | None = None
+        self, member: GroupMember, *, plan: Plan | None, caller: Caller | None, origin: Origin = ASKED_BY_A_USER
     ) -> NewRun:
         """Make a new run with its first attempt.
 
@@ -93,7 +94,7 @@ class NewAttempts:
             member: What it is asked for.
             plan: What it is planned with, if it is.
             caller: Who asks, where that is known.
-            trial: Which trial of which sweep it is; None for a run of its own.
+            origin: What the launch follows from.
 
         Raises:
             RequestRefusedError: AWS Batch would not take the request of its job.
@@ -111,7 +112,8 @@ class NewAttempts:
             owner=request.owner,
             launched_by=caller,
             group=member.group,
-            trial=trial,
+            trial=origin.trial,
+            schedule=origin.schedule,
             backend=request.backend,
             queue=attempt.queue,
             capacity=attempt.capacity,

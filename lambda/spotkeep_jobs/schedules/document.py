@@ -18,6 +18,7 @@ from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import problems_of, shown
 from spotkeep_jobs.document.values import read_deadline, wrong
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.ids import id_of_firing
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.schedules.expression import Rate, next_after, read_expression, read_zone, zone_of
 from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
@@ -144,7 +145,7 @@ def firing_document(schedule: Schedule, *, at: datetime) -> dict[str, Any]:
         schedule: The schedule.
         at: When it fires, by the schedule.
     """
-    run = f"{schedule.schedule}-{at:%Y%m%d-%H%M}"
+    run = id_of_firing(schedule.schedule, at)
     return {
         **schedule.document,
         "run": run,

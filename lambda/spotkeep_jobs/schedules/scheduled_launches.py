@@ -22,6 +22,7 @@ from spotkeep_jobs.record.schedule_table import ScheduleExistsError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
+from spotkeep_jobs.runs.taken_ids import problems_of_schedule_id
 from spotkeep_jobs.schedules.document import (
     begins_at,
     firing_document,
@@ -123,6 +124,8 @@ class ScheduledLaunches:
             document=launched,
         )
         known = self.table.schedule(schedule.schedule)
+        if known is None:
+            problems += problems_of_schedule_id(self.table, schedule.schedule, now=now)
         if known is not None and known.token != schedule.token:
             problems.append(schedule_exists(schedule.schedule))
         elif known is not None and not _asks_for_the_same(known, schedule):
@@ -140,13 +143,17 @@ class ScheduledLaunches:
             Its item, and whether the same token began it before.
 
         Raises:
-            RequestRefusedError: Its id is taken, or AWS refused it.
+            RequestRefusedError: Its id is taken, or one of what it would launch; or AWS refused it.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
         try:
             recorded, replayed = self.table.open_schedule(schedule)
         except ScheduleExistsError:
             raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
+        # From here on nothing else gets an id of what it launches. What was launched a moment before may have one.
+        if taken := problems_of_schedule_id(self.table, schedule.schedule, now=recorded.created_at):
+            self.table.forget_schedule(schedule.schedule)
+            raise RequestRefusedError(taken)
         try:
             with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
                 self._create(recorded)

@@ -4,6 +4,9 @@ The launcher does this when a sweep is launched, when a trial's run has ended (t
 pass of the controller, for as long as something is to be done. All of it may happen twice or at the same time: the
 record changes by one conditional transaction, and a trial's run has an id and a token of its own, so opening it again
 finds it. What a launcher that died has left undone, the next one does.
+
+A run is a trial's where its record says so (`Trial.has`). One that is only called so is never read as one, stopped or
+resumed: for the sweep it is not there, and the trial whose id it has fails when its own run cannot be opened.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Final
 
 from spotkeep_jobs.errors import RequestRefusedError, isolated
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
-from spotkeep_jobs.record.record import Notification, TrialPlace
+from spotkeep_jobs.record.ids import Origin
+from spotkeep_jobs.record.record import Notification, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
@@ -231,7 +235,8 @@ class SweepAdvance:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
             if asked_for:
                 run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
-                seen[trial.run] = None if run is None else SeenRun(run=run, metrics=metrics)
+                own = run is not None and trial.has(run)
+                seen[trial.run] = SeenRun(run=run, metrics=metrics) if run is not None and own else None
         return seen
 
     def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
@@ -272,7 +277,7 @@ class SweepAdvance:
         for trial in step.trials:
             if trial.number not in step.may_ask or trial.state is not TrialState.RUNNING:
                 continue
-            task = task_of(trial, step.seen.get(trial.run) or self._read(trial.run), sweep=step.sweep)
+            task = task_of(trial, step.seen.get(trial.run) or self._read(trial), sweep=step.sweep)
             if task is None:
                 continue
             comes = has_time() and next(tasks_left, None) is not None
@@ -290,10 +295,12 @@ class SweepAdvance:
                 if error.temporary:
                     done.waits_because = str(error)
                     break
-                if self._goes_on(task, trial):
+                found = self._table.get(trial.run)
+                if _goes_on(found, task, trial):
                     continue  # Another launcher was faster.
-                done.refused[trial.run] = str(error)
-                refused.append(failed(trial, reason=str(error)))
+                reason = _id_taken(found) if found is not None and not trial.has(found) else str(error)
+                done.refused[trial.run] = reason
+                refused.append(failed(trial, reason=reason))
             except LaunchUnfinishedError as error:
                 # It is recorded, and the controller completes it; AWS is busy, so the others wait for the next advance.
                 done.waits_because = str(error)
@@ -323,7 +330,7 @@ class SweepAdvance:
                     document,
                     default_token=document["token"],
                     caller=sweep.launched_by,
-                    trial=TrialPlace(sweep=sweep.sweep, number=trial.number),
+                    origin=Origin(trial=trial.place),
                 )
                 done.opened.append(trial.run)
             case Task.RESUME:
@@ -333,15 +340,10 @@ class SweepAdvance:
                 self._runs.stop(trial.run)
                 done.stopped.append(trial.run)
 
-    def _read(self, run: str) -> SeenRun | None:
-        """Read a run that an earlier advance may have opened, or that is to go on."""
-        found = self._table.get(run)
+    def _read(self, trial: Trial) -> SeenRun | None:
+        """Read the run of a trial that an earlier advance may have opened, or that is to go on."""
+        found = self._table.trial_run(trial.sweep, trial.number)
         return None if found is None else SeenRun(run=found)
-
-    def _goes_on(self, task: Task, trial: Trial) -> bool:
-        run = self._table.get(trial.run)
-        refused = task is Task.OPEN and run is not None and run.state.ended
-        return run is not None and run.attempt >= trial.attempt and not refused
 
     def _record_refused(self, sweep_id: str, refused: Sequence[Trial]) -> None:
         sweep, trials = self._table.sweep_and_trials(sweep_id)
@@ -372,6 +374,17 @@ class _Step:
     moments: Mapping[int, datetime]
     """From when on trials may have their jobs, by their numbers."""
     changed: bool
+
+
+def _goes_on(run: Run | None, task: Task, trial: Trial) -> bool:
+    """Return whether the run of a trial does what it was asked for, whoever had it do so."""
+    if run is None or not trial.has(run) or run.attempt < trial.attempt:
+        return False
+    return task is not Task.OPEN or not run.state.ended
+
+
+def _id_taken(other: Run) -> str:
+    return f"id taken: run {other.run} is no trial of this sweep"
 
 
 def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from spotkeep_jobs.cost.sweep_cost import total_cost
+from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
@@ -23,7 +24,6 @@ from spotkeep_jobs.runs.max_cost import NEAR, stays_near
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again, waits_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
-from spotkeep_jobs.sweeps.trial_documents import run_of_trial
 
 FAILURES_THAT_END_IT: Final = 3
 """When so many trials have failed before any has come anywhere, the next ones would fail, too."""

@@ -18,13 +18,13 @@ from spotkeep_jobs.document.reading import json_bytes, problems_of, shown, too_l
 from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
+from spotkeep_jobs.record.ids import MAX_TRIALS
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.moves import Begin
 from spotkeep_jobs.sweeps.search.search import SearchName, SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
 
-MAX_TRIALS: Final = 10_000
 MAX_LISTED_TRIALS: Final = 1_000
 """As far as they fit into the sweep's record, of `MAX_SWEEP_BYTES`."""
 

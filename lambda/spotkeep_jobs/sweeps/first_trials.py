@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.sweep import ParameterValue, Trial
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.search.moves import Begin, Move
 from spotkeep_jobs.sweeps.search.search import next_moves
-from spotkeep_jobs.sweeps.trial_documents import run_of_trial, sweep_id_for, trial_document
+from spotkeep_jobs.sweeps.trial_documents import sweep_id_for, trial_document
 
 JUDGED_TRIALS: Final = 20
 """So many trials are judged before a sweep is launched; of listed trials, all."""

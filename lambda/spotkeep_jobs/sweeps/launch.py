@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.record import DEFAULT_NOTIFY
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
+from spotkeep_jobs.record.record import DEFAULT_NOTIFY, TrialPlace
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import IdReservedError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_table import SweepChangedError, SweepExistsError
@@ -19,6 +20,7 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance, differing_fields, token_of_another_document
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
+from spotkeep_jobs.runs.taken_ids import id_is_reserved, problems_of_sweep_id
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.decision import max_cost_of
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
@@ -89,7 +91,14 @@ class SweepLaunch:
     now: Callable[[], datetime]
     pause: Callable[[int], None]
 
-    def launch(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None = None) -> LaunchedSweep:
+    def launch(
+        self,
+        document: Mapping[str, Any],
+        *,
+        default_token: str,
+        caller: Caller | None = None,
+        origin: Origin = ASKED_BY_A_USER,
+    ) -> LaunchedSweep:
         """Launch the sweep that a document asks for, or answer with the one that its token launched before.
 
         Only its first trial is begun: what is wrong shows at once, and the next advance begins the others.
@@ -98,6 +107,7 @@ class SweepLaunch:
             document: A job document with `sweep`.
             default_token: The token of a document that has none.
             caller: Who asks, where that is known.
+            origin: What the launch follows from.
 
         Raises:
             RequestRefusedError: Nothing was launched; it carries every problem.
@@ -107,18 +117,25 @@ class SweepLaunch:
         repeated = self._repeated(document, default_token=default_token)
         if repeated is not None:
             return repeated
-        valid = self.validate(document, caller=caller, default_token=default_token)
+        valid = self.validate(document, caller=caller, default_token=default_token, origin=origin)
+        name = valid.sweep.sweep
         try:
             opened, replayed = until_written(
                 lambda: self.table.open_sweep(valid.sweep), changed=SweepChangedError, pause=self.pause
             )
-        except SweepExistsError:
-            raise RequestRefusedError([sweep_exists(valid.sweep.sweep)], warnings=valid.warnings) from None
+        except (SweepExistsError, IdReservedError):
+            problems = problems_of_sweep_id(self.table, name, origin=origin) or [id_is_reserved(name)]
+            raise RequestRefusedError(problems, warnings=valid.warnings) from None
         advanced = self.advance.advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
         return LaunchedSweep(advanced=advanced, replayed=replayed, warnings=valid.warnings)
 
     def validate(
-        self, document: Mapping[str, Any], *, caller: Caller | None = None, default_token: str = ""
+        self,
+        document: Mapping[str, Any],
+        *,
+        caller: Caller | None = None,
+        default_token: str = "",
+        origin: Origin = ASKED_BY_A_USER,
     ) -> ValidSweep:
         """Judge a document as `launch` would, without launching.
 
@@ -126,6 +143,7 @@ class SweepLaunch:
             document: A job document with `sweep`.
             caller: Who asks, where that is known.
             default_token: The token of a document that has none.
+            origin: What the launch follows from.
 
         Raises:
             RequestRefusedError: It would be refused; it carries every problem.
@@ -135,26 +153,27 @@ class SweepLaunch:
         request, problems = read_sweep(document, tpe=self.has_tpe)
         if request is None:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
-        sweep = self._new(document, request, token=document.get("token") or default_token, caller=caller)
+        token = document.get("token") or default_token
+        sweep = self._new(document, request, token=token, caller=caller, schedule=origin.schedule)
         trials = () if problems else first_trials(document, request, token=sweep.token, owner=sweep.owner)
         if not trials:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
-        if self.table.sweep(sweep.sweep) is not None or self.table.get(sweep.sweep) is not None:
-            problems.append(sweep_exists(sweep.sweep))
-        first, warnings, wrong = self._judged(trials, caller=caller)
+        problems += problems_of_sweep_id(self.table, sweep.sweep, origin=origin)
+        first, warnings, wrong = self._judged(sweep, trials, caller=caller)
         problems += [*placeholder_problems(document, trials[0].parameters), *wrong]
         if problems or first is None:
             raise RequestRefusedError(problems, warnings=warnings)
         return ValidSweep(sweep=sweep, request=request, first=first, warnings=warnings)
 
     def _judged(
-        self, trials: Sequence[FirstTrial], *, caller: Caller | None
+        self, sweep: Sweep, trials: Sequence[FirstTrial], *, caller: Caller | None
     ) -> tuple[ValidDocument | None, tuple[str, ...], list[Problem]]:
         first: ValidDocument | None = None
         problems: list[Problem] = []
         warnings: list[str] = []
         try:
-            first = self.launcher.validate(trials[0].document, caller=caller)
+            place = TrialPlace(sweep=sweep.sweep, number=trials[0].number)
+            first = self.launcher.validate(trials[0].document, caller=caller, origin=Origin(trial=place))
             warnings += first.warnings
         except RequestRefusedError as error:
             problems += error.problems
@@ -167,7 +186,15 @@ class SweepLaunch:
         template = {name: value for name, value in document.items() if name != "sweep"}
         return self.acceptance.judged(template, caller=caller).problems
 
-    def _new(self, document: Mapping[str, Any], request: SweepRequest, *, token: str, caller: Caller | None) -> Sweep:
+    def _new(
+        self,
+        document: Mapping[str, Any],
+        request: SweepRequest,
+        *,
+        token: str,
+        caller: Caller | None,
+        schedule: str | None,
+    ) -> Sweep:
         now = self.now()
         team = document.get("team")
         return Sweep(
@@ -176,6 +203,7 @@ class SweepLaunch:
             owner=document.get("owner") if isinstance(document.get("owner"), str) else None,
             launched_by=caller,
             team=team if isinstance(team, str) else None,
+            schedule=schedule,
             created_at=now,
             updated_at=now,
             notify=notify_of(document),
@@ -240,13 +268,3 @@ def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
         return DEFAULT_NOTIFY
     listed = [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []
     return tuple(NotificationKind(kind) for kind in listed if kind in set(NotificationKind))
-
-
-def sweep_exists(sweep: str) -> Problem:
-    """Say that the id is taken."""
-    return Problem(
-        field="run",
-        found=shown(sweep),
-        problem="is the id of a sweep or a run that exists already",
-        fix=f"Leave `run` out, choose another id, or go on with that sweep: spotkeep resume {sweep}",
-    )

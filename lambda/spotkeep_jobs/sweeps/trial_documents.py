@@ -49,11 +49,6 @@ def id_of(document: Mapping[str, Any], *, token: str, behind: int, nameless: str
     return f"{'-'.join(words)[:longest].strip('-') or nameless}-{digits}"
 
 
-def run_of_trial(sweep: str, number: int) -> str:
-    """Return the run id of a trial."""
-    return f"{sweep}-{number}"
-
-
 def trial_document(
     document: Mapping[str, Any], request: SweepRequest, *, trial: Trial, token: str, owner: str | None
 ) -> dict[str, Any]:

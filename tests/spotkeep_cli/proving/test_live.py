@@ -49,6 +49,7 @@ class App:
         self.trials: list[Any] = []
         self.runs = SimpleNamespace(
             get=self._get,
+            trial_run=lambda sweep, number: self._get(f"{sweep}-{number}"),
             attempts=lambda run: [SimpleNamespace(log_names=names) for names in ((f"{run}-1", f"{run}-2"), ())],
             sweep_and_trials=lambda name: (self._a_sweep(name), self.trials),
             schedule=lambda _name: None,
@@ -135,7 +136,7 @@ def test_it_is_launched_until_a_run_misses_nothing_then_all_is_given_back_and_wh
 
 
 def test_of_a_sweep_the_logs_of_all_trials_are_read(app: App) -> None:
-    app.trials = [SimpleNamespace(run=f"trial-{number}") for number in (1, 2)]
+    app.trials = [SimpleNamespace(sweep="trial", number=number) for number in (1, 2)]
     run(app)
     assert {f"trial-{trial}-{job}" for trial in (1, 2) for job in (1, 2)} <= set(app.read)
 

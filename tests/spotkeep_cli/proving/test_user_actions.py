@@ -37,8 +37,9 @@ class App:
         self.runs = SimpleNamespace(
             schedule=lambda _: self.schedule_item,
             sweep=lambda _: self.sweep,
-            sweep_and_trials=lambda _: (self.sweep, [SimpleNamespace(run="trial")]),
+            sweep_and_trials=lambda _: (self.sweep, [SimpleNamespace(sweep="item", number=1)]),
             get=lambda _: self.run,
+            trial_run=lambda _sweep, _number: self.run,
         )
 
     def ask(self, action: str, **fields: object) -> None:

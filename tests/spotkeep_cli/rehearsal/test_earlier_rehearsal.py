@@ -19,6 +19,7 @@ class Table:
     Attributes:
         states: Of each run.
         sweeps: The state of each sweep; its trials are the runs whose names begin with its name.
+        others: Runs that are called like trials, and are none.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Table:
             "over-1": RunState.COMPLETED,
         }
         self.sweeps = {"searching": SweepState.RUNNING, "over": SweepState.COMPLETED}
+        self.others: set[str] = set()
 
     def get(self, run: str) -> Any:
         state = self.states.get(run)
@@ -38,7 +40,11 @@ class Table:
     def sweep_and_trials(self, name: str) -> Any:
         runs = [run for run in self.states if run.startswith(f"{name}-")]
         sweep = SimpleNamespace(state=self.sweeps[name]) if name in self.sweeps else None
-        return sweep, [SimpleNamespace(run=run) for run in runs]
+        return sweep, [SimpleNamespace(sweep=name, number=int(run.removeprefix(f"{name}-"))) for run in runs]
+
+    def trial_run(self, sweep: str, number: int) -> Any:
+        run = f"{sweep}-{number}"
+        return None if run in self.others else self.get(run)
 
     def attempts(self, run: str) -> Any:
         return [SimpleNamespace(job_name=f"{run}-1")]
@@ -82,6 +88,16 @@ def test_the_next_rehearsal_removes_what_the_ones_before_left_once_all_of_it_has
     runs.states["alive"], runs.sweeps["searching"] = RunState.STOPPED, SweepState.STOPPED
     replace_earlier(local_aws, runs, names=["third"])
     assert {run for run in runs.states if site.of(run) != removed} == {"own"}
+
+
+def test_a_run_that_is_called_like_a_trial_keeps_everything(local_aws: LocalAws) -> None:
+    runs, site = Table(), Site(local_aws)
+    runs.states["over-3"] = RunState.COMPLETED
+    runs.others.add("over-3")
+    replace_earlier(local_aws, runs, names=["over"])
+    site.leave("over-3")
+    replace_earlier(local_aws, runs, names=["second"])
+    assert site.of("over-3") == (3, 1)
 
 
 def test_a_sweep_keeps_everything_until_its_last_trial_has_ended(local_aws: LocalAws) -> None:

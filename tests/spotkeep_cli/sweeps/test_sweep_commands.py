@@ -144,6 +144,23 @@ def test_a_trial_is_named_by_its_sweep_and_its_number(with_sweep: Any, make: Any
     assert f"{SWEEP} has no trial 77: 5 were begun" in result.output
 
 
+def test_a_run_that_is_only_called_like_a_trial_is_none(with_sweep: Any, make: Any, spotkeep: Any) -> None:
+    for number, place in (
+        (4, None),
+        (5, TrialPlace(sweep="another", number=5)),
+        (3, TrialPlace(sweep=SWEEP, number=4)),
+    ):
+        run = make.run(f"{SWEEP}-{number}").model_copy(update={"trial": place})
+        with_sweep.dynamodb.add(run, attempts=[make.attempt(run.run)])
+        result = spotkeep("describe", f"{SWEEP}/{number}")
+        assert result.exit_code == ExitCode.NOT_FOUND, result.output
+        assert f"{SWEEP} has no trial {number}" in result.output
+    with_sweep.dynamodb.add(make.run(f"{SWEEP}-2"), attempts=[make.attempt(f"{SWEEP}-2")])
+    result = spotkeep("best", SWEEP, "--export", "best")
+    assert f"what is called {SWEEP}-2 now is no trial of {SWEEP}" in result.output
+    assert not Path("best").exists()
+
+
 @pytest.mark.parametrize("verb", ["stop", "pause"])
 def test_a_sweep_is_stopped_and_paused_as_a_whole(
     with_sweep: Any, spotkeep: Any, snapshot: SnapshotAssertion, verb: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,16 +23,19 @@ from spotkeep_jobs.record.record import (
     RunGroup,
     Spread,
     TimelineEntry,
+    TrialPlace,
 )
 from spotkeep_jobs.record.run_table import NewRun, RunTable
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
     CheckpointPrefixTakenError,
+    IdReservedError,
     RunChangedError,
     RunExistsError,
     RunNotRecordedError,
     RunsInFlightError,
 )
+from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import (
     EndReason,
     NotificationKind,
@@ -41,6 +44,8 @@ from spotkeep_jobs.record.states import (
     RunState,
     TimelineKind,
 )
+from spotkeep_jobs.record.sweep import Sweep
+from tests.models.clock import NOON
 from tests.models.run_table import open_run
 
 on_both = pytest.mark.parametrize("table", ["in-memory", "local-aws"], indirect=True)
@@ -91,6 +96,17 @@ def a_group(make: Any, *, size: int) -> list[NewRun]:
         )
         for index in range(1, size + 1)
     ]
+
+
+def a_sweep(name: str) -> Sweep:
+    return Sweep(sweep=name, name=name, created_at=NOON, updated_at=NOON, token=name, document={"sweep": {}})
+
+
+def a_schedule(name: str, *, now: datetime) -> Schedule:
+    return Schedule(
+        schedule=name, name=name, expression="cron(0 2 * * ? *)", timezone="UTC", created_at=now, begins_at=now,
+        token=name, document={},
+    )  # fmt: skip
 
 
 @on_both
@@ -159,6 +175,80 @@ class TestOpening:
         with pytest.raises(CheckpointPrefixTakenError, match="other"):
             table.open_runs([new[0], new[2]])
         assert table.get("digits-1") is None
+
+    def test_an_id_of_a_sweep_is_given_to_its_trials_alone_and_an_id_that_is_given_to_no_later_sweep(
+        self, table: RunTable, make: Any
+    ) -> None:
+        table.open_sweep(a_sweep("digits"))
+        for name in ("digits", "digits-3"):
+            with pytest.raises(IdReservedError, match=name):
+                open_run(table, run=make.run(name), attempt=make.attempt(name))
+            assert table.get(name) is None
+        with pytest.raises(IdReservedError):
+            table.open_runs(a_group(make, size=2))
+        assert table.get("digits-1") is None
+        with pytest.raises(IdReservedError):
+            table.open_sweep(a_sweep("digits-3"))
+        place = TrialPlace(sweep="digits", number=3)
+        open_run(table, run=make.run("digits-3", trial=place), attempt=make.attempt("digits-3"))
+        found = table.trial_run("digits", 3)
+        assert found is not None
+        assert (found.run, table.trial_run("digits", 2)) == ("digits-3", None)
+        assert table.run_with_id_of_a_trial("digits") is None
+
+    def test_a_sweep_gets_no_id_whose_trials_would_have_anothers(self, table: RunTable, make: Any) -> None:
+        table.open_runs(a_group(make, size=2))
+        open_run(table, run=make.run("exp-7", token="exp-7"), attempt=make.attempt("exp-7"))
+        for name, newest in (("digits", "digits-1"), ("exp", "exp-7")):
+            assert table.run_with_id_of_a_trial(name) == newest
+            with pytest.raises(IdReservedError, match=name):
+                table.open_sweep(a_sweep(name))
+            assert table.sweep(name) is None
+        with pytest.raises(IdReservedError):
+            table.open_sweep(a_sweep("exp-7"))
+        assert table.trial_run("exp", 7) is None
+
+    def test_what_a_schedule_launches_is_given_to_it_alone(self, table: RunTable, make: Any) -> None:
+        table.open_schedule(a_schedule("nightly", now=make.noon))
+        tonight = f"nightly-{make.noon + timedelta(days=1):%Y%m%d}-0200"
+        for name in (tonight, f"{tonight}-2"):
+            with pytest.raises(IdReservedError):
+                open_run(table, run=make.run(name), attempt=make.attempt(name))
+        for name in (tonight, tonight.removesuffix("-0200")):
+            with pytest.raises(IdReservedError):
+                table.open_sweep(a_sweep(name))
+        assert table.ids_of_firings("nightly", now=make.noon) == []
+        open_run(table, run=make.run(tonight, schedule="nightly"), attempt=make.attempt(tonight))
+        assert table.ids_of_firings("nightly", now=make.noon) == []
+
+    def test_a_schedule_hears_of_what_is_called_like_a_later_firing(self, table: RunTable, make: Any) -> None:
+        days = [f"nightly-{make.noon + timedelta(days=days):%Y%m%d}" for days in (-1, 0, 1)]
+        for name in (f"{days[0]}-0200", f"{days[1]}-0200", f"{days[1]}-2300", f"{days[2]}-0200-3"):
+            open_run(table, run=make.run(name, token=name), attempt=make.attempt(name))
+        table.open_sweep(a_sweep(days[2]))
+        now = make.noon.replace(hour=12, minute=0)
+        taken = [found.id for found in table.ids_of_firings("nightly", now=now)]
+        assert taken == [f"{days[1]}-2300", days[2], f"{days[2]}-0200-3"]
+
+    def test_the_largest_launch_of_several_runs_fits_into_a_transaction_whatever_it_is_called(
+        self, table: RunTable, make: Any
+    ) -> None:
+        group = RunGroup(id=f"nightly-{make.noon:%Y%m%d}-1200", index=1, size=MAX_RUNS)
+        new = [
+            NewRun(
+                run=make.run(f"{group.id}-{index}", token=str(index), group=group.model_copy(update={"index": index})),
+                attempt=make.attempt(f"{group.id}-{index}"),
+            )
+            for index in range(1, MAX_RUNS + 1)
+        ]
+        assert len(table.open_runs(new, in_flight_limit=MAX_RUNS)) == MAX_RUNS
+
+    def test_the_token_of_a_trial_or_a_firing_is_no_users(self, table: RunTable, make: Any) -> None:
+        origins: list[dict[str, Any]] = [{}, {"trial": TrialPlace(sweep="s", number=1)}, {"schedule": "nightly"}]
+        for number, origin in enumerate(origins):
+            run = make.run(f"run-{number}-x", token="the same", **origin)
+            assert not open_run(table, run=run, attempt=make.attempt(run.run)).replayed
+            assert open_run(table, run=run, attempt=make.attempt(run.run)).run.run == run.run
 
     def test_of_many_launches_at_once_with_one_token_one_opens_the_run(self, table: RunTable, make: Any) -> None:
         results: list[bool] = []
