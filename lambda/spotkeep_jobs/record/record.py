@@ -390,7 +390,7 @@ class Run(Record):
     """The group of a run that was launched with others in one document."""
     trial: TrialPlace | None = None
     """Which trial of which sweep the run is; None outside a sweep."""
-    schedule: str | None = None
+    schedule: Id | None = None
     """The schedule that launched it; None where a user did, or a sweep."""
     adopted: bool = False
     """Whether another client created its job, and no job document is known of it."""

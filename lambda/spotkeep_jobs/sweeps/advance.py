@@ -224,7 +224,7 @@ class SweepAdvance:
         failures: dict[str, str] = {}
         for trial in trials:
             run = self._table.get(trial.run) if trial.state is TrialState.RUNNING else None
-            if run is not None and run.trial == TrialPlace(sweep=trial.sweep, number=trial.number):
+            if run is not None and trial.has(run):
                 isolated(failures, trial.run, functools.partial(self._runs.stop, trial.run))
         for name, why in failures.items():
             refused.add_note(f"stopping {name}: {why}")
