@@ -63,7 +63,7 @@ _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
     "lost-1": ({DEPLOYMENT_TAG: "spotkeep"}, {RUN_VARIABLE: "lost"}),
 }
 """Tags and environments of jobs that no run knows: a stranger's, one that a user tagged, one whose record is lost."""
-_EVERYTHING: Final = [kind.value for kind in NotificationKind]
+EVERYTHING: Final = [kind.value for kind in NotificationKind]
 _SHARED: Final = "s3://checkpoints/runs/shared/checkpoints/"
 DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "plain": {"capacity": "spot"},
@@ -81,7 +81,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "patient": {"capacity": "auto", "script_retries": 1, "max_run": "1h", "max_total_run": "3h", "max_cost": 50},
     "queued": {"capacity": "on-demand", "queue": "gpu", "share": "vision", "checkpoint_prefix": _SHARED},
     "stubborn": {"capacity": "on-demand", "queue": "gpu", "share": "vision", "priority": 7, "script_retries": 2},
-    "thrifty": {"capacity": "on-demand", "max_run": "2h", "max_cost": 0.23, "notify": _EVERYTHING},
+    "thrifty": {"capacity": "on-demand", "max_run": "2h", "max_cost": 0.23, "notify": EVERYTHING},
 }
 _ALLOWED: Final = (
     RequestRefusedError,
@@ -174,7 +174,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @rule(name=names, how=circumstances)
     def a_user_launches(self, name: str, how: Circumstances = QUIET) -> None:
-        document = {"name": name, "run": name, "token": name, "command": "x", "notify": _EVERYTHING, **DOCUMENTS[name]}
+        document = {"name": name, "run": name, "token": name, "command": "x", "notify": EVERYTHING, **DOCUMENTS[name]}
         self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @rule(name=names, how=circumstances, action=st.sampled_from(["stop", "resume"]))
@@ -795,7 +795,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return read[1]
 
     def _jobs_of(self, run: Run) -> list[ModelJob]:
-        return [job for job in (*self.service.jobs.values(), *self.service.deleted) if job.run == run.run]
+        """Return the jobs of a run; another client's may be called like it."""
+        jobs = (*self.service.jobs.values(), *self.service.deleted)
+        return [job for job in jobs if job.run == run.run and job.by_hand == run.adopted]
 
     @staticmethod
     def _type_of(job: ModelJob) -> str:

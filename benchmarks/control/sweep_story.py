@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import json
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -61,9 +61,11 @@ class SweepStory(ControlPlaneStory):
     """One story, with sweeps in it.
 
     Attributes:
+        searches: The sweeps that there may be, by their ids.
         in_a_queue: The sweeps whose trials are submitted to a queue.
     """
 
+    searches: ClassVar[dict[str, dict[str, Any]]] = SWEEPS
     in_a_queue: frozenset[str] = frozenset()
 
     @initialize(
@@ -88,7 +90,7 @@ class SweepStory(ControlPlaneStory):
     def a_user_launches_a_sweep(self, name: str, how: Circumstances = QUIET) -> None:
         source = f"sources/{name}/{'0' * 64}.tar.gz"
         self.service.objects.written[source] = NOON - _UPLOADED_BEFORE
-        document = {"name": name, "run": name, "token": name, "command": "x", "sweep": SWEEPS[name]}
+        document = {"name": name, "run": name, "token": name, "command": "x", "sweep": self.searches[name]}
         document["source"] = f"s3://{BUCKET}/{source}"
         document |= _IN_A_QUEUE if name in self.in_a_queue else {}
         self._invoke("launcher", functools.partial(self._answer, document), how=how)
@@ -220,7 +222,7 @@ class SweepStory(ControlPlaneStory):
             self._advance_until_quiet()
         super()._record_equals_what_happened()
         for sweep, trials in self._sweeps():
-            runs = {trial.number: self.record.get(trial.run) for trial in trials}
+            runs = {trial.number: self.record.trial_run(trial.sweep, trial.number) for trial in trials}
             for trial in trials:
                 self._trial_is_true(trial, runs[trial.number])
                 self._trial_has_what_changed(trial, runs[trial.number], sweep)
@@ -258,7 +260,7 @@ class SweepStory(ControlPlaneStory):
 
     def _may_still_begin(self, trial: Trial, sweep: Sweep) -> bool:
         """Whether a launcher that began before its sweep was asked to stop may be about to open or resume its run."""
-        run = self.record.get(trial.run)
+        run = self.record.trial_run(trial.sweep, trial.number)
         begins = trial.state is TrialState.RUNNING and (run is None or run.attempt < trial.attempt)
         return begins and sweep.stop_requested_at is not None
 
@@ -284,8 +286,8 @@ class SweepStory(ControlPlaneStory):
         """Hold the request of a run that its sweep let train against the sweep's document."""
         trains = trial.state is TrialState.RUNNING and run is not None and run.attempt >= trial.attempt
         if run is not None and trial.part == sweep.part and (trains or trial.state is TrialState.COMPLETED):
-            command = sweep.document["command"]
-            assert run.request["command"] == [command], f"{run.run} runs {run.request['command']}, not {command}"
+            command, runs = sweep.document["command"], run.request.get("command")
+            assert runs == [command], f"{run.run} runs {runs}, not {command}"
 
     def _queued_is_true(self, run: Run) -> None:
         if run.end_reason is EndReason.PAUSED:
@@ -304,7 +306,7 @@ class SweepStory(ControlPlaneStory):
         return self.launching.sweeps.advance.advance(asked["sweep"], ended_runs=asked.get("runs"))
 
     def _sweeps(self) -> list[tuple[Sweep, list[Trial]]]:
-        found = [self.record.sweep_and_trials(name) for name in SWEEPS]
+        found = [self.record.sweep_and_trials(name) for name in self.searches]
         return [(sweep, trials) for sweep, trials in found if sweep is not None]
 
     def _submitted(self, sweep: str) -> list[ModelServiceJob]:

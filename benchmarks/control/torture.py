@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.control import bad_input
+from benchmarks.control.foreign_id_story import ForeignIdStory
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
 from benchmarks.report import STATE
@@ -27,7 +28,7 @@ from benchmarks.stages import Done, TrialStage, run_stages
 
 STEPS_A_STORY: Final = 50
 SHARE_OF_SWEEPS: Final = 5
-"""One step for so many is taken besides, in stories with sweeps in them."""
+"""One step for so many is taken besides, in stories with sweeps in them, and as many in those of foreign ids."""
 _WORDS_OF_A_PROBLEM: Final = 6_000
 
 
@@ -56,7 +57,11 @@ def main() -> int:
             trials=options.steps // share,
             work=partial(run_stories, kind, steps=options.steps // share, first_seed=options.seed),
         )
-        for name, kind, share in (("stories", ControlPlaneStory, 1), ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS))
+        for name, kind, share in (
+            ("stories", ControlPlaneStory, 1),
+            ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS),
+            ("stories of foreign ids", ForeignIdStory, SHARE_OF_SWEEPS),
+        )
     } | {
         f"bad input: {function}": TrialStage(
             trials=options.inputs, work=partial(feed, function, inputs=options.inputs, first_seed=options.seed)

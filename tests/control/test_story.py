@@ -18,14 +18,17 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, rule
 
 from benchmarks.control import torture
+from benchmarks.control.foreign_id_story import ForeignIdStory
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools import warm_pool
-from spotkeep_jobs.record import orphan_report, run_table
+from spotkeep_jobs.record import claim_table, orphan_report, run_table
+from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.sweep import Trial
 from spotkeep_jobs.runs import ending, transition
 from spotkeep_jobs.sweeps import advance
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -60,6 +63,16 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
     for _ in range(60):
         met += happenings_of(stories=8, kind=SweepStory)
         if met.keys() >= {"pauses", "sweeps in a queue", "trials tried again"}:
+            return
+    pytest.fail(f"met: {sorted(met)}")
+
+
+@pytest.mark.long
+def test_they_hold_where_others_call_theirs_like_what_sweeps_and_schedules_launch() -> None:
+    met: Counter[str] = Counter()
+    for first_seed in range(1, 61):
+        met += happenings_of(stories=8, first_seed=first_seed, kind=ForeignIdStory, database=None)
+        if met.keys() >= {"firings", "foreign runs seen", "trials tried again", "trials whose id another has"}:
             return
     pytest.fail(f"met: {sorted(met)}")
 
@@ -145,6 +158,23 @@ def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(advance, "free_places", lambda sweep, request, trials: 10)
 
 
+def a_run_is_a_trial_by_its_id(patch: pytest.MonkeyPatch) -> None:
+    """A sweep takes any run that is called like a trial for one."""
+    patch.setattr(Trial, "has", lambda self, run: True)
+    patch.setattr(RunTable, "trial_run", lambda self, sweep, number: self.get(run_of_trial(sweep, number)))
+
+
+def ids_are_not_claimed(patch: pytest.MonkeyPatch) -> None:
+    """What opens a run or a sweep does not look at what reserves its id."""
+    patch.setattr(RunTable, "_take_ids_of", lambda self, run: iter(()))
+    patch.setattr(RunTable, "_take_sweep_id", lambda self, sweep, **how: iter(()))
+
+
+def all_tokens_are_users(patch: pytest.MonkeyPatch) -> None:
+    """A user's token claims what follows from a record."""
+    patch.setattr(claim_table, "_partition_of_token", lambda run: f"token#{run.token}")
+
+
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -162,6 +192,9 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (idle_pools_cost_nothing, ControlPlaneStory, 4),
         (trials_begin_whatever_runs, SweepStory, 1),
         (passes_know_runs_alone, SweepStory, 1),
+        (a_run_is_a_trial_by_its_id, ForeignIdStory, 1),
+        (ids_are_not_claimed, ForeignIdStory, 1),
+        (all_tokens_are_users, ForeignIdStory, 1),
     ],
 )
 def test_a_fault_is_noticed(

@@ -293,6 +293,17 @@ class TestTheScheduleOfAnother:
         lab.begins(ADA, "nightly", schedule=NIGHTLY)
         assert lab.fires(at="2026-11-23T02:00:00Z")["ok"]
 
+    def test_a_job_of_another_client_removes_no_schedule(self, lab: Lab) -> None:
+        """It has that night's id, for SageMaker gave it; the schedule stays, and so do its other nights."""
+        lab.begins(ADA, "nightly", schedule=NIGHTLY, token="of-the-schedule")
+        lab.job_of_another_client("nightly-20261122-0200")
+        recorded = lab.table.schedule("nightly")
+        assert recorded is not None
+        assert lab.parts.schedules.begin(recorded) == (recorded, True)
+        with lab.untouched("nightly-20261122-0200"):
+            assert refused_fields(lab.fires()) == ["run"]
+        assert lab.fires(at="2026-11-23T02:00:00Z")["ok"]
+
     def test_who_knows_its_token_keeps_no_night_from_its_launch(self, lab: Lab) -> None:
         lab.begins(ADA, "nightly", schedule=NIGHTLY, token="of-the-schedule")
         token = hashlib.sha256(b"of-the-schedule\nnightly-20261122-0200").hexdigest()

@@ -150,8 +150,9 @@ class ScheduledLaunches:
             recorded, replayed = self.table.open_schedule(schedule)
         except ScheduleExistsError:
             raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
-        # From here on nothing else gets an id of what it launches. What was launched a moment before may have one.
-        if taken := problems_of_schedule_id(self.table, schedule.schedule, now=recorded.created_at):
+        # From here on nothing gets an id of what it launches, but a job of another client, whatever its name. What was
+        # launched a moment before may have one.
+        if not replayed and (taken := problems_of_schedule_id(self.table, schedule.schedule, now=recorded.created_at)):
             self.table.forget_schedule(schedule.schedule)
             raise RequestRefusedError(taken)
         try:

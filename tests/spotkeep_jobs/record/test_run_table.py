@@ -264,6 +264,20 @@ class TestOpening:
         assert sorted(results) == [False, *[True] * 7]
 
 
+def test_of_several_runs_whose_token_comes_again_none_is_another_that_is_called_so_since(
+    run_table: RunTable, make: Any
+) -> None:
+    new = a_group(make, size=2)
+    run_table.open_runs(new)
+    dynamodb: Any = run_table._client
+    for key in [key for key in dynamodb.items if "digits-2" in str(dynamodb.items[key]) and "#digits-2" in key[0]]:
+        dynamodb._remove(key)  # It is forgotten.
+    other = make.run("digits-2", token="another", checkpoint_uri="s3://b/another/")
+    open_run(run_table, run=other, attempt=make.attempt("digits-2"))
+    with pytest.raises(RunNotRecordedError, match="digits-2"):
+        run_table.open_runs(new)
+
+
 class TestChanging:
     @on_both
     def test_a_decision_on_an_old_view_is_refused_whole(self, table: RunTable, opened: Run, make: Any) -> None:
