@@ -11,6 +11,9 @@ I6  No job lives whose run has ended; no run that has ended holds a checkpoint l
 I8  What an ended run was billed, and which steps it trained twice, is what happened. Of steps it may be said that it is
     not known, where a log was not read as often as an end waits for it.
 
+No record outgrows its bound, however often a job is interrupted or preempted: in some stories it is so often that the
+record of an attempt would.
+
 After one quiet reconciliation and a quiet pass over orphans the record equals what happened, nothing is left to send,
 and nothing is orphaned.
 """
@@ -55,6 +58,11 @@ SAVED_STEPS: Final = 5
 QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is sought."""
 STEPS_BETWEEN_QUIETS: Final = 12
+
+MANY_TIMES: Final = 200
+"""So often a job loses its instances at once in some stories: more than its attempt's record lists."""
+LARGEST_ATTEMPT_BYTES: Final = 60_000
+"""Of the attempts in these stories: a request of 2 KB, 50 training jobs, and the names of those before them."""
 
 _ORPHANS: Final = "orphans"
 _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
@@ -103,6 +111,7 @@ _IN_A_QUEUE: Final = ("queued", "stubborn")
 names = st.sampled_from((*sorted(DOCUMENTS), *_LEAVE_A_POOL, *_IN_A_QUEUE))
 """Those whose jobs leave a pool or wait in a queue stand in it more than once: every second story shall have one."""
 skews = st.integers(-LARGEST_SKEW_SECONDS, LARGEST_SKEW_SECONDS)
+how_often = st.sampled_from([1] * 11 + [MANY_TIMES])
 pauses = st.none() | st.integers(0, 12)
 """Before which call a process is held; None lets it run to its end."""
 troubles = st.none() | st.tuples(st.integers(0, 10), st.sampled_from(sorted(Fault)).map(Fault))
@@ -261,9 +270,15 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.trains(self._one_of(lambda job: job.on_instances, which), steps)
 
     @precondition(lambda self: any(_can_be_taken(job) for job in self.service.launched))
-    @rule(which=st.integers(0, 20))
-    def a_job_is_interrupted(self, which: int) -> None:
-        self.service.is_interrupted(self._one_of(_can_be_taken, which))
+    @rule(which=st.integers(0, 20), times=how_often)
+    def a_job_is_interrupted(self, which: int, times: int) -> None:
+        job = self._one_of(_can_be_taken, which)
+        self.service.is_interrupted(job)
+        for _ in range(times - 1):
+            self.service.gets_capacity(job)
+            self.service.trains(job, 1)
+            self.service.is_interrupted(job)
+        self.happenings["interrupted many times at once"] += times > 1
 
     @precondition(lambda self: any(job.status == "InProgress" for job in self.service.launched))
     @rule(
@@ -316,6 +331,31 @@ class ControlPlaneStory(RuleBasedStateMachine):
         fitting = [job for job in self.service.batch.jobs.values() if _can_be_preempted(job)]
         self.happenings["preemptions"] += 1
         self.service.batch.preempts(fitting[which % len(fitting)])
+
+    @precondition(lambda self: any(job.waits for job in self.service.batch.jobs.values()))
+    @rule(which=st.integers(0, 20), times=how_often)
+    def a_service_job_is_preempted_again_and_again(self, which: int, times: int) -> None:
+        """Preempt a job at each of its turns. AWS Batch names the last ones alone, so a pass sees each of them."""
+        if times == 1:
+            return
+        waiting = [job for job in self.service.batch.jobs.values() if job.waits]
+        service_job = waiting[which % len(waiting)]
+        self.service.unsureness = None
+        self.replicas_lag_or_catch_up(lags=False)
+        for _ in range(times):
+            if not service_job.waits:
+                break
+            job = self.service.batch.has_its_turn(service_job)
+            self.service.gets_capacity(job)
+            self.service.trains(job, 2)
+            self._invoke("controller", self._pass_over_runs)
+            if _can_be_preempted(service_job):
+                self.service.batch.preempts(service_job)
+                self.service.ends(job, "Stopped")
+                self.happenings["preemptions"] += 1
+            self.service.batch.catches_up()
+        self.service.unsureness = self._unsureness
+        self.happenings["preempted many times at once"] += 1
 
     @precondition(lambda self: any(job.training_job is not None for job in self.service.batch.jobs.values()))
     @rule()
@@ -417,6 +457,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._i1_one_writer(runs)
         self._i4_notified_once(runs)
         self._i6_nothing_bills_on(runs)
+        self._no_record_outgrows_its_bound()
         self._note_unfinished_readings()
         for run in runs.values():
             if run.state.ended:
@@ -473,6 +514,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
         for run in runs.values():
             owner = self.record.checkpoint_lock_owner(run.checkpoint_uri)
             assert (owner == run.run) == (not run.state.ended), f"{run.run} is {run.state}; the lock is {owner}'s"
+
+    def _no_record_outgrows_its_bound(self) -> None:
+        largest = self.service.dynamodb.largest.get("run attempt", 0)
+        assert largest <= LARGEST_ATTEMPT_BYTES, f"an attempt's record has {largest:,} bytes"
 
     def _i8_honest_bill(self, run: Run) -> None:
         jobs = self._jobs_of(run)

@@ -98,7 +98,7 @@ def act_on_sweep(asked: SweepAction, context: ActionContext) -> answers.Answer:
     item = sweeps.known(asked.sweep)
     if asked.action == "describe":
         count("SweepDescribed")
-        return answers.described_sweep(item, sweeps.trials(asked.sweep))
+        return answers.described_sweep(item, sweeps.trials(asked.sweep), first=asked.first)
     context.parts.access.authorize_for(asked.sweep, owner=item.owner, team=item.team, caller=context.caller)
     if asked.action == "resume":
         advanced = sweeps.resume(asked.sweep, changes=asked.changes, has_time=context.has_time)

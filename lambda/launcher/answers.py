@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.ec2.checks import as_documents
+from spotkeep_jobs.document.reading import json_bytes
 from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
 from spotkeep_jobs.schedules.document import next_firing
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from spotkeep_jobs.sweeps.launch import LaunchedSweep, ValidSweep
 
 Answer = dict[str, Any]
+MAX_PAGE_BYTES: Final = 2_000_000
+"""Of the trials in one answer, as JSON. Lambda answers with 6 MB, and the function's URL writes quotes twice as long.
+
+Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+"""
 
 
 def launched(launch: Launched) -> Answer:
@@ -196,12 +202,29 @@ def sweep_stands(sweep: Sweep) -> Answer:
     }
 
 
-def described_sweep(sweep: Sweep, trials: Sequence[Trial]) -> Answer:
-    """Return all that the record says of a sweep and its trials."""
+def described_sweep(sweep: Sweep, trials: Sequence[Trial], *, first: int = 1) -> Answer:
+    """Return all that the record says of a sweep and its trials; of many, a page of them.
+
+    Args:
+        sweep: The sweep.
+        trials: All of its trials, in the order of their numbers.
+        first: The number of the first one on the page.
+    """
+    page: list[Answer] = []
+    room = MAX_PAGE_BYTES
+    for trial in trials[first - 1 :]:
+        described_trial = trial.model_dump(mode="json", exclude_none=True)
+        room -= json_bytes(described_trial)
+        if page and room < 0:
+            break
+        page.append(described_trial)
+    following = first + len(page)
+    more = {"action": "describe", "sweep": sweep.sweep, "from": following}
     return {
         **sweep_stands(sweep),
         "record": sweep.model_dump(mode="json"),
-        "each_trial": [trial.model_dump(mode="json", exclude_none=True) for trial in trials],
+        "each_trial": page,
+        "next_page": more if following <= len(trials) else None,
     }
 
 

@@ -72,11 +72,13 @@ class SweepAction:
         action: What.
         sweep: Its id.
         changes: The fields that a resume changes.
+        first: The number of the first trial that is described.
     """
 
     action: Literal["stop", "pause", "resume", "describe"]
     sweep: str
     changes: Mapping[str, Any]
+    first: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +180,10 @@ def read_action(payload: object) -> Action:
             return DocumentAction(document=given, action=action)
         case "resume" if "sweep" in given:
             return SweepAction(action=action, **_read(given, sweep=_sweep_id, changes=_changes))
-        case "pause" | "stop" | "describe" if action == "pause" or "sweep" in given:
+        case "describe" if "sweep" in given:
+            fields = _read(given, **{"sweep": _sweep_id, "from": _first})
+            return SweepAction(action=action, sweep=fields["sweep"], changes={}, first=fields["from"])
+        case "pause" | "stop" if action == "pause" or "sweep" in given:
             return SweepAction(action=action, **_read(given, sweep=_sweep_id), changes={})
         case "resume":
             return RunAction(action=action, **_read(given, run=_run_id, changes=_changes))
@@ -314,6 +319,14 @@ def _host(value: object) -> int:
     if type(value) is int and value >= 1:
         return value
     raise _refused("host", value, "is not a number from 1", "Give 1, or leave it out.")
+
+
+def _first(value: object) -> int:
+    if value is None:
+        return 1
+    if type(value) is int and value >= 1:
+        return value
+    raise _refused("from", value, "is not the number of a trial", "Give 1 or more, or leave it out.")
 
 
 def _seconds(value: object) -> int:

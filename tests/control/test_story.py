@@ -19,8 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, r
 
 from benchmarks.control import torture
 from benchmarks.control.foreign_id_story import ForeignIdStory
-from benchmarks.control.story import ControlPlaneStory
+from benchmarks.control.story import MANY_TIMES, ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
+from spotkeep_jobs.backends.batch import attempt_view
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch
@@ -153,6 +154,17 @@ def passes_know_runs_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunTable, "is_recorded", lambda self, run: self.get(run) is not None)
 
 
+def records_list_all_there_ever_was(patch: pytest.MonkeyPatch) -> None:
+    """What is long over stays in the record of an attempt."""
+    patch.setattr(attempt_view, "KEPT_TRAINING_JOBS", 1_000)
+    patch.setattr(attempt_view, "KEPT_PHASES", 10_000)
+
+
+def what_is_not_listed_is_not_billed(patch: pytest.MonkeyPatch) -> None:
+    """The sums of what is long over are lost."""
+    patch.setattr(attempt_view, "with_phases", lambda earlier, phases, *, until: earlier)
+
+
 def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
     """A sweep has a place for each of its trials, however many run."""
     patch.setattr(advance, "free_places", lambda sweep, request, trials: 10)
@@ -178,6 +190,36 @@ def all_tokens_are_users(patch: pytest.MonkeyPatch) -> None:
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
+
+
+def preempted_many_times() -> None:
+    """Tell the story of a job in a queue that is preempted at each of its turns, and then ends."""
+    story: Any = ControlPlaneStory()
+    story.a_user_launches(name="queued")
+    story.a_service_job_is_preempted_again_and_again(which=0, times=MANY_TIMES)
+    story.i1_i4_i6_i8_hold()
+    story.a_service_job_has_its_turn_and_trains(which=0, steps=3)
+    story.a_job_ends(which=0, how="Completed")
+    story.i1_i4_i6_i8_hold()
+    story.all_is_quiet_and_a_pass_runs(die=True)
+    story.i1_i4_i6_i8_hold()
+    [run] = story._runs()
+    assert (run.state.value, run.interruptions) == ("COMPLETED", MANY_TIMES)
+
+
+@pytest.mark.long
+def test_a_job_that_is_preempted_hundreds_of_times_is_billed_and_ends_as_any_other() -> None:
+    preempted_many_times()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [records_list_all_there_ever_was, what_is_not_listed_is_not_billed])
+def test_that_its_record_grows_or_its_bill_shrinks_is_noticed(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        preempted_many_times()
 
 
 @pytest.mark.long

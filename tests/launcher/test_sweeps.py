@@ -11,10 +11,11 @@ import pytest
 from launcher import handler as entry
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.sweep import SweepChange, Trial
 from spotkeep_jobs.runs.callers import CallerRules
 from tests.launching import DEFAULTS, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
-from tests.models.functions import Context
+from tests.models.functions import Context, answered
 from tests.models.sagemaker import SageMaker
 
 ADA = "arn:aws:sts::111122223333:assumed-role/Vision/ada"
@@ -46,7 +47,7 @@ class Launcher:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(entry, "production_parts", lambda: self.parts)
             patched.setattr(entry, "launcher_function", lambda: self)
-            answer: dict[str, Any] = json.loads(json.dumps(entry.handler(payload, self.context)))
+            answer: dict[str, Any] = answered(entry.handler(payload, self.context))
         return answer
 
     def by_url(self, payload: object, *, caller: str) -> dict[str, Any]:
@@ -105,6 +106,41 @@ def test_a_sweep_is_stopped_described_and_resumed(launcher: Launcher, action: st
     assert [trial["parameters"] for trial in described["each_trial"]] == [{"lr": 1}, {"lr": 2}]
     refused = launcher({"action": "resume", "sweep": "digits"})
     assert "is not over: it is STOPPING" in refused["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize("way", ["invoked", "by its URL"])
+def test_a_sweep_larger_than_an_answer_is_described_page_by_page(launcher: Launcher, way: str) -> None:
+    """Lambda answers with 6 MB; of trials as large as they can be, each page has fewer."""
+    launcher(DOCUMENT)
+    sweep = launcher.table.sweep("digits")
+    assert sweep is not None
+    long = {f"parameter {n}": '"' * 90 for n in range(70)}
+    for first in range(1, 1_401, 50):
+        trials = tuple(
+            Trial(sweep="digits", number=n, run=f"digits-{n}", parameters={"lr": n} | (long if n <= 600 else {}))
+            for n in range(first, first + 50)
+        )
+        sweep = launcher.table.commit_sweep(SweepChange(sweep=sweep, trials=trials))
+    payload, numbers, pages = {"action": "describe", "sweep": "digits"}, [], 0
+    while payload is not None:
+        answer = launcher(payload) if way == "invoked" else launcher.by_url(payload, caller=ADA)
+        assert answer["record"]["sweep"] == "digits"
+        numbers += [trial["number"] for trial in answer["each_trial"]]
+        payload, pages = answer["next_page"], pages + 1
+    assert numbers == list(range(1, 1_401))
+    assert pages > 3
+
+
+@pytest.mark.parametrize("given", [0, -1, "2", 1.5, True])
+def test_a_page_begins_with_the_number_of_a_trial(launcher: Launcher, given: object) -> None:
+    answer = launcher({"action": "describe", "sweep": "digits", "from": given})
+    assert [problem["field"] for problem in answer["problems"]] == ["from"]
+
+
+def test_a_page_behind_the_last_trial_is_empty(launcher: Launcher) -> None:
+    launcher(DOCUMENT)
+    answer = launcher({"action": "describe", "sweep": "digits", "from": 9_999})
+    assert (answer["each_trial"], answer["next_page"]) == ([], None)
 
 
 def test_what_is_no_sweep_is_refused_and_to_advance_it_does_nothing(launcher: Launcher) -> None:

@@ -168,13 +168,13 @@ def item_bytes(item: Item) -> int:
 
 
 def _value_bytes(value: Item) -> int:
-    [(kind, content)] = value.items()
+    kind, content = next(iter(value.items()))
     match kind:
         case "S":
-            return len(content.encode())
+            return len(str(content).encode())
         case "N":
-            digits = re.sub(r"e.*|\D", "", content.lower()).strip("0")
-            return (len(digits) + 1) // 2 + 1 + content.startswith("-")
+            digits = re.sub(r"e.*|\D", "", str(content).lower()).strip("0")
+            return (len(digits) + 1) // 2 + 1 + str(content).startswith("-")
         case "L":
             return 3 + sum(1 + _value_bytes(each) for each in content)
         case "M":

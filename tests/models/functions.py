@@ -9,6 +9,20 @@ from typing import Any
 
 from tests.models.faults import Called, Model
 
+MOST_ANSWER_BYTES = 6 * 1024 * 1024
+MOST_EVENT_BYTES = 1024 * 1024
+"""Of an asynchronous invocation.
+
+Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+"""
+
+
+def answered(answer: object) -> Any:
+    """What a caller gets of what a function returned, through a synchronous invocation."""
+    payload = json.dumps(answer)
+    assert len(payload) <= MOST_ANSWER_BYTES, "Function.ResponseSizeTooLarge"
+    return json.loads(payload)
+
 
 @dataclass
 class Context:
@@ -40,6 +54,7 @@ class Functions(Model):
 
     def invoke(self, *, FunctionName: str, InvocationType: str, Payload: bytes) -> dict[str, Any]:  # noqa: N803
         assert (FunctionName, InvocationType) == ("spotkeep-launcher", "Event")
+        assert len(Payload) <= MOST_EVENT_BYTES, "RequestEntityTooLargeException"
         self._call("Invoke", lambda: self.waiting.append(json.loads(Payload)))
         return {"StatusCode": 202}
 

@@ -29,6 +29,10 @@ MAX_LISTED_TRIALS: Final = 1_000
 """As far as they fit into the sweep's record, of `MAX_SWEEP_BYTES`."""
 
 
+MAX_TPE_BYTES: Final = 5_000_000
+"""The parameters of all trials of a search by tpe: Lambda hands its function 6 MB."""
+
+
 class Objective(DocumentModel):
     """What the search is for: a metric of the trials, and which value of it is the best."""
 
@@ -271,6 +275,14 @@ def _what_is_too_large(document: Mapping[str, Any], request: SweepRequest) -> It
             problem=f"gives a trial {size:,} bytes of parameters as JSON, and a trial's record takes "
             f"{MAX_PARAMETERS_BYTES:,}",
             fix="Shorten the values: put long texts into a file of the source, and search its name.",
+        )
+
+    if request.search == "tpe" and request.most_trials * size > MAX_TPE_BYTES:
+        yield Problem(
+            field="sweep.trials",
+            found=shown(request.most_trials),
+            problem=f"is more than a search by tpe takes with {size:,} bytes of parameters in each",
+            fix=f"Write at most {MAX_TPE_BYTES // size:,}, shorten the values, or choose random or sobol.",
         )
 
 
