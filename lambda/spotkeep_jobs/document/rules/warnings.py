@@ -55,6 +55,12 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
         yield from ec2_warnings(request)
     if request.queue is not None:
         yield from queue_warnings(request)
+    if request.instance_count > 1:
+        yield (
+            f"instance_count {request.instance_count}: rehearsals have one host, so nothing has shown yet that this "
+            f"job comes back from an interruption on {request.instance_count} hosts. Begin with a short run, and stop "
+            "and resume it once."
+        )
     if (
         request.backend == "sagemaker"
         and request.image is not None
