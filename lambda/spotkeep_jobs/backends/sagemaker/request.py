@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
@@ -168,6 +169,7 @@ def build_training_job_request(
         "AlgorithmSpecification": {
             "TrainingImage": request.image,
             "TrainingInputMode": "File",
+            **_registry_access(request, platform),
             **_entry_point(request, platform, run=run),
         },
         "HyperParameters": dict(request.hyperparameters),
@@ -246,6 +248,16 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
     """
     ours: Mapping[str, str] = parameters["Environment"]
     return all(environment.get(mark) == ours[mark] for mark in LAUNCH_MARKS)
+
+
+def _registry_access(request: JobRequest, platform: JobPlatform) -> dict[str, Any]:
+    """Return the parameter by which SageMaker pulls an image through the job's VPC, where it is not in Amazon ECR.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_TrainingImageConfig.html
+    """
+    if not platform.subnet_ids or ecr_registry(request.image or "") is not None:
+        return {}
+    return {"TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"}}
 
 
 def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import price_of, types_of
@@ -61,13 +62,14 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
             f"job comes back from an interruption on {request.instance_count} hosts. Begin with a short run, and stop "
             "and resume it once."
         )
-    if (
-        request.backend == "sagemaker"
-        and request.image is not None
-        and ".dkr.ecr." not in request.image
-        and not request.image.startswith("public.ecr.aws/")
-    ):
-        yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
+    image = request.image
+    may_start = defaults.training_network is not False and image is not None and not is_in_public_gallery(image)
+    if request.backend == "sagemaker" and may_start and ecr_registry(image) is None:
+        within = "the deployment's VPC" if defaults.training_network else "a VPC (the setting training_subnet_ids) only"
+        yield (
+            f"image {image} is not in Amazon ECR: SageMaker pulls it through {within}, and without a login. The VPC "
+            "must reach the registry, and a public authority must have issued its certificate."
+        )
     types = types_of(request)
     if request.image is not None:
         yield from image_warnings(request.image, instance_types=types)

@@ -210,6 +210,14 @@ def test_the_deployments_key_and_network_are_used() -> None:
     assert with_disks["OutputDataConfig"]["KmsKeyId"] == KEY
 
 
+def test_an_image_outside_amazon_ecr_is_pulled_through_the_vpc() -> None:
+    in_vpc = replace(PLATFORM, subnet_ids=("subnet-1",), security_group_ids=("sg-1",))
+    through_it = built(platform=in_vpc, image="registry.example.com/mine:1")["AlgorithmSpecification"]
+    assert through_it["TrainingImageConfig"] == {"TrainingRepositoryAccessMode": "Vpc"}
+    for platform in (in_vpc, PLATFORM):
+        assert "TrainingImageConfig" not in built(platform=platform)["AlgorithmSpecification"]
+
+
 @pytest.mark.parametrize(
     ("instance_type", "expected"),
     [
