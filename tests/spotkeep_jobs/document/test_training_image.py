@@ -142,6 +142,11 @@ def test_on_ec2_instances_pull_from_any_registry_and_of_amazon_ecr_in_their_regi
     assert "eu-west-1" in problem.problem
 
 
+def test_gpus_of_another_maker_are_no_reason_for_an_image_with_cuda() -> None:
+    assert processor_of("g4ad.xlarge") == "cpu"
+    assert processor_of("g4dn.xlarge") == "gpu"
+
+
 def test_a_misfit_of_the_deployments_own_image_is_warned_of_too() -> None:
     [warning] = judged(ON_CPU, instance_type="ml.g5.xlarge").warnings
     assert "ml.g5.xlarge has NVIDIA GPUs" in warning
