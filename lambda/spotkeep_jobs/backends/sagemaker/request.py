@@ -22,6 +22,7 @@ from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.local_disks import has_local_disks
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest, MetricRequest
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 
@@ -42,11 +43,6 @@ ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
 LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
 """What distinguishes a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
-
-# Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
-# A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
-# Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (VolumeKmsKeyId)
-_LOCAL_DISK_TYPE: Final = re.compile(r"ml\.(?:[a-z]+\d+[a-z]*d[a-z]*|g[5-9]\w*|gr6\w*|p[5-9][\w-]*|trn\w+|i\d\w*)\.\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +139,6 @@ def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) 
 def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
     """Return the S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
     return f"{platform.run_uri(run, team=request.team)}output/"
-
-
-def has_local_disks(instance_type: str) -> bool:
-    """Return whether a type brings NVMe disks of its own, which no volume key may be named for."""
-    return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
 
 
 def build_training_job_request(

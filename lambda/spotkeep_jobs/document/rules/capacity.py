@@ -7,6 +7,7 @@ from typing import Final
 
 from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.local_disks import larger_disks, local_disks_gb
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules import Rule, rule
@@ -134,6 +135,22 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
         )
 
 
+@rule("backend", "volume_size_gb", "instance_types", "instance_type", "ladder")
+def _storage_is_there(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2":
+        return
+    for each in dict.fromkeys(request.every_type):
+        disks = local_disks_gb(each)
+        if disks is not None and disks < request.volume_size_gb:
+            larger = larger_disks(each, than_gb=request.volume_size_gb)
+            yield Problem(
+                field="volume_size_gb",
+                found=f"{request.volume_size_gb:,}",
+                problem=f"is more than {each} has: SageMaker gives it no volume, and its own disks hold {disks:,} GB",
+                fix=f"Choose {larger or 'a type without disks of its own'}, or give {disks:,} at most.",
+            )
+
+
 @rule("capacity", "ladder", "longest_wait")
 def _ladder_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.capacity != "auto":
@@ -192,6 +209,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _image_is_known,
     _image_can_be_pulled,
     _instance_types_fit,
+    _storage_is_there,
     _ladder_fits,
     _spot_only_is_kept,
 )

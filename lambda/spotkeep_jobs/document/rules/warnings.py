@@ -10,6 +10,7 @@ from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import price_of, types_of
+from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
@@ -56,6 +57,13 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
         yield from ec2_warnings(request)
     if request.queue is not None:
         yield from queue_warnings(request)
+    own_disks = [each for each in types_of(request) if request.backend == "sagemaker" and has_local_disks(each)]
+    if own_disks and request.volume_size_gb != JobRequest.model_fields["volume_size_gb"].default:
+        disks = local_disks_gb(own_disks[0])
+        yield (
+            f"volume_size_gb {request.volume_size_gb:,} has no effect on {own_disks[0]}: SageMaker gives it no volume, "
+            f"and its own disks are its storage{'' if disks is None else f', {disks:,} GB'}."
+        )
     if request.instance_count > 1:
         yield (
             f"instance_count {request.instance_count}: rehearsals have one host, so nothing has shown yet that this "
