@@ -71,8 +71,8 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
             "and resume it once."
         )
     image = request.image
-    may_start = defaults.training_network is not False and image is not None and not is_in_public_gallery(image)
-    if request.backend == "sagemaker" and may_start and ecr_registry(image) is None:
+    elsewhere = image is not None and ecr_registry(image) is None and not is_in_public_gallery(image)
+    if request.backend == "sagemaker" and elsewhere and defaults.training_network is not False:
         within = "the deployment's VPC" if defaults.training_network else "a VPC (the setting training_subnet_ids) only"
         yield (
             f"image {image} is not in Amazon ECR: SageMaker pulls it through {within}, and without a login. The VPC "
