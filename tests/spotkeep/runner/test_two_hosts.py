@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,18 +17,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
+PAGE = Path(__file__).parents[3] / "docs" / "distributed-training.md"
+DOCUMENTED = re.search(r"## Several hosts on SageMaker.*?```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+assert DOCUMENTED is not None
 COMMAND = [
-    "sh",
-    "-c",
-    'exec torchrun --nnodes "$SM_HOST_COUNT" --nproc-per-node 1 --node-rank "$SM_CURRENT_HOST_RANK"'
-    ' --master-addr "$SM_MASTER_ADDR" --master-port "$SM_MASTER_PORT" train.py "$@"',
-    "sh",
+    word.replace("--nproc-per-node 8", "--nproc-per-node 1") for word in yaml.safe_load(DOCUMENTED[1])["command"]
 ]
-"""The one in docs/distributed-training.md, with one rank a host."""
+"""The one of the page, with one rank a host."""
 SCRIPT = """
 import os
 from datetime import timedelta
