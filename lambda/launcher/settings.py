@@ -65,5 +65,6 @@ class LauncherSettings(LauncherEnvironment):
             limits=self.spending_limits,
             shells=self.shells,
             queues=self.queues,
+            training_network=bool(self.subnet_ids),
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -159,7 +159,10 @@ class Attackers:
         return {
             "TrainingJobName": "attack-1",
             "RoleArn": role,
-            "AlgorithmSpecification": {"TrainingImage": "image:1", "TrainingInputMode": "File"},
+            "AlgorithmSpecification": {
+                "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
+                "TrainingInputMode": "File",
+            },
             "OutputDataConfig": {"S3OutputPath": f"s3://{self.bucket}/runs/{OURS}/output/"},
             "ResourceConfig": {
                 "InstanceType": "ml.m5.xlarge",

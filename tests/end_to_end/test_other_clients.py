@@ -31,7 +31,7 @@ def starts_a_job(app: DeployedApp, *, tag: str) -> str:
         TrainingJobName=name,
         RoleArn=Attackers(app).role_arn("ExecutionRole"),
         AlgorithmSpecification={
-            "TrainingImage": "image:1",
+            "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["python3", "-c", "import time; time.sleep(1)"],
         },

@@ -14,7 +14,9 @@ from spotkeep_jobs.document.validation import validate
 
 JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
 DEFAULTS = DeploymentDefaults(
-    image=Settings.model_fields["default_image"].default,
+    image=Settings.model_fields["default_image"]
+    .default.replace("{account}", 12 * "1")
+    .replace("{region}", "eu-west-1"),
     instance_type="ml.m5.xlarge",
     checkpoint_bucket="checkpoints",
     max_run_limit_seconds=432_000,

@@ -432,7 +432,10 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "AddTags": {"ResourceArn": _JOB_ARN, "Tags": _TAGS},
         "CreateTrainingJob": {
             **_JOB,
-            "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+            "AlgorithmSpecification": {
+                "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
+                "TrainingInputMode": "File",
+            },
             "RoleArn": ROLE,
             "OutputDataConfig": {"S3OutputPath": "s3://bucket/x", "KmsKeyId": "k"},
             "ResourceConfig": {

@@ -19,6 +19,7 @@ SpotkeepError
     ├── ConfigurationError      the platform's files under input/config are not what they should be
     ├── SourceError             the source archive or commit cannot be used
     ├── MissingToolError        a program the job needs is not in the image
+    ├── HostNameError           the name of another host of the job does not resolve
     ├── InstallError            what the script needs cannot be installed, or its `setup` failed
     └── CommandError            the command does not exist or may not be executed
 ```
@@ -181,6 +182,24 @@ class MissingToolError(JobError):
     """A program that the job needs is not in the image."""
 
     exit_code = 69
+
+
+class HostNameError(JobError):
+    """The name of a host of the job does not resolve, so that its ranks cannot be reached.
+
+    Attributes:
+        missing: Those names.
+    """
+
+    exit_code = 68
+
+    def __init__(self, missing: Sequence[str], *, hosts: int, seconds: float) -> None:
+        self.missing = tuple(missing)
+        super().__init__(
+            f"of the {hosts} hosts of this job, the names of these do not resolve after {seconds / 60:.0f} minutes: "
+            f"{', '.join(missing)}. Their containers did not start, or have ended: read their logs. In a VPC, let it "
+            "resolve names (enableDnsSupport) and its security group let in what comes from itself. Then launch again."
+        )
 
 
 class InstallError(JobError):

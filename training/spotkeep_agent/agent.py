@@ -40,15 +40,18 @@ from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
 from .aws.run_credentials import RENEW_SECONDS, RunCredentials, wait_for
 from .aws.volumes import Volumes
-from .containers.container import Container, container_environment, has_nvidia_gpus
+from .containers.container import Container, container_environment
 from .containers.docker import Docker
 from .errors import (
+    DriverMissingError,
+    GpusUnusableError,
     ImageRefusedError,
     ImageUnavailableError,
     MetadataOpenError,
     SourceUnavailableError,
     VolumeError,
 )
+from .gpus import count_nvidia_gpus, require_driver
 from .identity import InstanceIdentity, read_identity
 from .leaving import divide
 from .notices import NoticeBoard
@@ -118,6 +121,7 @@ class Agent:
         self._on_volume_only = False
         self._copies: CheckpointCopies | None = None
         self._container: Container | None = None
+        self._gpus = count_nvidia_gpus(settings.pci_devices)
         self._perform: Perform = perform_here
         self._log: LogStream | None = None
 
@@ -251,13 +255,21 @@ class Agent:
         job = self._controller.job
         self._board.follow_rebalance(job.rebalance)
         try:
-            # First, because a name that is wrong is known at once, and the data may take an hour.
+            # First, because what is wrong is known at once, and the data may take an hour.
+            require_driver(self._gpus, instance_type=self._identity.instance_type, environment=self._environment)
             self._bring_image(job)
             divide_volume(self._settings.mount_point, uid=self._user.uid, gid=self._user.gid)
             restored = self._bring_supplies(job)
-        except (SourceError, ImageRefusedError) as error:  # Another instance would find the same.
+        except (SourceError, DriverMissingError, ImageRefusedError) as error:  # Another instance would find the same.
             return self._conclude(FAILED, exit_code=error.exit_code, failure=str(error))
-        except (SourceUnavailableError, ImageUnavailableError, CheckpointError, VolumeError, OSError) as error:
+        except (
+            SourceUnavailableError,
+            GpusUnusableError,
+            ImageUnavailableError,
+            CheckpointError,
+            VolumeError,
+            OSError,
+        ) as error:
             why = self._board.why()
             if why is not None:
                 return Leaving(why)
@@ -311,7 +323,7 @@ class Agent:
             calls=self._fetching,
             user=self._user,
             state=self._settings.state,
-            gpus=has_nvidia_gpus(self._settings.pci_devices),
+            gpus=self._gpus > 0,
         )
         self._event("image-pulling", what=job.image)
         began = time.monotonic()

@@ -8,6 +8,8 @@ AgentError
 ├── AwsUnavailableError          AWS did not answer, or throttled for too long: a call may have taken effect
 ├── VolumeError                  a device or a file system is not what it should be
 ├── SourceUnavailableError       the source or the data could not be brought here
+├── DriverMissingError           this instance has NVIDIA GPUs, and its AMI has no driver
+├── GpusUnusableError            the driver has not all of this instance's GPUs
 ├── ImageRefusedError            no instance of this deployment can run the container image
 ├── ImageUnavailableError        this instance cannot have the container image now
 └── MetadataOpenError            the instance metadata service is not closed to the user that trains
@@ -73,6 +75,20 @@ class BusyFilesystemError(VolumeError):
 
 class SourceUnavailableError(AgentError):
     """The source, or a channel's data, could not be brought here."""
+
+
+class DriverMissingError(AgentError):
+    """This instance has NVIDIA GPUs, and the deployment's AMI has no driver: no other instance has one either.
+
+    Attributes:
+        exit_code: The exit code of the run: a tool is missing, as the runner says it.
+    """
+
+    exit_code = 69
+
+
+class GpusUnusableError(AgentError):
+    """The driver has not all of this instance's GPUs. Another instance may do better."""
 
 
 class ImageRefusedError(AgentError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 PUBLIC_GALLERY = "public.ecr.aws"
 """AWS's registry of public images, which needs no login."""
 
-_PRIVATE = re.compile(r"[0-9]{12}\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
+_PRIVATE = re.compile(r"[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 
 
 @dataclass(frozen=True)
@@ -36,3 +36,12 @@ def ecr_registry(image: str) -> EcrRegistry | None:
     host = image.partition("/")[0]
     found = _PRIVATE.fullmatch(host)
     return None if found is None else EcrRegistry(host=host, region=found[1])
+
+
+def is_in_public_gallery(image: str) -> bool:
+    """Say whether an image is in AWS's registry of public images.
+
+    Args:
+        image: With its tag or digest.
+    """
+    return image.startswith(f"{PUBLIC_GALLERY}/")

@@ -13,6 +13,7 @@ from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
 from spotkeep_cli.rendering.schedule_list import fires_at, rhythm
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
+from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 
 if TYPE_CHECKING:
@@ -106,15 +107,26 @@ def places(request: Mapping[str, Any]) -> list[str]:
     if request.get("backend") == "ec2":
         among = " or ".join(request.get("instance_types") or ["the default types"])
         return [f"{among}, {how}" for how in _fleets(request)]
-    storage = f"{request.get('volume_size_gb', 30)} GB each"
+    volume_gb = request.get("volume_size_gb", 30)
     if request.get("capacity", "spot") != "auto":
         types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
+        storage = _storage(types, volume_gb=volume_gb)
         return [f"{counted}{' or '.join(types)}, {request.get('capacity', 'spot')}, {storage}"]
     return [
         f"{'' if not number else 'then '}{counted}{' or '.join(fallback.instance_types)}, {fallback.capacity}, "
-        f"{storage}{_how_long(fallback)}"
+        f"{_storage(fallback.instance_types, volume_gb=volume_gb)}{_how_long(fallback)}"
         for number, fallback in enumerate(fallbacks_of(JobRequest.model_validate(dict(request))))
     ]
+
+
+def _storage(types: Sequence[str], *, volume_gb: int) -> str:
+    """Return how much an instance holds: its own disks where it has some, else its volume."""
+    sizes = [local_disks_gb(each) if has_local_disks(each) else volume_gb for each in types]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return "on disks of their own"
+    least, most = min(known), max(known)
+    return f"{least:,} GB each" if least == most else f"{least:,} to {most:,} GB each"
 
 
 def _fleets(request: Mapping[str, Any]) -> list[str]:

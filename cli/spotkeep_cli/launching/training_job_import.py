@@ -179,6 +179,9 @@ def _left_out(request: Mapping[str, Any]) -> Iterator[LeftOut]:
     algorithm = request.get("AlgorithmSpecification", {})
     if "AlgorithmName" in algorithm:
         yield LeftOut(field="AlgorithmSpecification.AlgorithmName", why="name its image")
+    if "TrainingRepositoryAuthConfig" in algorithm.get("TrainingImageConfig", {}):
+        field = "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig"
+        yield LeftOut(field=field, why="an image outside Amazon ECR is pulled without a login: copy it to Amazon ECR")
     for key in ("InstanceGroups", "TrainingPlanArn", "VolumeKmsKeyId", "InstancePlacementConfig"):
         if key in request["ResourceConfig"]:
             yield LeftOut(field=f"ResourceConfig.{key}", why="a job file has no field for it")

@@ -176,8 +176,15 @@ def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
             "spotkeep local image IMAGE PROGRAM; spotkeep --local launch JOB_FILE",
         )
     prepared = prepare(document, deployment=None, new_token=invocation.seams.new_token)
-    if problems := judge_here(prepared).problems:
-        raise refused(list(problems), what="nothing was rehearsed", document=document)
+    judgement = judge_here(prepared)
+    if judgement.problems:
+        raise refused(list(judgement.problems), what="nothing was rehearsed", document=document)
+    if (hosts := judgement.request.get("instance_count", 1)) > 1:
+        raise UsageError(
+            f"instance_count is {hosts}, and the local AWS runs a job on one host: nothing was rehearsed",
+            hint="rehearse the script on one host: add --set instance_count=1. What that does not show is in "
+            'docs/distributed-training.md, "Several hosts on SageMaker"',
+        )
     app = app_directory()
     if app is None:
         raise UsageError(

@@ -34,6 +34,7 @@ class DeploymentDefaults:
         limits: what a run may spend.
         shells: whether users may open shells in runs; None where that is not known.
         queues: the deployment's queues by name; None where that is not known.
+        training_network: whether its SageMaker jobs are in a VPC of their own; None where that is not known.
         region: where its jobs run, which says whose account AWS's images are in; None where that is not known.
     """
 
@@ -51,6 +52,7 @@ class DeploymentDefaults:
     limits: SpendingLimits = NO_LIMITS
     shells: bool | None = None
     queues: Mapping[str, Queue] | None = None
+    training_network: bool | None = None
     region: str | None = None
 
     def runs_uri(self, team: str | None) -> str:

@@ -5,8 +5,8 @@ and is filled in by the instance types of a job. Account and region are filled i
 document may name a framework or a built-in algorithm instead: one of AWS's own images, from `framework_images`.
 
 Sources:
-    https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs,
-    trn and inf have AWS Neuron devices; a g after the generation says Arm)
+    https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs
+    but for g4ad, which has AMD's; trn and inf have AWS Neuron devices; a g after the generation says Arm)
     sagemaker.core.image_uris, of the SageMaker SDK (the tags: `<version>-<cpu or gpu>-<python>`)
     https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html (Frameworks and algorithms: image
     classification, object detection, semantic segmentation, XGBoost 0.90-1 or later)
@@ -26,7 +26,7 @@ PROCESSOR_PLACE: Final = "{processor}"
 Processor = Literal["cpu", "gpu", "neuron"]
 
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], Processor], ...]] = (
-    (re.compile(r"[gp]\d.*"), "gpu"),
+    (re.compile(r"(?!g4ad)[gp]\d.*"), "gpu"),
     (re.compile(r"(trn|inf)\d.*"), "neuron"),
 )
 _ARM: Final = re.compile(r"[a-z]+\d+g[a-z]*|p6e-gb200")

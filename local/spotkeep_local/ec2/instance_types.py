@@ -22,6 +22,13 @@ _ON_XEN: Final = re.compile(r"[ct]1|c[34]|cc[12]|cg1|cr1|d2|f1|g2|g3s?|h1|hi1|hs
 """Families before the Nitro system; their bare-metal sizes are on it."""
 _GRAVITON: Final = re.compile(r"a1|[a-z]+\d+g[a-z]*|p6e-gb200")
 """The first letter after the generation names the maker of the processors: g is AWS. g5g has them, g5 has not."""
+_ACCELERATORS: Final[tuple[tuple[re.Pattern[str], dict[str, Any]], ...]] = (
+    (re.compile(r"g4ad"), {"GpuInfo": {"Gpus": [{"Manufacturer": "AMD"}]}}),
+    (re.compile(r"[gp]\d.*"), {"GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA"}]}}),
+    (re.compile(r"dl1"), {"GpuInfo": {"Gpus": [{"Manufacturer": "Habana"}]}}),
+    (re.compile(r"(trn|inf)\d.*"), {"NeuronInfo": {"NeuronDevices": [{"Name": "Neuron"}]}}),
+)
+"""Who makes a family's accelerators. How many there are does not follow from its name."""
 _NEVER_ON_SPOT: Final = re.compile(r"(mac|u-|u7i|hpc)")
 
 
@@ -50,6 +57,7 @@ def described(name: str) -> dict[str, Any]:
         "ProcessorInfo": {"SupportedArchitectures": ["arm64" if _GRAVITON.fullmatch(family) else "x86_64"]},
         "EbsInfo": {"EncryptionSupport": "supported", "NvmeSupport": "required" if nitro else "unsupported"},
     }
+    answer |= next((accelerators for families, accelerators in _ACCELERATORS if families.fullmatch(family)), {})
     if not bare_metal:
         answer["Hypervisor"] = "nitro" if nitro else "xen"
     return answer

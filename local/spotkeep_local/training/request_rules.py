@@ -27,6 +27,8 @@ MAX_HYPERPARAMETER_VALUE_CHARACTERS = 256
 """The model allows 2,500; the guide says 256, and a local service should refuse what AWS might."""
 DEFAULT_CHECKPOINT_PATH = "/opt/ml/checkpoints"
 
+_ECR_IMAGE = re.compile(r"[0-9]{12}\.dkr\.ecr(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/")
+
 _ELSEWHERE = {
     "ServerlessJobConfig": "serverless jobs",
     "ModelPackageConfig": "model packages",
@@ -180,6 +182,8 @@ def _algorithm(request: dict[str, Any], programs: Programs) -> list[str]:
     problems = []
     if "TrainingImage" not in algorithm:
         problems.append("AlgorithmSpecification.TrainingImage is required")
+    else:
+        problems += _registry(algorithm["TrainingImage"], request)
     if program_of(request, programs=programs) is None:
         problems.append(
             "the local AWS runs no images, so there is no `train` program to start: say what to run in "
@@ -187,6 +191,22 @@ def _algorithm(request: dict[str, Any], programs: Programs) -> list[str]:
             f"spotkeep local image {algorithm.get('TrainingImage', 'IMAGE')} PROGRAM"
         )
     return problems
+
+
+def _registry(image: str, request: dict[str, Any]) -> list[str]:
+    """Return why SageMaker could not pull an image: outside Amazon ECR it needs `Vpc`, and `Vpc` needs a VPC.
+
+    It does not pull from AWS's public registry. What AWS says then is not documented; these words are ours.
+    """
+    access = request["AlgorithmSpecification"].get("TrainingImageConfig", {}).get("TrainingRepositoryAccessMode")
+    if access == "Vpc" and "VpcConfig" not in request:
+        return ["TrainingRepositoryAccessMode Vpc requires VpcConfig"]
+    if _ECR_IMAGE.match(image) or (access == "Vpc" and not image.startswith("public.ecr.aws/")):
+        return []
+    return [
+        f"Invalid TrainingImage {image}. It must be in a private repository of Amazon ECR, or in a private registry "
+        "that is reached with TrainingRepositoryAccessMode Vpc"
+    ]
 
 
 def _locations(request: dict[str, Any]) -> list[str]:

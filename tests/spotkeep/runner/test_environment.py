@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,20 @@ DOCUMENTED = Path(__file__).parents[3] / "docs" / "environment-variables.md"
 
 @pytest.fixture
 def environment():
-    def build(**inherited):
+    def build(*, configuration=None, **inherited):
         return job_environment(
             inherited=inherited,
             layout=JobLayout(base=Path("/opt/ml")),
-            configuration=JobConfiguration(
-                hyperparameters={"learning-rate": 0.1, "model": "resnet", "deep": {"a": [1]}},
-                channels={"train": {"TrainingInputMode": "File"}, "my-data": {}},
-                resources={"current_instance_type": "ml.m5.large", "network_interface_name": "eth1"},
-                checkpoint_directory=Path("/opt/ml/checkpoints"),
-                hosts=("algo-1", "algo-2"),
-                current_host="algo-2",
+            configuration=replace(
+                JobConfiguration(
+                    hyperparameters={"learning-rate": 0.1, "model": "resnet", "deep": {"a": [1]}},
+                    channels={"train": {"TrainingInputMode": "File"}, "my-data": {}},
+                    resources={"current_instance_type": "ml.m5.large", "network_interface_name": "eth1"},
+                    checkpoint_directory=Path("/opt/ml/checkpoints"),
+                    hosts=("algo-1", "algo-2"),
+                    current_host="algo-2",
+                ),
+                **(configuration or {}),
             ),
             hardware=Hardware(cpus=4, gpus=1, neurons=0),
             import_root="/opt/ml/input/data/spotkeep/spotkeep.pyz",
@@ -50,6 +54,8 @@ def test_the_toolkits_variables_have_the_toolkits_forms(environment):
     assert json.loads(found["SM_USER_ARGS"]) == ["--deep", "a=[1]", "--learning-rate", "0.1", "--model", "resnet"]
     assert json.loads(found["SM_HOSTS"]) == ["algo-1", "algo-2"]
     assert (found["SM_CURRENT_HOST"], found["SM_MASTER"]) == ("algo-2", "algo-1")
+    assert (found["SM_HOST_COUNT"], found["SM_CURRENT_HOST_RANK"]) == ("2", "1")
+    assert (found["SM_MASTER_ADDR"], found["SM_MASTER_PORT"]) == ("algo-1", "7777")
     assert (found["SM_NUM_CPUS"], found["SM_NUM_GPUS"], found["SM_NUM_NEURONS"]) == ("4", "1", "0")
     assert found["SM_CURRENT_INSTANCE_TYPE"] == "ml.m5.large"
     assert found["SM_NETWORK_INTERFACE_NAME"] == "eth1"
@@ -87,6 +93,28 @@ def test_what_the_user_says_about_spotkeep_stands(environment):
     assert found["PYTHONUNBUFFERED"] == ""
     assert environment()["SPOTKEEP_EVENTS"] == "stdout"
     assert environment()["SPOTKEEP_CHECKPOINT_DIR"] == "/opt/ml/checkpoints"
+
+
+def test_ranks_of_several_hosts_talk_through_the_interface_that_the_platform_names(environment):
+    found = environment()
+    assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("eth1", "eth1")
+
+
+def test_how_ranks_find_each_other_is_the_users_where_the_user_says_it(environment):
+    own = {"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "^lo", "SM_MASTER_ADDR": "10.0.0.9"}
+    own["SM_MASTER_PORT"] = "29500"
+    assert own.items() <= environment(**own).items()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "resources"),
+    [(("algo-1",), {"network_interface_name": "eth1"}), (("algo-1", "algo-2"), {})],
+    ids=["one host", "no interface is named"],
+)
+def test_else_ranks_choose_the_interface_themselves(environment, hosts, resources):
+    found = environment(configuration={"hosts": hosts, "current_host": "algo-1", "resources": resources})
+    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & found.keys()
+    assert (found["SM_MASTER_ADDR"], found["SM_CURRENT_HOST_RANK"]) == ("algo-1", "0")
 
 
 def test_tensorboard_has_a_folder_among_the_checkpoints_unless_the_user_names_another(environment):

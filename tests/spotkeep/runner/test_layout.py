@@ -81,6 +81,17 @@ def test_every_file_that_cannot_be_read_is_named(layout):
     assert refusal.value.exit_code == 78
 
 
+def test_hosts_are_numbered_in_the_order_of_their_names(layout):
+    configure(layout, resourceconfig={"current_host": "algo-2", "hosts": ["algo-3", "algo-2", "algo-1"]})
+    assert read_configuration(layout).hosts == ("algo-1", "algo-2", "algo-3")
+
+
+def test_a_host_that_is_none_of_the_jobs_hosts_is_a_mistake(layout):
+    configure(layout, resourceconfig={"current_host": "algo-4", "hosts": ["algo-1", "algo-2"]})
+    with pytest.raises(ConfigurationError, match="current_host algo-4 is not among hosts: algo-1, algo-2"):
+        read_configuration(layout)
+
+
 def test_a_file_without_an_end_is_not_read_to_it(layout):
     layout.configuration.mkdir(parents=True, exist_ok=True)
     (layout.configuration / "hyperparameters.json").symlink_to("/dev/zero")

@@ -17,7 +17,7 @@ import pytest
 
 from spotkeep.runner.layout import import_root
 from spotkeep_agent.containers import enter
-from spotkeep_agent.containers.container import Container, container_environment, has_nvidia_gpus
+from spotkeep_agent.containers.container import Container, container_environment
 from spotkeep_agent.containers.docker import Docker
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, ImageRefusedError, ImageUnavailableError
 from spotkeep_agent.training.user import current_user
@@ -136,22 +136,6 @@ class TestItsCommand:
     def test_of_the_agents_environment_it_has_where_aws_is(self) -> None:
         inherited = {"PATH": "/usr/bin", "HOME": "/root", "AWS_REGION": "us-east-1", "SPOTKEEP_RUN_TABLE": "t"}
         assert container_environment(inherited) == {"AWS_REGION": "us-east-1"}
-
-
-class TestGpus:
-    def device(self, folder: Path, name: str, *, vendor: str, kind: str) -> None:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "vendor").write_text(f"{vendor}\n")
-        (folder / name / "class").write_text(f"{kind}\n")
-
-    def test_nvidias_are_found_by_what_the_bus_says_with_a_driver_or_without(self, tmp_path: Path) -> None:
-        assert not has_nvidia_gpus(tmp_path / "none")
-        self.device(tmp_path, "0000:00:03.0", vendor="0x1d0f", kind="0x010802")
-        self.device(tmp_path, "0000:00:04.0", vendor="0x1d0f", kind="0x030000")
-        self.device(tmp_path, "0000:00:05.0", vendor="0x10de", kind="0x068000")  # an NVSwitch
-        assert not has_nvidia_gpus(tmp_path)
-        self.device(tmp_path, "0000:00:1e.0", vendor="0x10de", kind="0x030200")
-        assert has_nvidia_gpus(tmp_path)
 
 
 class TestEntering:

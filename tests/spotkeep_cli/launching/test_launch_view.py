@@ -27,24 +27,24 @@ def accepted(**fields: Any) -> dict[str, Any]:
 
 
 def test_one_place_is_one_line() -> None:
-    assert places(accepted(instance_type="ml.g5.xlarge", instance_count=2)) == ["2 x ml.g5.xlarge, spot, 30 GB each"]
+    assert places(accepted(instance_type="ml.g5.xlarge", instance_count=2)) == ["2 x ml.g5.xlarge, spot, 250 GB each"]
 
 
 def test_fallbacks_are_a_line_each() -> None:
     document = accepted(capacity="auto", instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m")
     assert places(document) == [
-        "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",
-        "then ml.g5.2xlarge, spot, 30 GB each, for up to 30m of waiting",
-        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 30 GB each, for up to 30m of waiting",
+        "ml.g5.xlarge, spot, 250 GB each, for up to 30m of waiting",
+        "then ml.g5.2xlarge, spot, 450 GB each, for up to 30m of waiting",
+        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 250 to 450 GB each, for up to 30m of waiting",
     ]
 
 
 def test_a_deadline_ends_the_waiting_and_no_clock() -> None:
     document = accepted(instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m", deadline="10h")
     assert places(document) == [
-        "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",
-        "then ml.g5.2xlarge, spot, 30 GB each, as long as the deadline allows",
-        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 30 GB each",
+        "ml.g5.xlarge, spot, 250 GB each, for up to 30m of waiting",
+        "then ml.g5.2xlarge, spot, 450 GB each, as long as the deadline allows",
+        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 250 to 450 GB each",
     ]
 
 

@@ -24,7 +24,9 @@ IN_BEIJING = "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/tensorflow-traini
 ON_GPU = f"{REGISTRY}/pytorch-training:2.8.0-gpu-py312"
 
 
-def judged(default: str | None = DEFAULT, *, region: str | None = None, **fields: Any) -> Validation:
+def judged(
+    default: str | None = DEFAULT, *, region: str | None = None, network: bool | None = None, **fields: Any
+) -> Validation:
     return validate(
         {"name": "first", "command": "python train.py", **fields},
         defaults=DeploymentDefaults(
@@ -32,6 +34,7 @@ def judged(default: str | None = DEFAULT, *, region: str | None = None, **fields
             instance_type="ml.m5.xlarge",
             checkpoint_bucket="checkpoints",
             region=region,
+            training_network=network,
             fleet_instance_types=("m5.xlarge",),
         ),
     )
@@ -99,6 +102,49 @@ def test_an_image_that_by_its_name_does_not_fit_is_warned_of(image: str, types: 
 )
 def test_an_image_whose_name_says_nothing_else_is_taken_as_it_is(image: str, types: list[str]) -> None:
     assert judged(image=image, instance_types=types, capacity="auto").warnings == ()
+
+
+HUB = "docker.io/library/python:3.12"
+GALLERY = "public.ecr.aws/docker/library/python:3.12"
+ELSEWHERE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mine:1"
+
+
+@pytest.mark.parametrize(
+    ("image", "network", "says"),
+    [
+        (GALLERY, None, "public gallery, from which SageMaker pulls no image"),
+        (GALLERY, True, "public gallery, from which SageMaker pulls no image"),
+        (HUB, False, "SageMaker pulls from another registry only through a VPC"),
+        ("python:3.12", False, "SageMaker pulls from another registry only through a VPC"),
+        (ELSEWHERE, True, "may pull from Amazon ECR in us-east-1 alone"),
+    ],
+)
+def test_an_image_that_sagemaker_never_pulls_is_refused(image: str, network: bool | None, says: str) -> None:
+    validation = judged(image=image, region="us-east-1", network=network)
+    [problem] = validation.problems
+    assert problem.field == "image"
+    assert says in problem.problem
+    assert not any("Amazon ECR" in warning for warning in validation.warnings)
+
+
+@pytest.mark.parametrize(("network", "says"), [(True, "through the deployment's VPC"), (None, "through a VPC")])
+def test_what_an_image_in_another_registry_needs_is_said(network: bool | None, says: str) -> None:
+    [warning] = judged(image=HUB, network=network).warnings
+    assert says in warning
+    assert "without a login" in warning
+
+
+def test_on_ec2_instances_pull_from_any_registry_and_of_amazon_ecr_in_their_region_alone() -> None:
+    on_ec2 = {"backend": "ec2", "region": "us-east-1", "network": False, "instance_types": ["m5.large", "m6i.large"]}
+    assert judged(image=HUB, **on_ec2).problems == ()
+    assert judged(image=GALLERY, **on_ec2).problems == ()
+    [problem] = judged(image=ELSEWHERE, **on_ec2).problems
+    assert "eu-west-1" in problem.problem
+
+
+def test_gpus_of_another_maker_are_no_reason_for_an_image_with_cuda() -> None:
+    assert processor_of("g4ad.xlarge") == "cpu"
+    assert processor_of("g4dn.xlarge") == "gpu"
 
 
 def test_a_misfit_of_the_deployments_own_image_is_warned_of_too() -> None:

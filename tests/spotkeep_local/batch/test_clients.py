@@ -47,7 +47,7 @@ def payload(local_aws: LocalAws, bucket: str, name: str) -> dict[str, Any]:
     return {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
-            "TrainingImage": "image",
+            "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
             "ContainerArguments": ["4", "0.05"],

@@ -60,8 +60,17 @@ def test_a_filter_chooses_of_all_types(ec2: Ec2) -> None:
 def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> None:
     api = Ec2Api(lambda: ec2.client)
     assert api.instance_types(["g5g.xlarge", "no.such"]) == (
-        InstanceTypeFacts(name="g5g.xlarge", nvme_volumes=True, spot=True, architectures=("arm64",)),
+        InstanceTypeFacts(
+            name="g5g.xlarge", nvme_volumes=True, spot=True, architectures=("arm64",), accelerators=("NVIDIA GPUs",)
+        ),
     )
+    asked = ["g4ad.xlarge", "trn1.2xlarge", "dl1.24xlarge", "m5.large"]
+    assert {each.name: each.accelerators for each in api.instance_types(asked)} == {
+        "g4ad.xlarge": ("AMD GPUs",),
+        "trn1.2xlarge": ("AWS Neuron devices",),
+        "dl1.24xlarge": ("Habana GPUs",),
+        "m5.large": (),
+    }
     # Of an AMI that is not there nothing is known; what a run's own version of the template says does not count.
     assert api.deployed_ami(ec2.template()).architecture is None
     image = ec2.client.describe_images()["Images"][0]

@@ -160,7 +160,7 @@ def test_a_job_reads_its_channel_in_its_role(local_aws: LocalAws, name: str) -> 
     request: dict[str, Any] = {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
-            "TrainingImage": "image",
+            "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
         },

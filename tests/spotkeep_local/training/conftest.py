@@ -150,7 +150,7 @@ class Training:
         request = {
             "TrainingJobName": name,
             "AlgorithmSpecification": {
-                "TrainingImage": "image",
+                "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
                 "TrainingInputMode": "File",
                 "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
             },

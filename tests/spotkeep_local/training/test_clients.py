@@ -37,7 +37,7 @@ def request(bucket: str, name: str) -> dict[str, object]:
     return {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
-            "TrainingImage": "image",
+            "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
         },

@@ -11,7 +11,7 @@ CHANNEL = {
 SPOT = {
     "TrainingJobName": "job",
     "AlgorithmSpecification": {
-        "TrainingImage": "image",
+        "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
         "TrainingInputMode": "File",
         "ContainerEntrypoint": ["python3"],
     },
@@ -23,6 +23,9 @@ SPOT = {
     "EnableManagedSpotTraining": True,
     "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
 }
+
+
+THROUGH_THE_VPC = {"TrainingRepositoryAccessMode": "Vpc"}
 
 
 def changed(path: str, value: object) -> dict:
@@ -40,6 +43,20 @@ def changed(path: str, value: object) -> dict:
 
 def test_a_spot_request_is_fine():
     assert create_problems(SPOT, programs={}) == []
+
+
+@pytest.mark.parametrize(
+    ("image", "refused"),
+    [
+        ("registry.example.com/mine:1", False),
+        ("123456789012.dkr.ecr-fips.us-east-1.amazonaws.com/mine:1", False),
+        ("public.ecr.aws/docker/library/python:3.12", True),
+    ],
+)
+def test_in_a_vpc_a_private_registry_is_reached(image, refused):
+    request = changed("VpcConfig", {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]})
+    request["AlgorithmSpecification"] |= {"TrainingImage": image, "TrainingImageConfig": THROUGH_THE_VPC}
+    assert bool(create_problems(request, programs={})) == refused
 
 
 @pytest.mark.parametrize(
@@ -67,6 +84,9 @@ def test_a_spot_request_is_fine():
         ("InputDataConfig", [{"ChannelName": "fs", "DataSource": {}}], "from S3 only: channel 'fs'"),
         ("AlgorithmSpecification.ContainerEntrypoint", None, "no `train` program"),
         ("AlgorithmSpecification.TrainingImage", None, "TrainingImage is required"),
+        ("AlgorithmSpecification.TrainingImage", "python:3.12", "Invalid TrainingImage python:3.12"),
+        ("AlgorithmSpecification.TrainingImage", "public.ecr.aws/docker/library/python:3.12", "Invalid TrainingImage"),
+        ("AlgorithmSpecification.TrainingImageConfig", THROUGH_THE_VPC, "Vpc requires VpcConfig"),
         ("AlgorithmSpecification.AlgorithmName", "mine", "no algorithm resources"),
         ("OutputDataConfig.S3OutputPath", "https://bucket/out", "S3OutputPath: must be an S3 URI"),
         ("CheckpointConfig.S3Uri", "s3://", "CheckpointConfig.S3Uri: must be an S3 URI"),
@@ -100,6 +120,6 @@ def test_all_problems_are_found_at_once():
 
 def test_an_image_with_a_program_of_its_own_needs_no_entry_point():
     request = changed("AlgorithmSpecification.ContainerEntrypoint", None)
-    assert create_problems(request, programs={"image": ("train.sh",)}) == []
+    assert create_problems(request, programs={"image:1": ("train.sh",)}) == []
     [problem] = create_problems(request, programs={"another": ("train.sh",)})
-    assert "spotkeep local image image PROGRAM" in problem
+    assert "spotkeep local image 123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1 PROGRAM" in problem

@@ -494,7 +494,7 @@ def test_a_program_in_an_images_place_outlives_the_server(training):
     program = ["python3", "-c", "import sys; print('runs', sys.argv[1:])"]
     training.call("ImageProgram", "SpotkeepLocal", image="trees:1", program=program)
     training.restart()
-    algorithm = {"TrainingImage": "registry.example.com/trees:1", "TrainingInputMode": "File"}
+    algorithm = {"TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/trees:1", "TrainingInputMode": "File"}
     training.create("trees", "", AlgorithmSpecification=algorithm)
     assert training.wait_ended("trees")["TrainingJobStatus"] == "Completed"
     assert training.log("trees") == ["runs ['train']"]

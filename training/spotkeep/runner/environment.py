@@ -20,6 +20,8 @@ from .layout import JobConfiguration, JobLayout
 
 TENSORBOARD_VARIABLE = "TENSORBOARD_LOGGING_DIR"
 """Hugging Face's Trainer reads it by itself."""
+_MASTER_PORT = "7777"
+_INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
 _PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
 
@@ -99,6 +101,7 @@ def job_environment(
         "SPOTKEEP_EVENTS": "stdout",
         "SPOTKEEP_CHECKPOINT_DIR": str(configuration.checkpoint_directory),
         TENSORBOARD_VARIABLE: str(configuration.checkpoint_directory / "tensorboard"),
+        **_meeting_place(configuration),
         **inherited,
         "PYTHONPATH": os.pathsep.join(python_path),
         NOTICE_FILE_VARIABLE: str(notice_file),
@@ -121,6 +124,8 @@ def _toolkit_variables(layout: JobLayout, configuration: JobConfiguration, hardw
         "SM_RESOURCE_CONFIG": resources,
         "SM_HOSTS": list(configuration.hosts),
         "SM_CURRENT_HOST": configuration.current_host,
+        "SM_HOST_COUNT": len(configuration.hosts),
+        "SM_CURRENT_HOST_RANK": configuration.hosts.index(configuration.current_host),
         "SM_MASTER": configuration.hosts[0],
         "SM_CURRENT_INSTANCE_TYPE": resources.get("current_instance_type", ""),
         "SM_CURRENT_INSTANCE_GROUP": resources.get("current_group_name", ""),
@@ -134,6 +139,25 @@ def _toolkit_variables(layout: JobLayout, configuration: JobConfiguration, hardw
     for name, value in configuration.hyperparameters.items():
         variables[f"SM_HP_{_variable(name)}"] = value
     return {name: _text(value) for name, value in variables.items()}
+
+
+def _meeting_place(configuration: JobConfiguration) -> dict[str, str]:
+    """Give the variables by which the ranks of several hosts find each other; a job's own values go before these.
+
+    Without the interface, gloo offers its peers the address that the container's hostname resolves to. That name is not
+    the host's name in the job. AWS's own images mend it in an entry script, and a job with a command starts without it.
+
+    Source of address, port and NCCL's interface: `torchrun_driver.py` and `environment.py` in
+    `sagemaker.train.container_drivers`, of the SageMaker SDK 3. gloo's interface is ours.
+    """
+    interface = configuration.resources.get("network_interface_name")
+    several = len(configuration.hosts) > 1
+    return {
+        "SM_MASTER_ADDR": configuration.hosts[0],
+        "SM_MASTER_PORT": _MASTER_PORT,
+        # In a job with one host the ranks find each other on any interface, and its own may not be there at all.
+        **(dict.fromkeys(_INTERFACE_VARIABLES, str(interface)) if several and interface else {}),
+    }
 
 
 def _variable(name: str) -> str:

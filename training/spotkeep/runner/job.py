@@ -17,6 +17,7 @@ from spotkeep.version import __version__
 
 from .environment import command_arguments, find_hardware, job_environment
 from .failure import MAX_CHARACTERS, failure_text
+from .host_names import await_host_names
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, import_root, read_configuration
 from .metric_search import searched_metrics
@@ -105,6 +106,7 @@ def _supervised(
                 scratch=scratch,
                 first_host=configuration.current_host == configuration.hosts[0],
             )
+        await_host_names(configuration.hosts, is_over=lambda: supervisor.announced)
         if supervisor.announced:
             return EXIT_INTERRUPTED
         put_aside_cut_off(configuration.checkpoint_directory, layout.put_aside)

@@ -119,6 +119,8 @@ class JobConfiguration:
         channels: The platform's description of each input channel, by name.
         resources: Hosts, instance type, network interface.
         checkpoint_directory: Where checkpoints are kept, relocated.
+        hosts: The names of all hosts, sorted: a host's place among them is its number.
+        current_host: The name of this one.
     """
 
     hyperparameters: dict[str, Any]
@@ -140,19 +142,25 @@ def read_configuration(layout: JobLayout) -> JobConfiguration:
     channels = _read_object(layout.configuration / "inputdataconfig.json", problems)
     resources = _read_object(layout.configuration / "resourceconfig.json", problems)
     checkpoints = _read_object(layout.configuration / "checkpointconfig.json", problems)
+    current_host = str(resources.get("current_host") or "algo-1")
+    hosts = tuple(sorted(str(host) for host in resources.get("hosts") or [current_host]))
+    if current_host not in hosts:
+        problems.append(
+            f"{layout.configuration / 'resourceconfig.json'}: current_host {current_host} is not among hosts: "
+            f"{', '.join(hosts)}"
+        )
     if problems:
         raise ConfigurationError(
             "the platform's configuration cannot be read:\n" + "\n".join(f"  - {problem}" for problem in problems)
         )
     if not channels and layout.data.is_dir():
         channels = {entry.name: {} for entry in sorted(layout.data.iterdir()) if entry.is_dir()}
-    current_host = str(resources.get("current_host") or "algo-1")
     return JobConfiguration(
         hyperparameters={name: _decoded(value) for name, value in sorted(hyperparameters.items())},
         channels={name: value for name, value in sorted(channels.items()) if name not in RESERVED_CHANNELS},
         resources=resources,
         checkpoint_directory=layout.relocated(str(checkpoints.get("LocalPath") or f"{_PLATFORM_BASE}/checkpoints")),
-        hosts=tuple(str(host) for host in resources.get("hosts") or [current_host]),
+        hosts=hosts,
         current_host=current_host,
     )
 

@@ -35,7 +35,6 @@ NAME = "spotkeep-training"
 """The container's name: an instance has one agent, and an agent one training."""
 _ENVIRONMENT_NAME = "environment.json"
 _ENTER = "spotkeep_agent/containers/enter.py"
-_NVIDIA_VENDOR, _DISPLAY_CLASS = "0x10de", "0x03"
 _SPARE_SECONDS = 10
 _ECR_LOGIN = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 
@@ -138,18 +137,6 @@ def container_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in inherited.items() if name.startswith("AWS_")}
 
 
-def has_nvidia_gpus(devices: Path) -> bool:
-    """Say whether a machine has NVIDIA GPUs, with a driver or without.
-
-    Args:
-        devices: Those of its PCI buses, `/sys/bus/pci/devices`.
-    """
-    return any(
-        _text(device / "vendor") == _NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY_CLASS)
-        for device in (devices.iterdir() if devices.is_dir() else ())
-    )
-
-
 def _ecr_login(calls: AwsCalls) -> tuple[str, str]:
     """Ask for the user and the password of the registries in the region of the calls, which are good for twelve hours.
 
@@ -171,13 +158,6 @@ def _ecr_login(calls: AwsCalls) -> tuple[str, str]:
     if not colon:
         raise ImageUnavailableError("Amazon ECR gives a token that holds no user and password")
     return user, password
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def _mount(path: Path, *, readonly: bool = False) -> list[str]:

@@ -23,6 +23,16 @@ from spotkeep_jobs.errors import AwsCallError, Problem
 
 _WITHOUT_DOCKER: Final = re.compile(r"al2023-ami-(minimal-)?2023\.|amzn2-ami-(kernel|hvm|minimal)-")
 """How the names of Amazon Linux's own AMIs begin, not those for ECS."""
+_DRIVES_NVIDIA_ALONE: Final = "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.11 (Amazon Linux 2023)"
+"""How the name of the default AMI begins (`instance_ami`)."""
+_DRIVEN_FAMILIES: Final = (
+    "g4dn", "g5", "g6", "g6e", "g6f", "gr6", "gr6f", "p4d", "p4de", "p5", "p5e", "p5en", "p6-b200",
+)  # fmt: skip
+"""The families whose accelerators that AMI drives.
+
+Source: "AWS Deep Learning AMI GPU PyTorch 2.11 (Amazon Linux 2023)", release notes of 2026-10-05: "Supported EC2
+Instances". Its open driver is for GPUs from Turing on: not for P3. G4ad has GPUs of AMD's.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +211,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             problem="is not sold on spot",
             fix="Choose another type, or capacity: on-demand.",
         )
+    yield from _driven(found, facts.ami)
     made_for = facts.ami.architecture
     if made_for is not None and found.architectures and made_for not in found.architectures:
         yield Problem(
@@ -208,6 +219,21 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             found=found.name,
             problem=f"has {' or '.join(found.architectures)} processors, and the deployment's AMI is for {made_for}",
             fix=f"Choose a type for {made_for}, or deploy with an AMI for this one (the setting instance_ami).",
+        )
+
+
+def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
+    """Yield that the default AMI has no driver for a type's accelerators; of any other AMI the agent finds out."""
+    if not found.accelerators or ami.name is None or not ami.name.startswith(_DRIVES_NVIDIA_ALONE):
+        return
+    if found.name.partition(".")[0] not in _DRIVEN_FAMILIES:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem=f"has {' and '.join(found.accelerators)}, for which the deployment's AMI has no driver "
+            f"({ami.name}): they would be paid for, and not used",
+            fix=f"Choose a type of {', '.join(_DRIVEN_FAMILIES)}, or deploy with an AMI that drives them (the setting "
+            "instance_ami).",
         )
 
 

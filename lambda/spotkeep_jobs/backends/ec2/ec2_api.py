@@ -244,6 +244,7 @@ class Ec2Api:
                 nvme_volumes=found.get("EbsInfo", {}).get("NvmeSupport") != "unsupported",
                 spot="spot" in found.get("SupportedUsageClasses", ()),
                 architectures=tuple(found.get("ProcessorInfo", {}).get("SupportedArchitectures", ())),
+                accelerators=_accelerators(found),
             )
             for found in self._pages("describe_instance_types", "InstanceTypes", Filters=wanted)
         )
@@ -450,3 +451,16 @@ def _said(description: str) -> str:
     except ValueError:
         return description
     return ""
+
+
+def _accelerators(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what of an instance type needs a driver, in words.
+
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTypeInfo.html
+    """
+    gpus = described.get("GpuInfo", {}).get("Gpus", ())
+    others = described.get("InferenceAcceleratorInfo", {}).get("Accelerators", ())
+    found = [f"{gpu.get('Manufacturer', 'unknown')} GPUs" for gpu in gpus]
+    found += ["AWS Neuron devices"] if "NeuronInfo" in described else []
+    found += [f"{other.get('Manufacturer', 'unknown')} accelerators" for other in others] if not found else []
+    return tuple(dict.fromkeys(found))

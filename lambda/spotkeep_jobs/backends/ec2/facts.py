@@ -184,12 +184,14 @@ class InstanceTypeFacts:
         nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system; on Xen they are not.
         spot: Whether it is sold on spot.
         architectures: The architectures of its processors: `x86_64`, `arm64`, ...
+        accelerators: What it has besides, which needs a driver, in words: `NVIDIA GPUs`, `AWS Neuron devices`, ...
     """
 
     name: str
     nvme_volumes: bool
     spot: bool
     architectures: tuple[str, ...]
+    accelerators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import parameters_prefix, run_prefix
 from spotkeep_fleet.runner_options import runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.local_disks import has_local_disks
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest, MetricRequest
 from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.record.record import Attempt, PoolTraits
@@ -42,11 +44,6 @@ ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
 LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
 """What distinguishes a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
-
-# Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
-# A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
-# Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (VolumeKmsKeyId)
-_LOCAL_DISK_TYPE: Final = re.compile(r"ml\.(?:[a-z]+\d+[a-z]*d[a-z]*|g[5-9]\w*|gr6\w*|p[5-9][\w-]*|trn\w+|i\d\w*)\.\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +148,6 @@ def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -
     return f"{platform.run_uri(run, team=request.team)}output/"
 
 
-def has_local_disks(instance_type: str) -> bool:
-    """Return whether a type brings NVMe disks of its own, which no volume key may be named for."""
-    return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
-
-
 def build_training_job_request(
     *, request: JobRequest, job: NextJob, platform: JobPlatform, run: str, attempt: int, launch_id: str
 ) -> dict[str, Any]:
@@ -175,6 +167,7 @@ def build_training_job_request(
         "AlgorithmSpecification": {
             "TrainingImage": request.image,
             "TrainingInputMode": "File",
+            **_registry_access(request, platform),
             **_entry_point(request, platform, run=run),
         },
         "HyperParameters": dict(request.hyperparameters),
@@ -253,6 +246,16 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
     """
     ours: Mapping[str, str] = parameters["Environment"]
     return all(environment.get(mark) == ours[mark] for mark in LAUNCH_MARKS)
+
+
+def _registry_access(request: JobRequest, platform: JobPlatform) -> dict[str, Any]:
+    """Return the parameter by which SageMaker pulls an image through the job's VPC, where it is not in Amazon ECR.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_TrainingImageConfig.html
+    """
+    if not platform.subnet_ids or ecr_registry(request.image or "") is not None:
+        return {}
+    return {"TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"}}
 
 
 def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dict[str, list[str]]:

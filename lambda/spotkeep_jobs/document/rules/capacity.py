@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.local_disks import larger_disks, local_disks_gb
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules import Rule, rule
@@ -53,6 +55,53 @@ def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterat
     )
 
 
+@rule("backend", "command", "image", "framework", "algorithm")
+def _image_can_be_pulled(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Yield why a job's image would not be pulled, from what its name says of its registry.
+
+    Roles of jobs and of instances read images in their own region alone. SageMaker pulls from a private registry of
+    Amazon ECR, or from any other registry but AWS's public one through the VPC of the job.
+
+    Sources: `TrainingRepositoryAccessMode` in
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_TrainingImageConfig.html and "Adapt your training job
+    to access images in a private Docker registry" (SageMaker developer guide).
+    """
+    image = request.image
+    if image is None:
+        return
+    registry = ecr_registry(image)
+    there = f"in {defaults.region}" if defaults.region is not None else "in the deployment's region"
+    if registry is not None:
+        if defaults.region is not None and registry.region != defaults.region:
+            yield Problem(
+                field="image",
+                found=image,
+                problem=f"is in {registry.region}, and this deployment's runs may pull from Amazon ECR in "
+                f"{defaults.region} alone",
+                fix=f"Replicate it to {defaults.region}, and name the copy there.",
+            )
+        return
+    if request.backend == "ec2":
+        return
+    if is_in_public_gallery(image):
+        yield Problem(
+            field="image",
+            found=image,
+            problem="is in Amazon ECR's public gallery, from which SageMaker pulls no image",
+            fix=f"Copy it to a private repository of Amazon ECR {there} (a pull through cache rule keeps such copies), "
+            "and name the copy.",
+        )
+    elif defaults.training_network is False:
+        yield Problem(
+            field="image",
+            found=image,
+            problem="is not in Amazon ECR, and SageMaker pulls from another registry only through a VPC, which this "
+            "deployment's jobs do not have",
+            fix=f"Copy it to a private repository of Amazon ECR {there}, and name the copy; or deploy with the "
+            "settings training_subnet_ids and training_security_group_ids.",
+        )
+
+
 @rule("backend", "instance_types", "instance_type", "capacity", "ladder")
 def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.instance_types and request.instance_type:
@@ -84,6 +133,22 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
             problem="names several instance types; managed spot takes one",
             fix=f"Choose capacity: auto, which tries one after the other, or keep one, for example {types[0]}.",
         )
+
+
+@rule("backend", "volume_size_gb", "instance_types", "instance_type", "ladder")
+def _storage_is_there(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2":
+        return
+    for each in dict.fromkeys(request.every_type):
+        disks = local_disks_gb(each)
+        if disks is not None and disks < request.volume_size_gb:
+            larger = larger_disks(each, than_gb=request.volume_size_gb)
+            yield Problem(
+                field="volume_size_gb",
+                found=f"{request.volume_size_gb:,}",
+                problem=f"is more than {each} has: SageMaker gives it no volume, and its own disks hold {disks:,} GB",
+                fix=f"Choose {larger or 'a type without disks of its own'}, or give {disks:,} at most.",
+            )
 
 
 def _longest_wait_means_something(request: JobRequest) -> Iterator[Problem]:
@@ -160,7 +225,9 @@ def _too_many(field: str, types: Sequence[str], *, most: int, fix: str) -> Probl
 
 RULES: Final[tuple[Rule, ...]] = (
     _image_is_known,
+    _image_can_be_pulled,
     _instance_types_fit,
+    _storage_is_there,
     _ladder_fits,
     _spot_only_is_kept,
 )

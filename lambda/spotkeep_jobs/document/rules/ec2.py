@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from spotkeep_fleet.ecr_images import PUBLIC_GALLERY, ecr_registry
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.reading import outlined
@@ -179,17 +179,9 @@ def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
 
 
 @rule("backend", "image", "framework", "instance_types", "instance_type")
-def _image_runs_on_the_instances(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+def _image_runs_on_the_instances(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.backend != "ec2" or request.image is None:
         return
-    registry = ecr_registry(request.image)
-    if registry is not None and defaults.region is not None and registry.region != defaults.region:
-        yield Problem(
-            field="image",
-            found=request.image,
-            problem=f"is in {registry.region}, and instances may pull from Amazon ECR in {defaults.region} alone",
-            fix=f"Replicate it to {defaults.region}, and name the copy there.",
-        )
     neuron = [each for each in request.types if processor_of(each) == "neuron"]
     if neuron:
         yield Problem(
@@ -207,11 +199,7 @@ def ec2_warnings(request: JobRequest) -> Iterator[str]:
         yield (
             "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
         )
-    if (
-        request.image is not None
-        and ecr_registry(request.image) is None
-        and not request.image.startswith(f"{PUBLIC_GALLERY}/")
-    ):
+    if request.image is not None and ecr_registry(request.image) is None and not is_in_public_gallery(request.image):
         yield (
             f"image {request.image} is not in Amazon ECR: each instance pulls it over the internet and without a "
             "login, which Docker Hub, for one, limits. A copy in Amazon ECR is there faster, and always."

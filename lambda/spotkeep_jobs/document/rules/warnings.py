@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import price_of, types_of
+from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
@@ -55,13 +57,27 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
         yield from ec2_warnings(request)
     if request.queue is not None:
         yield from queue_warnings(request)
-    if (
-        request.backend == "sagemaker"
-        and request.image is not None
-        and ".dkr.ecr." not in request.image
-        and not request.image.startswith("public.ecr.aws/")
-    ):
-        yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
+    own_disks = [each for each in types_of(request) if request.backend == "sagemaker" and has_local_disks(each)]
+    if own_disks and request.volume_size_gb != JobRequest.model_fields["volume_size_gb"].default:
+        disks = local_disks_gb(own_disks[0])
+        yield (
+            f"volume_size_gb {request.volume_size_gb:,} has no effect on {own_disks[0]}: SageMaker gives it no volume, "
+            f"and its own disks are its storage{'' if disks is None else f', {disks:,} GB'}."
+        )
+    if request.instance_count > 1:
+        yield (
+            f"instance_count {request.instance_count}: rehearsals have one host, so nothing has shown yet that this "
+            f"job comes back from an interruption on {request.instance_count} hosts. Begin with a short run, and stop "
+            "and resume it once."
+        )
+    image = request.image
+    elsewhere = image is not None and ecr_registry(image) is None and not is_in_public_gallery(image)
+    if request.backend == "sagemaker" and elsewhere and defaults.training_network is not False:
+        within = "the deployment's VPC" if defaults.training_network else "a VPC (the setting training_subnet_ids) only"
+        yield (
+            f"image {image} is not in Amazon ECR: SageMaker pulls it through {within}, and without a login. The VPC "
+            "must reach the registry, and a public authority must have issued its certificate."
+        )
     types = types_of(request)
     if request.image is not None:
         yield from image_warnings(request.image, instance_types=types)

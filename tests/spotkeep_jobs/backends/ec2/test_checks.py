@@ -77,6 +77,36 @@ def test_an_image_on_an_ami_that_is_known_to_have_no_docker_is_refused(name: str
     assert not checked(facts).problems
 
 
+DEFAULT_AMI = "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.11 (Amazon Linux 2023) 20260905"
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerators", "refused"),
+    [
+        ("p3dn.24xlarge", ("NVIDIA GPUs",), True),
+        ("g4ad.xlarge", ("AMD GPUs",), True),
+        ("trn1.2xlarge", ("AWS Neuron devices",), True),
+        ("p6-b300.48xlarge", ("NVIDIA GPUs",), True),
+        ("p6-b200.48xlarge", ("NVIDIA GPUs",), False),
+        ("gr6f.4xlarge", ("NVIDIA GPUs",), False),
+        ("g4dn.xlarge", ("NVIDIA GPUs",), False),
+        ("m5.large", (), False),
+    ],
+)
+@pytest.mark.parametrize("ami", [DEFAULT_AMI, "ours", None])
+def test_accelerators_that_the_default_ami_has_no_driver_for_are_refused_and_an_ami_of_ones_own_is_asked_later(
+    name: str, accelerators: tuple[str, ...], refused: bool, ami: str | None
+) -> None:
+    prices = (replace(price(0.5), instance_type=name),)
+    facts = MarketFacts(prices=prices, types=(type_facts(name, accelerators=accelerators),), ami=Ami(name=ami))
+    problems = checked(facts, instance_types=[name]).problems
+    assert [problem.found for problem in problems] == ([name] if refused and ami == DEFAULT_AMI else [])
+    for problem in problems:
+        assert accelerators[0] in problem.problem
+        assert "g6e" in problem.fix
+        assert "instance_ami" in problem.fix
+
+
 def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
     facts = MarketFacts(prices=(), types=(type_facts(spot=False),))
     (problem,) = checked(facts).problems

@@ -41,7 +41,10 @@ MINIMAL = {
 REQUEST: dict[str, Any] = {
     "TrainingJobName": "first-1",
     "RoleArn": "arn:aws:iam::123456789012:role/execution",
-    "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+    "AlgorithmSpecification": {
+        "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
+        "TrainingInputMode": "File",
+    },
     "OutputDataConfig": {"S3OutputPath": "s3://bucket/output/"},
 }
 

@@ -19,7 +19,6 @@ from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
     following_launch_id,
-    has_local_disks,
     is_same_launch,
     job_name_for,
     run_id_for,
@@ -229,23 +228,12 @@ def test_the_deployments_key_and_network_are_used() -> None:
     assert with_disks["OutputDataConfig"]["KmsKeyId"] == KEY
 
 
-@pytest.mark.parametrize(
-    ("instance_type", "expected"),
-    [
-        ("ml.m5.xlarge", False),
-        ("ml.p3.2xlarge", False),
-        ("ml.m7i-flex.large", False),
-        ("ml.g4dn.xlarge", True),
-        ("ml.p3dn.24xlarge", True),
-        ("ml.p4de.24xlarge", True),
-        ("ml.p6e-gb200.36xlarge", True),
-        ("ml.g6e.xlarge", True),
-        ("ml.r5d.large", True),
-        ("ml.trn1.2xlarge", True),
-    ],
-)
-def test_types_with_local_disks_are_known(instance_type: str, expected: bool) -> None:
-    assert has_local_disks(instance_type) is expected
+def test_an_image_outside_amazon_ecr_is_pulled_through_the_vpc() -> None:
+    in_vpc = replace(PLATFORM, subnet_ids=("subnet-1",), security_group_ids=("sg-1",))
+    through_it = built(platform=in_vpc, image="registry.example.com/mine:1")["AlgorithmSpecification"]
+    assert through_it["TrainingImageConfig"] == {"TrainingRepositoryAccessMode": "Vpc"}
+    for platform in (in_vpc, PLATFORM):
+        assert "TrainingImageConfig" not in built(platform=platform)["AlgorithmSpecification"]
 
 
 def test_names_are_deterministic() -> None:

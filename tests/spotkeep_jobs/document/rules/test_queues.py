@@ -28,7 +28,7 @@ def judged(*, queues: Any = (("gpu", GPU), ("one", ONE)), **fields: Any) -> Vali
         "share": "vision",
         "capacity": "on-demand",
         "instance_type": "ml.g5.2xlarge",
-        "image": "1.dkr.ecr.eu-west-1.amazonaws.com/i:1",
+        "image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/i:1",
     }
     defaults = DeploymentDefaults(instance_type="ml.m5.large", queues=None if queues is None else dict(queues))
     return validate({**document, **fields}, defaults=defaults)
