@@ -1,4 +1,4 @@
-"""DynamoDB in memory: the five calls that the run table makes, with the conditions it uses.
+"""DynamoDB in memory: the six calls that the run table makes, with the conditions it uses.
 
 `tests/spotkeep_jobs/record/test_run_table.py` runs every test against this and against the local AWS, so that it stays
 true.
@@ -58,6 +58,9 @@ class InMemoryDynamoDb(Model):
     def query(self, **parameters: Any) -> Item:
         return dict(self._call("Query", lambda: self._query(**parameters)))
 
+    def scan(self, **parameters: Any) -> Item:
+        return dict(self._call("Scan", lambda: self._scan(**parameters)))
+
     def _get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
         """One item, or none."""
         item = self._shown(consistent=ConsistentRead).get(_key(Key))
@@ -86,8 +89,14 @@ class InMemoryDynamoDb(Model):
         for key, (kind, write) in zip(keys, writes, strict=True):
             if kind == "Put":
                 self._put(write["Item"])
-            else:
+            elif kind == "Delete":
                 self._remove(key)
+
+    def _scan(self, *, TableName: str, ConsistentRead: bool, FilterExpression: str) -> Item:  # noqa: N803
+        """The items that have an attribute, in no order."""
+        match = re.fullmatch(r"attribute_exists\((\w+)\)", FilterExpression)
+        assert match is not None, f"no filter of the run table: {FilterExpression}"
+        return {"Items": [item for item in self._shown(consistent=ConsistentRead).values() if match[1] in item]}
 
     def _query(self, **query: Any) -> Item:
         """The items of a partition, or of an index's, in the order of the sort key."""

@@ -48,3 +48,5 @@ class StackRequest(Record):
     response_url: str
     """Where the answer goes, once."""
     asked_at: UtcTime
+    answered_at: UtcTime | None = None
+    """When it was answered that nothing runs any more; None while something may."""

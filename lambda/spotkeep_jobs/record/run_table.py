@@ -19,6 +19,8 @@ Items (`pk` / `sk`):
     token#<token>          claim                              -> run
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     checkpoint-lock#<prefix>  claim                           -> run, while it lives
+    deployment             deletion#00                        CloudFormation's request to delete it: nothing begins
+    deployment             place#runs                         where the next pass begins, after one without time for all
     prices#<region>        book                               what AWS charges there, as of a day
     orphans                report                             of the last pass over what belongs to no live run
 """
@@ -26,7 +28,7 @@ Items (`pk` / `sk`):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -34,12 +36,13 @@ from typing import Final
 from spotkeep_jobs.record.claim_table import ClaimTable
 from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.notification_table import NotificationTable
-from spotkeep_jobs.record.pool_table import PoolTable
+from spotkeep_jobs.record.pool_table import POOL_IN_FLIGHT, PoolTable
 from spotkeep_jobs.record.record import (
     Attempt,
     LogReading,
     Notification,
     Plan,
+    Pool,
     PoolChange,
     Run,
     RunChange,
@@ -49,22 +52,27 @@ from spotkeep_jobs.record.record import (
 )
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
+    DeploymentIsBeingDeletedError,
     RunChangedError,
     RunExistsError,
     RunNotRecordedError,
     RunsInFlightError,
+    UnreadableRecordError,
 )
 from spotkeep_jobs.record.schedule_table import ScheduleTable
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_jobs.record.sweep_table import SweepTable
+from spotkeep_jobs.record.sweep import Sweep
+from spotkeep_jobs.record.sweep_table import SWEEP_IN_FLIGHT, SweepTable
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
     Item,
     TransactionCancelled,
+    Unreadable,
     Write,
     epoch_seconds,
     fields_of,
+    readable,
     record_of,
     to_dynamodb,
 )
@@ -76,6 +84,15 @@ _LISTING_OF_TRIALS: Final = "trial"
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
 """Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
+
+
+_ALIVE: Final[Mapping[str, type[Run] | type[Sweep] | type[Pool]]] = {
+    _RUN_IN_FLIGHT: Run,
+    _RUN_WAITS_FOR_QUOTA: Run,
+    SWEEP_IN_FLIGHT: Sweep,
+    POOL_IN_FLIGHT: Pool,
+}
+"""What may bill, or begin what bills, by the part of the index that it is in. Notifications are in others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +135,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     # Launching
 
     def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none: in one transaction, of six items a run at most.
+        """Record the runs of one launch, all or none: in one transaction, of six items a run at most and one besides.
 
         Args:
             new: The runs; the first one's token is the launch's.
@@ -132,6 +149,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             RunExistsError: A run id is taken (by a request with another token).
             CheckpointPrefixTakenError: Another live run owns a checkpoint prefix.
             RunsInFlightError: They would be more than there may be.
+            DeploymentIsBeingDeletedError: No run begins any more.
             RunChangedError: Another launch took the same place meanwhile, or another transaction was under way.
         """
         if in_flight_limit is not None:
@@ -150,11 +168,15 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         for each in new:
             begins.append(len(writes))
             writes += self._opening_writes(each)
+        # A run of another client has its job already.
+        asks = [] if all(each.run.adopted for each in new) else [self._unless_being_deleted()]
         try:
-            self._transact(writes)
+            self._transact([*writes, *asks])
         except TransactionCancelled as cancelled:
             if cancelled.refused(0):
                 return self._replay_all(new[0].run.token)
+            if cancelled.refused(len(writes)):
+                raise DeploymentIsBeingDeletedError from cancelled
             for begin, each in zip(begins, new, strict=True):
                 if cancelled.refused(begin + 1):
                     raise RunExistsError(each.run.run) from cancelled
@@ -181,6 +203,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             AttemptStillLiveError: The last attempt is not over (I1).
             CheckpointPrefixTakenError: Another live run owns the checkpoint prefix meanwhile.
             RunsInFlightError: It would be one more than there may be.
+            DeploymentIsBeingDeletedError: No attempt begins any more.
             RunChangedError: Another function changed the run since it was read.
         """
         if not run.state.ended:
@@ -219,6 +242,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 [
                     self._put_run(run_item, decided_on=run.version),
                     self._take_checkpoint_lock(run),
+                    self._unless_being_deleted(),
                     self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
                     self._put(self._timeline_item(begun)),
                     *(self._put(self._timeline_item(entry)) for entry in timeline),
@@ -226,6 +250,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 ]
             )
         except TransactionCancelled as cancelled:
+            if not cancelled.refused(0) and cancelled.refused(2):
+                raise DeploymentIsBeingDeletedError from cancelled
             if not cancelled.refused(0) and cancelled.refused(1):
                 raise self._checkpoint_prefix_taken(run) from cancelled
             raise RunChangedError(run.run) from cancelled
@@ -335,17 +361,19 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         if not self._put_if(self._run_item(run), "version = :seen", values={":seen": run.version}):
             raise RunChangedError(run.run)
 
-    def commit(self, change: RunChange) -> Run:
+    def commit(self, change: RunChange, *, begins_job: bool = False) -> Run:
         """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
+            begins_job: Whether the caller creates the job of its attempt next.
 
         Returns:
             The run item as written.
 
         Raises:
             RunChangedError: Another function changed the run meanwhile; nothing was written.
+            DeploymentIsBeingDeletedError: No job begins any more, this one's nor one of a next attempt.
         """
         run_item = change.run.model_copy(
             update={"version": change.run.version + 1, "slot": None if change.ends_run else change.run.slot}
@@ -353,7 +381,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         writes = [*self._change_writes(run_item, change), *self._next_attempt(change)]
         if change.ends_run:
             writes += [self._release_checkpoint_lock(run_item), *self._release_slot(change.run)]
-        return self._written(run_item, writes)
+        return self._written(run_item, writes, begins_job=begins_job or change.next_attempt is not None)
 
     def commit_pool(self, change: PoolChange) -> Run:
         """Write a change of a warm pool, and of its run's bill, in one transaction.
@@ -385,10 +413,13 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             writes.append(self._put(fields_of(change.metrics) | keys))
         return writes if change.pool is None else [*writes, *self._pool_writes(change.pool)]
 
-    def _written(self, run_item: Run, writes: Sequence[Write]) -> Run:
+    def _written(self, run_item: Run, writes: Sequence[Write], *, begins_job: bool = False) -> Run:
+        asks = [self._unless_being_deleted()] if begins_job else []
         try:
-            self._transact(writes)
+            self._transact([*writes, *asks])
         except TransactionCancelled as cancelled:
+            if asks and cancelled.refused(len(writes)) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
             raise RunChangedError(run_item.run) from cancelled
         return run_item
 
@@ -399,7 +430,10 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return self._read(Run, f"run#{run}", "item")
 
     def run_metrics_and_notifications(self, run: str) -> tuple[Run | None, ScriptMetrics | None, list[Notification]]:
-        """Return the item of a run (strongly consistent), its metrics and its notifications, in one call."""
+        """Return the item of a run (strongly consistent), its metrics and its notifications, in one call.
+
+        A notification that cannot be read is left out: the run goes on, and the outbox reports it.
+        """
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
@@ -414,7 +448,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             elif item["sk"] == "metrics":
                 metrics = record_of(ScriptMetrics, item)
             elif str(item["sk"]).startswith("notification#"):
-                notifications.append(record_of(Notification, item))
+                notifications += readable(Notification, [item], unreadable={})
         return run_item, metrics, sorted(notifications, key=Notification.order)
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
@@ -444,6 +478,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         states: Collection[RunState] | None = None,
         limit: int = 50,
         trials: bool = False,
+        unreadable: Unreadable | None = None,
     ) -> list[Run]:
         """Return runs, newest first (eventually consistent).
 
@@ -452,11 +487,12 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             states: Only runs in one of these states.
             limit: At most so many.
             trials: Whether to list those of sweeps' trials, instead of all others.
+            unreadable: Takes those that cannot be read, whosever; None to raise at the first.
         """
         found: list[Run] = []
         part = _LISTING_OF_TRIALS if trials else _LISTING
-        for item in self._query_index(BY_CREATED_INDEX, "listing", part, forward=False):
-            run = record_of(Run, item)
+        items = self._query_index(BY_CREATED_INDEX, "listing", part, forward=False)
+        for run in readable(Run, items, unreadable=unreadable):
             if owner is not None and run.owner != owner:
                 continue
             if states is not None and run.state not in states:
@@ -475,16 +511,37 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True):
                 yield str(item["run"])
 
-    def run_items_in_flight(self) -> Iterator[Run]:
+    def run_items_in_flight(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
         """Yield the runs that have not ended (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
-            yield record_of(Run, item)
-        yield from self.waiting_for_quota()
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
+        yield from readable(Run, items, unreadable=unreadable)
+        yield from self.waiting_for_quota(unreadable=unreadable)
 
-    def waiting_for_quota(self) -> Iterator[Run]:
+    def waiting_for_quota(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
         """Yield the runs that wait for room in the account's quota (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_WAITS_FOR_QUOTA, forward=True):
-            yield record_of(Run, item)
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_WAITS_FOR_QUOTA, forward=True)
+        return readable(Run, items, unreadable=unreadable)
+
+    def alive(self, *, consistent: bool) -> Iterator[Run | Sweep | Pool | UnreadableRecordError]:
+        """Yield what has not ended: runs, sweeps and warm pools, and those of them that cannot be read.
+
+        Args:
+            consistent: Whether to see all that is written. No index does: the whole table is read, a megabyte a call.
+        """
+        for item in self._items_in_flight(consistent=consistent):
+            record = _ALIVE.get(str(item["in_flight"]))
+            try:
+                if record is not None:
+                    yield record_of(record, item)
+            except UnreadableRecordError as error:
+                yield error
+
+    def _items_in_flight(self, *, consistent: bool) -> Iterator[Item]:
+        if consistent:
+            yield from self._scan(FilterExpression="attribute_exists(in_flight)")
+            return
+        for part in _ALIVE:
+            yield from self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True)
 
     # Items
 

@@ -7,17 +7,22 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import format_time
+from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
     Item,
     TransactionCancelled,
+    Unreadable,
     epoch_seconds,
     fields_of,
+    readable,
     record_of,
+    record_of_text,
     to_dynamodb,
 )
 
@@ -27,7 +32,7 @@ MOST_TRIALS_A_CHANGE: Final = 90
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
 """
 _SWEEPS: Final = "sweep"
-_SWEEP_IN_FLIGHT: Final = "sweep"
+SWEEP_IN_FLIGHT: Final = "sweep"
 
 
 class SweepExistsError(RunTableError):
@@ -46,7 +51,7 @@ class SweepChangedError(RunTableError):
         self.sweep = sweep
 
 
-class SweepTable(NotificationTable):
+class SweepTable(NotificationTable, DeploymentTable):
     """Sweeps: an item each, and an item for each trial."""
 
     def open_sweep(self, sweep: Sweep) -> tuple[Sweep, bool]:
@@ -57,11 +62,15 @@ class SweepTable(NotificationTable):
 
         Raises:
             SweepExistsError: Its id is taken, by a request with another token.
+            DeploymentIsBeingDeletedError: No sweep begins any more.
             SweepChangedError: Another transaction was under way: try again.
         """
         try:
-            self._transact([self._put(self._sweep_item(sweep), condition="attribute_not_exists(pk)")])
+            item = self._put(self._sweep_item(sweep), condition="attribute_not_exists(pk)")
+            self._transact([item, self._unless_being_deleted()])
         except TransactionCancelled as cancelled:
+            if cancelled.refused(1) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
             if not cancelled.refused(0):
                 raise SweepChangedError(sweep.sweep) from cancelled
             known = self.sweep(sweep.sweep)
@@ -70,18 +79,20 @@ class SweepTable(NotificationTable):
             return known, True
         return sweep, False
 
-    def commit_sweep(self, change: SweepChange) -> Sweep:
+    def commit_sweep(self, change: SweepChange, *, goes_on: bool = False) -> Sweep:
         """Write a change of a sweep and its trials in one transaction.
 
         Args:
             change: Its `sweep.version` is the version that the decision was made on; at most `MOST_TRIALS_A_CHANGE`
                 trials.
+            goes_on: Whether it lets a sweep go on that had ended.
 
         Returns:
             The sweep's item as written.
 
         Raises:
             SweepChangedError: Another function changed the sweep meanwhile; nothing was written.
+            DeploymentIsBeingDeletedError: No sweep goes on any more.
         """
         written = change.sweep.model_copy(update={"version": change.sweep.version + 1})
         try:
@@ -95,9 +106,13 @@ class SweepTable(NotificationTable):
                         self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
                         for notification in change.notifications
                     ),
+                    *([self._unless_being_deleted()] if goes_on else []),
                 ]
             )
         except TransactionCancelled as cancelled:
+            last = len(change.trials) + len(change.notifications) + 1
+            if goes_on and cancelled.refused(last) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
             raise SweepChangedError(change.sweep.sweep) from cancelled
         return written
 
@@ -117,24 +132,27 @@ class SweepTable(NotificationTable):
             if found["sk"] == "item":
                 item = record_of(Sweep, found)
             else:
-                trials.append(Trial.model_validate_json(found["trial"]))
+                trials.append(record_of_text(Trial, found, "trial"))
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:
         """Yield ids of the sweeps that have not ended, longest untouched first (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _SWEEP_IN_FLIGHT, forward=True):
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", SWEEP_IN_FLIGHT, forward=True):
             yield str(item["sweep"])
 
-    def sweeps(self, *, owner: str | None = None, limit: int = 50) -> Sequence[Sweep]:
+    def sweeps(
+        self, *, owner: str | None = None, limit: int = 50, unreadable: Unreadable | None = None
+    ) -> Sequence[Sweep]:
         """Return sweeps, newest first (eventually consistent).
 
         Args:
             owner: Only this owner's.
             limit: At most so many.
+            unreadable: Takes those that cannot be read; None to raise at the first.
         """
         found: list[Sweep] = []
-        for item in self._query_index(BY_CREATED_INDEX, "listing", _SWEEPS, forward=False):
-            sweep = record_of(Sweep, item)
+        items = self._query_index(BY_CREATED_INDEX, "listing", _SWEEPS, forward=False)
+        for sweep in readable(Sweep, items, unreadable=unreadable):
             if owner is None or sweep.owner == owner:
                 found.append(sweep)
             if len(found) >= limit:
@@ -146,7 +164,7 @@ class SweepTable(NotificationTable):
         if sweep.state.ended:
             item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self._retention)
         else:
-            item["in_flight"] = _SWEEP_IN_FLIGHT
+            item["in_flight"] = SWEEP_IN_FLIGHT
         return item
 
     def _trial_item(self, trial: Trial, sweep: Sweep) -> Item:
@@ -155,6 +173,7 @@ class SweepTable(NotificationTable):
             "pk": f"sweep#{trial.sweep}",
             "sk": f"trial#{trial.number:06d}",
             "trial": json.dumps(trial.model_dump(mode="json")),
+            "form": Trial.FORM,
             "updated_at": format_time(sweep.updated_at),
             "expires_at": self._outlives_run(sweep.updated_at),
         }
