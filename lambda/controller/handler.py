@@ -152,11 +152,11 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
     if deletion is not None:
         failures |= shutdown.stop_everything().failures
 
-    def has_time() -> bool:
-        return context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS
+    def seconds_left() -> float:
+        return (context.get_remaining_time_in_millis() - _KEPT_FOR_SENDING_MILLISECONDS) / 1000
 
     report = production_full_pass().run(
-        has_time=has_time,
+        seconds_left=seconds_left,
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
     )
     report.failures |= failures

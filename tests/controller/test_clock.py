@@ -26,8 +26,8 @@ class ScriptedPass:
         self._report = report
         self.had_time: bool | None = None
 
-    def run(self, *, has_time: Callable[[], bool], may_send: Callable[[], bool]) -> PassReport:
-        self.had_time = has_time()
+    def run(self, *, seconds_left: Callable[[], float], may_send: Callable[[], bool]) -> PassReport:
+        self.had_time = seconds_left() > 0
         assert may_send()
         return self._report
 

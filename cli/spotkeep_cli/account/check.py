@@ -145,7 +145,7 @@ def check_account(
         found += [each.finding for each in orphans]
         if problem is not None:
             unreadable[name] = problem
-    wanted = wanted_quotas(table.list(limit=MOST_RUNS))
+    wanted = wanted_quotas(table.list(limit=MOST_RUNS, unreadable=unreadable))
     quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
     return AccountCheck(
         findings=in_order(found),

@@ -33,6 +33,13 @@ class PriceBook(Record):
     storage: StoragePrices = StoragePrices()
 
 
+class PassPlaces(Record):
+    """Where passes over everything stand that had no time for all."""
+
+    begun: dict[str, str] = Field(default_factory=dict)
+    """What the last pass began last, by its kind: the next one begins after it. No kind of which all had their turn."""
+
+
 class StackRequest(Record):
     """One request, as far as it is used; the names are CloudFormation's, in our spelling.
 

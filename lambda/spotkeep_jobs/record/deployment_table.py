@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.record.deployment_records import PriceBook, StackRequest
+from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook, StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
@@ -22,6 +22,7 @@ from spotkeep_jobs.record.table_client import (
 from spotkeep_jobs.record.until_written import until_written
 
 _DEPLOYMENT: Final = "deployment"
+_PLACES: Final = "pass-places"
 _COPIES: Final = 10
 """A deletion is recorded in so many items, all or none, and each launch asks for one of them: DynamoDB refuses one of
 two transactions that name the same item at once, even if both only ask."""
@@ -79,6 +80,25 @@ class DeploymentTable(TableClient):
             return self._put_if(item, "attribute_not_exists(pk)")
         before = {":before": format_time(replaces.begun_at)}
         return self._put_if(item, "#at = :before", names={"#at": "at"}, values=before)
+
+    def pass_places(self) -> PassPlaces:
+        """Return where the passes over everything stand.
+
+        Raises:
+            UnreadableRecordError: Another version wrote it.
+        """
+        item = self._get_item(_DEPLOYMENT, _PLACES)
+        return PassPlaces() if item is None else record_of_text(PassPlaces, item, "places")
+
+    def keep_pass_places(self, places: PassPlaces) -> None:
+        """Keep where a pass stands. Of two at once the later one's is kept: no turn is lost, some come twice."""
+        item = {
+            "pk": _DEPLOYMENT,
+            "sk": _PLACES,
+            "places": places.model_dump_json(),
+            "form": PassPlaces.FORM,
+        }
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def deletion(self) -> StackRequest | None:
         """Return CloudFormation's request to delete the deployment, answered or not; or None.

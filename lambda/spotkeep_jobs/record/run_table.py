@@ -20,7 +20,7 @@ Items (`pk` / `sk`):
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     checkpoint-lock#<prefix>  claim                           -> run, while it lives
     deployment             deletion#00                        CloudFormation's request to delete it: nothing begins
-    deployment             place#runs                         where the next pass begins, after one without time for all
+    deployment             pass-places                        where the next pass begins, after one without time for all
     prices#<region>        book                               what AWS charges there, as of a day
     orphans                report                             of the last pass over what belongs to no live run
 """
@@ -467,9 +467,9 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Return every attempt of a run, first to last."""
         return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
 
-    def timeline(self, run: str) -> list[TimelineEntry]:
+    def timeline(self, run: str, *, unreadable: Unreadable | None = None) -> list[TimelineEntry]:
         """Return what happened to a run, in order of time."""
-        return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
+        return list(readable(TimelineEntry, self._query_run(f"run#{run}", "event#"), unreadable=unreadable))
 
     def list(
         self,
@@ -510,6 +510,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         for part in (_RUN_IN_FLIGHT, _RUN_WAITS_FOR_QUOTA):
             for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True):
                 yield str(item["run"])
+
+    def log_readings_begun(self) -> frozenset[str]:
+        """Return the runs in flight of whose log a reading has begun and not ended (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
+        return frozenset(str(item["run"]) for item in items if "log_reading" in item)
 
     def run_items_in_flight(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
         """Yield the runs that have not ended (eventually consistent)."""

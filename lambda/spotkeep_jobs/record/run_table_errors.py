@@ -76,16 +76,19 @@ class DeploymentIsBeingDeletedError(RunTableError, RequestRefusedError):
         super().__init__([problem])
 
 
-class UnreadableRecordError(RunTableError):
+class UnreadableRecordError(RunTableError, RequestRefusedError):
     """An item of the run table that this version cannot read: another one wrote it, or something damaged it.
+
+    To who asked for it, it is a refusal.
 
     Attributes:
         what: Which: `run a`, `attempt 2 of run a`.
         item: As it is stored.
     """
 
-    def __init__(self, what: str, *, why: str, item: Mapping[str, Any]) -> None:
-        super().__init__(f"the record of {what} {why}")
+    def __init__(self, what: str, *, problem: str, found: str, fix: str, item: Mapping[str, Any]) -> None:
+        field = f"(record of {what})"
+        super().__init__([Problem(field=field, found=found, problem=problem, fix=fix, temporary=True)])
         self.what = what
         self.item = item
 

@@ -216,22 +216,33 @@ def record_of_text(record: type[RecordT], item: Item, attribute: str) -> RecordT
 def _read_form(record: type[RecordT], item: Item, parsed: Callable[[], RecordT]) -> RecordT:
     form = item.get("form", 1)
     if not isinstance(form, Decimal | int) or form > record.FORM:
-        why = (
-            f"was written by a newer version of Spotkeep (form {form}, this version reads {record.FORM}). "
-            "Use that version: deploy it again, or update this command line"
+        raise UnreadableRecordError(
+            _named(item),
+            problem="was written by a newer version of Spotkeep",
+            found=f"form {form}; this version reads {record.FORM}",
+            fix="Use that version: deploy it again, or update this command line.",
+            item=item,
         )
-        raise UnreadableRecordError(_named(item), why=why, item=item)
     try:
         return parsed()
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in wrong["loc"])
-        found = str(wrong["input"])[:_LONGEST_FOUND]
-        why = f"cannot be read ({where}: {wrong['msg']}, found {found!r}). The version that wrote it can"
-        raise UnreadableRecordError(_named(item), why=why, item=item) from error
     except (ValueError, TypeError, RecursionError) as error:
-        why = f"cannot be read ({error}). The version that wrote it can"
-        raise UnreadableRecordError(_named(item), why=why, item=item) from error
+        problem, found = _wrong_with(error)
+        raise UnreadableRecordError(
+            _named(item),
+            problem=f"cannot be read: {problem}",
+            found=found[:_LONGEST_FOUND],
+            fix="Use the version of Spotkeep that wrote it. docs/runbook.md says more (A record cannot be read).",
+            item=item,
+        ) from error
+
+
+def _wrong_with(error: Exception) -> tuple[str, str]:
+    """Return what is wrong with a record, and what was found there."""
+    if not isinstance(error, ValidationError):
+        return str(error), "no JSON"
+    wrong = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in wrong["loc"])
+    return f"{where}: {wrong['msg']}" if where else wrong["msg"], repr(wrong["input"])
 
 
 def readable(
