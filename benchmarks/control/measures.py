@@ -288,7 +288,9 @@ def _pass_over(plane: MeasuredPlane) -> dict[str, Any]:
         return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["controller"]
-    report = FullPass(plane.parts).run(has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5)
+    report = FullPass(plane.parts).run(
+        seconds_left=lambda: limit - elapsed() - 30, may_send=lambda: limit - elapsed() > 5
+    )
     made = Counter(service.calls) - before
     return {
         "reconciled": report.runs,

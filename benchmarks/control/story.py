@@ -8,11 +8,14 @@ I1  At most one live job writes a checkpoint prefix, and it is the current attem
 I4  Each ending is notified once; none is sent twice, but where a deliverer was hit between publishing and recording.
 I6  No job lives whose run has ended; no run that has ended holds a checkpoint lock. The search for orphans removes
     nothing that a live run has, and nothing of another deployment.
+    When CloudFormation was answered that the deployment may be deleted, nothing of it lives, and nothing begins.
 I8  What an ended run was billed, and which steps it trained twice, is what happened. Of steps it may be said that it is
     not known, where a log was not read as often as an end waits for it.
 
 No record outgrows its bound, however often a job is interrupted or preempted: in some stories it is so often that the
 record of an attempt would.
+No function writes over a record that it cannot read, as a newer version has written it; and such a record keeps no pass
+from any other run.
 
 After one quiet reconciliation and a quiet pass over orphans the record equals what happened, nothing is left to send,
 and nothing is orphaned.
@@ -23,7 +26,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -36,9 +39,10 @@ from controller.reconciliation import reconcile_hint, reconcile_pool
 from launcher import handler as launcher_handler
 from launcher.context import ActionContext
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, isolated
 from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
 from spotkeep_jobs.functions.full_pass import FullPass
+from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table_errors import RunChangedError
@@ -55,6 +59,10 @@ from tests.models.unsureness import Unsureness
 LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
 SAVED_STEPS: Final = 5
+_READ_FROM_LISTS: Final = ("pool", "notification", "quota")
+_PASSES_WHILE_INDEXES_LAG: Final = 4
+_PASSES_OF_A_DELETION: Final = 12
+_SECONDS_BETWEEN_PASSES: Final = 301
 QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is sought."""
 STEPS_BETWEEN_QUIETS: Final = 12
@@ -155,6 +163,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.parts, self.launching = plane.parts, plane.launching
         self._pass_over_orphans = plane.pass_over_orphans
         self.service.before_removal = self._judge_removal
+        self.stacks = ModelStacks()
+        self.shutdown = plane.shutdown(self.stacks)  # type: ignore[arg-type]
         self.wrongly_removed: list[str] = []
         self.processes: list[Process] = []
         self.endings: dict[tuple[str, int], RunState] = {}
@@ -410,6 +420,51 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.dynamodb.let_indexes_catch_up()
 
+    @precondition(lambda self: self.record.deletion() is None)
+    @rule(late=st.none() | names, how=circumstances)
+    def cloudformation_deletes_the_stack(self, late: str | None, how: Circumstances = QUIET) -> None:
+        """Ask the controller to end what runs; launches may be under way, or so late that no index shows them."""
+        self.happenings["deletions"] += 1
+        if late is not None:
+            self.a_user_launches(name=late)
+            self.service.dynamodb.let_indexes_miss((f"run#{late}", "item"))
+        request = StackRequest(
+            kind="Delete", request_id=f"r-{self.service.seconds}", stack_id="stack", logical_resource_id="Shutdown",
+            physical_resource_id="Shutdown", response_url="https://answers.example.com", asked_at=self.service.clock(),
+        )  # fmt: skip
+
+        def begin() -> object:
+            return self._pass_over_runs() if self.shutdown.begin(request) else None
+
+        self._invoke("controller", begin, how=how)
+
+    @precondition(lambda self: self.stacks.answered)
+    @rule()
+    def the_stack_is_made_again(self) -> None:
+        """End the functions of the stack that went; the launcher is in another, and goes on."""
+        for process in self.processes:
+            if process.name != "launcher":
+                process.die()
+        self._settle()
+        self.stacks.answered = False
+        self.record.forget_deletion()
+
+    @rule(which=st.lists(st.integers(0, 200), min_size=1, max_size=2), form=st.booleans(), listed=st.booleans())
+    def a_newer_version_writes_records(self, which: list[int], form: bool, listed: bool) -> None:  # noqa: FBT001 - drawn
+        """Let records be as they are after a rollback: with a form that is not known, or a value.
+
+        Mostly, where there are such, of those that are read from a list: pools, notifications, waits for quota.
+        """
+        items = self.service.dynamodb.items
+        keys = [key for key in sorted(items) if _is_a_record(key)]
+        of_lists = [key for key in keys if items[key].get("in_flight", {}).get("S") in _READ_FROM_LISTS]
+        keys = of_lists if listed and of_lists else keys
+        for number in which if keys else ():
+            change = {"form": {"N": "99"}} if form else {"state": {"S": "BEWITCHED"}, "trial": {"S": "{"}}
+            self.happenings["records of a newer version"] += 1
+            key = keys[number % len(keys)]
+            self.service.is_written_by_a_newer_version(key, change, may_write=self.processes)
+
     @precondition(lambda self: self.steps_since_quiet >= STEPS_BETWEEN_QUIETS)
     @rule(die=st.booleans())
     def all_is_quiet_and_a_pass_runs(self, die: bool) -> None:  # noqa: FBT001 - drawn
@@ -422,9 +477,13 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 process.go_on()
         self._settle()
         self.service.replicas_lag = False
+        self.service.batch.catches_up()
+        self._deletion_comes_to_its_end()
         self.service.dynamodb.let_indexes_catch_up()
         self.service.batch.catches_up()
         self.service.seconds += QUIET_SECONDS
+        if self.service.unreadable:
+            self._all_else_is_reconciled()
         self._invoke("controller", self._pass_over_runs)
         self._invoke(_ORPHANS, self._pass_over_orphans)
         self.happenings["quiet reconciliations"] += 1
@@ -432,6 +491,35 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._record_equals_what_happened()
         self._nothing_is_orphaned()
         self.service.unsureness = self._unsureness
+
+    def _all_else_is_reconciled(self) -> None:
+        """Make a pass over records some of which cannot be read; then the version that can is deployed again."""
+        self._invoke("controller", self._pass_over_runs)
+        unreadable = {pk.partition("#")[2] for pk, _ in self.service.unreadable}
+        self._record_equals_what_happened(but_for=unreadable)
+        self.happenings["passes over unreadable records"] += 1
+        self.service.unreadable.clear()
+
+    def _deletion_comes_to_its_end(self) -> None:
+        """Let a deletion that is under way end what runs, and the deployment be made again."""
+        if self.record.deletion() is None:
+            return
+        self.service.unreadable.clear()
+        for number in range(_PASSES_OF_A_DELETION):
+            if number == _PASSES_WHILE_INDEXES_LAG:
+                self.service.dynamodb.let_indexes_catch_up()
+            self._invoke("controller", self._pass_over_runs)
+            self.i1_i4_i6_i8_hold()
+            if self.record.deletion() is None or self.stacks.answered:
+                break
+            for job in self.service.launched:
+                if job.status == "Stopping":
+                    self.service.ends(job, "Stopped")
+            self.service.batch.catches_up()
+            self.service.seconds += _SECONDS_BETWEEN_PASSES
+        assert self.record.deletion() is None or self.stacks.answered, "the deletion comes to no end"
+        self.happenings["deletions answered"] += self.stacks.answered
+        self.the_stack_is_made_again()
 
     def teardown(self) -> None:
         """End every story quietly."""
@@ -505,6 +593,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _i6_nothing_bills_on(self, runs: dict[str, Run]) -> None:
         assert not self.wrongly_removed, self.wrongly_removed
+        assert not self.service.overwritten, f"written over, unread: {self.service.overwritten}"
+        if self.stacks.answered:
+            alive = [job.name for job in self.service.launched if job.live and not job.by_hand]
+            alive += [service_job.name for service_job in self.service.batch.unfinished]
+            assert not alive, f"the deployment may be deleted, and {alive} live"
         for job in self.service.launched:
             if job.live:
                 assert not runs[job.run].state.ended, f"{job.name} lives, but its run is {runs[job.run].state}"
@@ -549,8 +642,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # What holds after a quiet pass
 
-    def _record_equals_what_happened(self) -> None:
+    def _record_equals_what_happened(self, *, but_for: Collection[str] = ()) -> None:
         for run in self._runs():
+            if run.run in but_for:
+                continue
             job = self.service.jobs.get(run.job_name)
             if run.queue is not None:
                 self._queued_is_true(run)
@@ -576,6 +671,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             ]
             assert not left, f"not sent: {left}"
         for (name, attempt), state in self.endings.items():
+            if name in but_for:
+                continue
             notification_id = f"{name}/{_ENDINGS[state]}/{attempt}"
             assert self.service.published[notification_id] >= 1, f"never sent: {notification_id}"
 
@@ -783,8 +880,16 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 continue  # The queue would bring it again; here it is lost.
 
     def _pass_over_runs(self) -> object:
+        failures: dict[str, str] = {}
+        deletion = isolated(failures, "deletion", self.shutdown.pending)
+        if deletion is not None:
+            failures |= self.shutdown.stop_everything().failures
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
-        return FullPass(self.parts, search_from=2).run()
+        report = FullPass(self.parts, search_from=2).run()
+        if deletion is not None:
+            failures |= self.shutdown.answer_if_over(deletion).failures
+        report.failures |= failures
+        return report
 
     def _answer(self, document: dict[str, Any]) -> object:
         return launcher_handler.answer_to(document, ActionContext(parts=self.launching, request_id="request"))
@@ -858,8 +963,32 @@ _NO_USAGE: Final = JobUsage(
 )  # fmt: skip
 _EXPECTED_FAILURES: Final = (
     "AwsBusyError", "RunChangedError", "ClientError", "ReadTimeoutError", "ScheduleGroupUnreadableError",
-    "notification ",
+    "notification ", "DeploymentIsBeingDeletedError", "UnreadableRecordError",
 )  # fmt: skip
+
+
+class ModelStacks:
+    """CloudFormation, which is deleting the deployment.
+
+    Attributes:
+        answered: Whether it was answered that nothing runs any more.
+    """
+
+    def __init__(self) -> None:
+        self.answered = False
+
+    def is_being_deleted(self, _stack_id: str, /, *, still: bool = False) -> bool:
+        return True
+
+    def answer(self, _request: StackRequest, /, *, failed: str | None = None) -> None:
+        self.answered = failed is None
+
+
+def _is_a_record(key: tuple[str, str]) -> bool:
+    """Whether an item is read as a record by which a run, a sweep or a pool is followed."""
+    partition, sort = key
+    followed = sort.partition("#")[0] in ("item", "attempt", "pool", "notification", "trial")
+    return followed and partition.partition("#")[0] in ("run", "sweep")
 
 
 def _may_leave_a_pool(job: ModelJob) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
@@ -215,7 +216,10 @@ class SweepStory(ControlPlaneStory):
                 assert not live, f"{sweep.sweep} is {sweep.state}, and {live} live"
                 assert not submitted, f"{sweep.sweep} is {sweep.state}, and {submitted} are in a queue"
 
-    def _record_equals_what_happened(self) -> None:
+    def _record_equals_what_happened(self, *, but_for: Collection[str] = ()) -> None:
+        if but_for:
+            super()._record_equals_what_happened(but_for=but_for)
+            return
         self._advance_until_quiet()
         if any(self._may_still_begin(trial, sweep) for sweep, trials in self._sweeps() for trial in trials):
             self.service.seconds += LAUNCH_SETTLES.total_seconds()

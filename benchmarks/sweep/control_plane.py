@@ -191,7 +191,7 @@ class _Deployment:
 
     def _pass(self) -> None:
         began = self.account.seconds
-        has_time = self._has_time("controller", began, kept_seconds=_KEPT_FOR_SENDING_SECONDS)
+        ends_at = began + TIMEOUT_SECONDS["controller"] - _KEPT_FOR_SENDING_SECONDS
 
         def ended(process: Process) -> None:
             self.passes.append(self.account.seconds - began)
@@ -200,7 +200,7 @@ class _Deployment:
 
         self.account.invoke(
             "controller",
-            lambda: FullPass(self.plane.parts).run(has_time=has_time),
+            lambda: FullPass(self.plane.parts).run(seconds_left=lambda: ends_at - self.account.seconds),
             timeout=TIMEOUT_SECONDS["controller"],
             ended=ended,
         )

@@ -157,7 +157,7 @@ class _Poll:
 
     def _new_entries(self) -> list[TimelineEntry]:
         new = []
-        for entry in self._deployment.runs.timeline(self._run):
+        for entry in self._deployment.runs.timeline(self._run, unreadable={}):  # `describe` names those.
             key = (entry.at, entry.attempt, entry.kind.value)
             if entry.attempt >= self._from_attempt and key not in self._seen_entries:
                 self._seen_entries.add(key)

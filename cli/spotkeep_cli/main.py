@@ -77,6 +77,12 @@ class SpotkeepGroup(TyperGroup):
             code = error.exit_code
         except typer.Abort:
             code = 130
+        except Exception as error:
+            unreadable = _unreadable_record(error)
+            if unreadable is None:
+                raise
+            Terminal().show_error(unreadable)
+            code = unreadable.exit_code
         if not standalone:
             return code
         sys.exit(int(code))
@@ -181,6 +187,16 @@ def main() -> None:
     finally:
         # Python looks through all that is imported once more when it ends, but not through what is frozen.
         gc.freeze()
+
+
+def _unreadable_record(error: Exception) -> CommandLineError | None:
+    """Return that a record cannot be read, and what to do; None for another error."""
+    from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+
+    if not isinstance(error, UnreadableRecordError):
+        return None
+    problem = error.problems[0]
+    return CommandLineError(f"the record of {error.what} {problem.problem} (found {problem.found})", hint=problem.fix)
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 MOST_RUNS = 500
-"""Abbreviations are looked up among so many of the newest runs."""
+"""Abbreviations are looked up among so many of the newest runs; one that cannot be read has none (`ps` names it)."""
 
 
 def find_run(runs: RunTable, text: str, *, command: str) -> Run:
@@ -61,11 +61,11 @@ def find_run_or_sweep(runs: RunTable, text: str, *, command: str) -> Run | Sweep
 
 
 def _runs_by_id(runs: RunTable) -> dict[str, Run]:
-    return {run.run: run for run in runs.list(limit=MOST_RUNS)}
+    return {run.run: run for run in runs.list(limit=MOST_RUNS, unreadable={})}
 
 
 def _sweeps_by_id(runs: RunTable) -> dict[str, Sweep]:
-    return {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS)}
+    return {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS, unreadable={})}
 
 
 def _trial(runs: RunTable, text: str, *, command: str) -> Run:

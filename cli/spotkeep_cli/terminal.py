@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.errors import NotConfirmedError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console, RenderableType
 
     from spotkeep_cli.errors import CommandLineError, LocatedProblem
@@ -61,6 +63,14 @@ class Terminal:
     def remark(self, text: str) -> None:
         """Print something said beside the result."""
         self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def remark_unreadable(self, unreadable: Mapping[str, str]) -> None:
+        """Say how many records were left out because they cannot be read, and why."""
+        if unreadable:
+            records = "1 record" if len(unreadable) == 1 else f"{len(unreadable)} records"
+            self.remark(f"! {records} could not be read:")
+            for why in unreadable.values():
+                self.remark(f"  {why.partition(': ')[2]}")
 
     def give_json(self, value: Any) -> None:
         """Print the one JSON value of this command."""

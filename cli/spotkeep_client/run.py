@@ -169,7 +169,7 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """Return all that is recorded of it: run, attempts, timeline, metrics, and its plan where it has one."""
         region = None if self._invocation.options.local else self._deployment.region
-        return RunStory.read(self._record(), runs=self._deployment.runs, region=region).as_document()
+        return RunStory.read(self._record(), runs=self._deployment.runs, region=region, unreadable={}).as_document()
 
     def __repr__(self) -> str:
         """Return its id and its state."""

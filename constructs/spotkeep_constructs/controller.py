@@ -88,6 +88,8 @@ class Controller(Construct):
         )
         role = self.function.role
         storage.run_table.grant_read_write(role)
+        # The last look before the deployment is deleted.
+        storage.run_table.grant_scan(role)
         jobs.grant_observe(role)
         notifications.topics.grant_publish_notifications(role)
         allow(role, actions=["sqs:SendMessage"], resources=[notifications.dead.queue_arn])

@@ -80,7 +80,7 @@ class RunTable(Construct):
             self.grant_read(grantee),
             allow(
                 grantee,
-                actions=["dynamodb:DeleteItem", "dynamodb:PutItem"],
+                actions=["dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem"],
                 resources=[self.table.table_arn],
             ),
         )
@@ -95,6 +95,14 @@ class RunTable(Construct):
             self.grant_read_write(grantee),
             allow(grantee, actions=["dynamodb:ConditionCheckItem"], resources=[self.table.table_arn]),
         )
+
+    def grant_scan(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a principal read the whole table, which no index shows without delay.
+
+        Args:
+            grantee: A function's role.
+        """
+        return allow(grantee, actions=["dynamodb:Scan"], resources=[self.table.table_arn])
 
     def _index_arns(self) -> list[str]:
         return [f"{self.table.table_arn}/index/{name}" for name in (BY_CREATED_INDEX, IN_FLIGHT_INDEX)]

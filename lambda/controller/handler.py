@@ -3,7 +3,8 @@
 Five things invoke it. The queue of events brings batches; events of one job in a batch are one reconciliation of it.
 The clock asks every five minutes for everything in flight, because events can be lost. A pool's one-time schedules fire
 when its reminder or its expiry is due, because no event says that a pool is over. CloudFormation invokes it when the
-deployment is created, changed or deleted. A person may invoke it with a single event, and gets a full answer.
+deployment is created, changed or deleted. A person may invoke it with a single event, and gets a full answer; or has it
+clear the record of a deletion that failed.
 
 What AWS could not answer for is tried again: the queue keeps that job's messages and moves them to the dead-letter
 queue at last; Lambda repeats the other invocations twice before they get there. The clock finds the run anyway.
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from controller.reconciliation import Answer, reconcile_batch, reconcile_hint, reconcile_pool
 from controller.reports import count, logger, metrics, report_pass, report_prices, report_refusal
+from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.functions.controller_events import (
     ClockTick,
+    DeletionClearing,
     EventBatch,
     Hint,
     PoolCheck,
@@ -33,7 +36,7 @@ from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassRep
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
-from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
+from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -101,8 +104,13 @@ def handler(event: object, context: LambdaContext) -> Answer:
             return reconcile_pool(wanted, parts=production_parts())
         case StackRequest():
             return _answer_cloudformation(wanted, context)
+        case DeletionClearing():
+            said = production_shutdown().clear()
+            count("DeletionClearingAsked")
+            logger.warning("asked to clear a deletion", said=said)
+            return {"ok": True, "deletion": said}
         case ClockTick():
-            return _reconcile_everything(production_shutdown().pending(), context)
+            return _reconcile_everything(None, context)
 
 
 def _reconcile_one(hint: Hint) -> Answer:
@@ -132,24 +140,36 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
     """Make a pass over everything, and say what came of it.
 
     Args:
-        deletion: The deletion of the deployment that waits for an answer: what runs is stopped, pass by pass, and the
-            pass that finds nothing running answers.
+        deletion: The deletion of the deployment that was just asked for; None for one that may wait for an answer
+            already. What runs is stopped, pass by pass, and the pass that finds nothing running answers.
         context: Lambda's.
     """
     shutdown = production_shutdown()
-    alive = Alive() if deletion is None else shutdown.stop_everything()
+    failures: dict[str, str] = {}
+    if deletion is None:
+        # One that cannot be read keeps nothing from being reconciled.
+        deletion = isolated(failures, "deletion of the deployment", shutdown.pending)
+    if deletion is not None:
+        failures |= shutdown.stop_everything().failures
 
-    def has_time() -> bool:
-        return context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS
+    def seconds_left() -> float:
+        return (context.get_remaining_time_in_millis() - _KEPT_FOR_SENDING_MILLISECONDS) / 1000
 
     report = production_full_pass().run(
-        has_time=has_time,
+        seconds_left=seconds_left,
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
     )
-    report.failures |= alive.failures
+    report.failures |= failures
     if deletion is not None:
         alive = shutdown.answer_if_over(deletion)
-        logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
+        report.failures |= alive.failures
+        logger.warning(
+            "the deployment is being deleted",
+            runs=alive.runs,
+            sweeps=alive.sweeps,
+            pools=alive.pools,
+            unreadable=alive.unreadable,
+        )
     report_pass(report)
     if report.failures:
         raise PassFailedError(report.failures)

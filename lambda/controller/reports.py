@@ -58,7 +58,12 @@ def report_prices(report: PassReport) -> None:
 def report_pass(report: PassReport) -> None:
     """Say what a pass over everything found and did."""
     logger.info(
-        "reconciled everything", runs=report.runs, changes=report.changes, completed=report.completed, left=report.left
+        "reconciled everything",
+        runs=report.runs,
+        changes=report.changes,
+        completed=report.completed,
+        left=report.left,
+        others_left=report.others_left,
     )
     for what, why in report.failures.items():
         logger.error("not reconciled", what=what, problem=why)
@@ -72,7 +77,7 @@ def report_pass(report: PassReport) -> None:
             "NotificationSent": report.notifications_sent,
             "NotificationDead": report.notifications_dead,
             "PassFailures": len(report.failures),
-            "PassLeft": report.left,
+            "PassLeft": report.left + report.others_left,
             "FleetOrphansDeleted": report.orphans_removed,
         }
     )

@@ -70,7 +70,9 @@ def open_shell(asked: ShellOpening, context: ActionContext) -> answers.Answer:
 def list_pools(context: ActionContext) -> answers.Answer:
     """List the warm pools."""
     count("PoolsListed")
-    return answers.pools(context.parts.pools.pools(), now=context.parts.now())
+    unreadable: dict[str, str] = {}
+    found = context.parts.pools.pools(unreadable=unreadable)
+    return answers.pools(found, unreadable=unreadable, now=context.parts.now())
 
 
 def extend_pool(asked: PoolExtension, context: ActionContext) -> answers.Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -101,9 +101,9 @@ def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence
     }
 
 
-def pools(found: Sequence[Pool], *, now: datetime) -> Answer:
-    """Return the warm pools there are."""
-    return {"ok": True, "pools": [pool_document(pool, now=now) for pool in found]}
+def pools(found: Sequence[Pool], *, unreadable: Mapping[str, str], now: datetime) -> Answer:
+    """Return the warm pools there are, and which records cannot be read, and why."""
+    return {"ok": True, "pools": [pool_document(pool, now=now) for pool in found], "unreadable": dict(unreadable)}
 
 
 def pool_changed(pool: Pool, *, now: datetime) -> Answer:

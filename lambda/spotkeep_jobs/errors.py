@@ -15,10 +15,13 @@ SpotkeepJobsError
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,15 +137,19 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def isolated(failures: dict[str, str], what: str, act: Callable[[], object]) -> None:
+def isolated(failures: dict[str, str], what: str, act: Callable[[], T]) -> T | None:
     """Do something; what fails is kept with all else that did, and keeps nothing from being done.
 
     Args:
         failures: What failed, and why; the caller reports it.
         what: What it is done to.
         act: Does it.
+
+    Returns:
+        What it returned; None where it failed.
     """
     try:
-        act()
+        return act()
     except Exception as error:  # noqa: BLE001 - kept, and reported by the caller
         failures[what] = in_words(error)
+        return None

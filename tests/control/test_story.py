@@ -26,9 +26,10 @@ from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools import warm_pool
-from spotkeep_jobs.record import claim_table, orphan_report, run_table
+from spotkeep_jobs.record import claim_table, orphan_report, run_table, table_client
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.sweep import Trial
 from spotkeep_jobs.runs import ending, transition
 from spotkeep_jobs.sweeps import advance
@@ -222,6 +223,48 @@ def test_that_its_record_grows_or_its_bill_shrinks_is_noticed(
         preempted_many_times()
 
 
+def launches_do_not_ask_for_a_deletion(patch: pytest.MonkeyPatch) -> None:
+    """What was under way when the deployment was deleted begins afterwards."""
+    check = {"Key": {"pk": {"S": "nothing"}, "sk": {"S": "nothing"}}, "ConditionExpression": "attribute_not_exists(pk)"}
+    patch.setattr(RunTable, "_unless_being_deleted", lambda self: {"ConditionCheck": check})
+
+
+def the_last_look_reads_an_index(patch: pytest.MonkeyPatch) -> None:
+    """CloudFormation is answered although a run lives that the index does not show yet."""
+    look = RunTable._items_in_flight
+
+    def at_an_index(table: RunTable, *, consistent: bool) -> Any:
+        return look(table, consistent=False)
+
+    patch.setattr(RunTable, "_items_in_flight", at_an_index)
+
+
+def what_cannot_be_read_is_not_alive(patch: pytest.MonkeyPatch) -> None:
+    """CloudFormation is answered although a run lives whose record cannot be read."""
+    look = RunTable.alive
+
+    def those_that_can(table: RunTable, *, consistent: bool) -> Any:
+        return (each for each in look(table, consistent=consistent) if not isinstance(each, UnreadableRecordError))
+
+    patch.setattr(RunTable, "alive", those_that_can)
+
+
+def one_unreadable_record_stops_a_pass(patch: pytest.MonkeyPatch) -> None:
+    """A pool, a wait for quota or a notification that cannot be read keeps all that comes after it from its turn."""
+    for name in ("kept_pools", "waiting_for_quota", "_oldest"):
+        read = getattr(RunTable, name)
+
+        def strictly(table: RunTable, *part: str, read: Callable[..., Any] = read, **how: Any) -> Any:
+            return read(table, *part, **{**how, "unreadable": None})
+
+        patch.setattr(RunTable, name, strictly)
+
+
+def records_are_written_unread(patch: pytest.MonkeyPatch) -> None:
+    """What a newer version has written is taken for an item of this one, as far as it goes."""
+    patch.setattr(table_client, "_read_form", lambda record, item, parsed: parsed())
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "kind", "soon_found_from"),
@@ -237,6 +280,11 @@ def test_that_its_record_grows_or_its_bill_shrinks_is_noticed(
         (a_run_is_a_trial_by_its_id, ForeignIdStory, 1),
         (ids_are_not_claimed, ForeignIdStory, 1),
         (all_tokens_are_users, ForeignIdStory, 1),
+        (launches_do_not_ask_for_a_deletion, ControlPlaneStory, 1),
+        (the_last_look_reads_an_index, ControlPlaneStory, 1),
+        (what_cannot_be_read_is_not_alive, ControlPlaneStory, 1),
+        (one_unreadable_record_stops_a_pass, ControlPlaneStory, 1),
+        (records_are_written_unread, ControlPlaneStory, 1),
     ],
 )
 def test_a_fault_is_noticed(

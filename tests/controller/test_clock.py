@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller import handler as entry
-from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
+from spotkeep_jobs.functions.controller_events import CLEAR_DELETION, CLOCK_EVENT
 from spotkeep_jobs.functions.full_pass import PassFailedError, PassReport
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
@@ -26,8 +26,8 @@ class ScriptedPass:
         self._report = report
         self.had_time: bool | None = None
 
-    def run(self, *, has_time: Callable[[], bool], may_send: Callable[[], bool]) -> PassReport:
-        self.had_time = has_time()
+    def run(self, *, seconds_left: Callable[[], float], may_send: Callable[[], bool]) -> PassReport:
+        self.had_time = seconds_left() > 0
         assert may_send()
         return self._report
 
@@ -53,6 +53,10 @@ class ScriptedShutdown:
     def stop_everything(self) -> Alive:
         self.asked.append("stop")
         return self.alive
+
+    def clear(self) -> str:
+        self.asked.append("clear")
+        return "it is cleared"
 
     def answer_if_over(self, request: StackRequest) -> Alive:
         self.asked.append(f"answer {request.request_id}")
@@ -195,3 +199,19 @@ def test_prices_that_aws_does_not_give_are_no_failure(
     answer, _ = call(monkeypatch, PassReport(prices_unread="the prices could not be read"))
     assert answer["ok"]
     assert [record.levelname for record in caplog.records if record.msg == "prices not read"] == ["WARNING"]
+
+
+def test_a_deletion_that_cannot_be_read_keeps_no_pass_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreadable(ScriptedShutdown):
+        def pending(self) -> StackRequest | None:
+            raise ValueError("form 2")
+
+    with pytest.raises(PassFailedError, match="deletion of the deployment: ValueError: form 2"):
+        call(monkeypatch, PassReport(runs=3), shutdown=Unreadable())
+
+
+def test_who_runs_the_deployment_has_a_failed_deletion_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    shutdown = ScriptedShutdown()
+    answer, full_pass = call(monkeypatch, PassReport(), shutdown=shutdown, event=CLEAR_DELETION)
+    assert (answer, shutdown.asked) == ({"ok": True, "deletion": "it is cleared"}, ["clear"])
+    assert full_pass.had_time is None, "nothing else is done"

@@ -42,6 +42,7 @@ class ScriptedPools:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
+        self.unreadable: dict[str, str] = {}
         traits = PoolTraits(role_arn="role", instance_type="ml.m5.xlarge", instance_count=1, volume_size_gb=30)
         self.pool = Pool(
             run="old", attempt=1, name="old", job_name="old-1", traits=traits, kept_since=NOON - timedelta(minutes=30),
@@ -49,7 +50,8 @@ class ScriptedPools:
             usd_per_hour=0.23,
         )  # fmt: skip
 
-    def pools(self) -> list[Pool]:
+    def pools(self, *, unreadable: dict[str, str]) -> list[Pool]:
+        unreadable.update(self.unreadable)
         self.calls.append(("pools",))
         return [self.pool]
 
@@ -291,7 +293,10 @@ def test_pools_that_cannot_be_read_are_a_warning_not_a_refusal(launcher: Scripte
 
 
 def test_pools_are_listed_extended_and_ended(launcher: ScriptedLauncher) -> None:
-    assert [pool["run"] for pool in invoke({"action": "pools"})["pools"]] == ["old"]
+    launcher.pools.unreadable = {"warm pool 1 of run newer": "form 2"}
+    listed = invoke({"action": "pools"})
+    assert [pool["run"] for pool in listed["pools"]] == ["old"]
+    assert listed["unreadable"] == {"warm pool 1 of run newer": "form 2"}
     assert invoke({"action": "extend-pool", "run": "old", "for": "10m"})["pool"]["run"] == "old"
     assert invoke({"action": "stop-pool", "run": "old"})["run"] == "old"
     assert launcher.pools.calls == [("pools",), ("extend", "old", 600), ("stop", "old")]

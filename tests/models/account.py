@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from tests.models.batch import Batch
-from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.dynamodb import InMemoryDynamoDb, Key, key_of
 from tests.models.faults import Fault, Process, directly
 from tests.models.functions import Functions
 from tests.models.notifications import SqsQueue, Topic
@@ -16,6 +17,19 @@ from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import ModelJob, SageMaker
 from tests.models.scheduler import Schedules
 from tests.models.unsureness import Unsureness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """What is in an item that a newer version has written.
+
+    Attributes:
+        change: Its attributes that this version cannot read.
+        may_write: The processes that had begun by then: they may have read it before.
+    """
+
+    change: Mapping[str, Any]
+    may_write: Sequence[Process]
 
 
 class Account(SageMaker):
@@ -34,6 +48,8 @@ class Account(SageMaker):
         batch: AWS Batch.
         calls: How often each operation was called.
         unsureness: What becomes of the calls of processes for which a story asks nothing else; None for nothing.
+        unreadable: The items of the run table that a newer version has written, for all who do not judge.
+        overwritten: Those of them that a function has written over.
     """
 
     def __init__(self) -> None:
@@ -50,6 +66,8 @@ class Account(SageMaker):
         self.functions = Functions(self._counted)
         self.batch = Batch(self, self._counted)
         self.unsureness: Unsureness | None = None
+        self.unreadable: dict[Key, Damage] = {}
+        self.overwritten: list[Key] = []
 
     def clock(self) -> datetime:
         """The time, as the process that asks believes it to be."""
@@ -73,7 +91,42 @@ class Account(SageMaker):
         """Return a method of DynamoDB's client, which is every other one."""
         act = getattr(self.dynamodb, method)
         operation = "".join(word.capitalize() for word in method.split("_"))
-        return lambda **parameters: self._counted(operation, lambda: act(**parameters))
+
+        def answered(parameters: dict[str, Any]) -> Any:
+            answer = act(**parameters)
+            return self._as_a_newer_version_wrote_it(answer, parameters) if self.unreadable else answer
+
+        return lambda **parameters: self._counted(operation, lambda: answered(parameters))
+
+    def is_written_by_a_newer_version(
+        self, key: Key, change: Mapping[str, Any], *, may_write: Sequence[Process]
+    ) -> None:
+        """Let an item be as no function can read it, but for who judges.
+
+        Args:
+            key: The item's.
+            change: Its attributes that this version cannot read.
+            may_write: The processes that may have read it before.
+        """
+        self.unreadable[key] = Damage(change=change, may_write=tuple(may_write))
+
+    def _as_a_newer_version_wrote_it(self, answer: Any, parameters: dict[str, Any]) -> Any:
+        writes = [next(iter(each.values())) for each in parameters.get("TransactItems", ())]
+        for write in (parameters, *writes):
+            item = write.get("Item")
+            damage = None if item is None else self.unreadable.pop(key_of(item), None)
+            process = Process.current()
+            if damage is not None and process is not None and process not in damage.may_write:
+                self.overwritten.append(key_of(item))
+        if not isinstance(answer, dict):
+            return answer
+        if "Item" in answer:
+            return {**answer, "Item": self._damaged(answer["Item"])}
+        return {**answer, "Items": [self._damaged(item) for item in answer["Items"]]} if "Items" in answer else answer
+
+    def _damaged(self, item: dict[str, Any]) -> dict[str, Any]:
+        damage = self.unreadable.get(key_of(item))
+        return item if damage is None else {**item, **damage.change}
 
     def _counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
         self.calls[operation] += 1

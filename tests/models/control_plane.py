@@ -25,6 +25,8 @@ from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
+from spotkeep_jobs.stack_deletion.shutdown import Shutdown
+from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from tests.models.account import Account
 from tests.models.s3 import BUCKET
@@ -112,6 +114,20 @@ class ControlPlane:
             prices=PRICES,
             now=clock,
             sleep=sleep,
+        )
+
+    def shutdown(self, stacks: Stacks) -> Shutdown:
+        """Return what ends the deployment's runs when CloudFormation deletes it.
+
+        Args:
+            stacks: CloudFormation.
+        """
+        return Shutdown(
+            table=self.table,
+            pools=self.parts.pools,
+            completion=self.parts.completion,
+            stacks=stacks,
+            clock=self.service.clock,
         )
 
     def advance_sweeps(self, *, has_time: Callable[[], bool] = lambda: True) -> None:

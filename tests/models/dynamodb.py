@@ -1,4 +1,4 @@
-"""DynamoDB in memory: the five calls that the run table makes, with the conditions it uses, and its limits of size.
+"""DynamoDB in memory: the six calls that the run table makes, with the conditions it uses, and its limits of size.
 
 `tests/spotkeep_jobs/record/test_run_table.py` runs every test against this and against the local AWS, so that it stays
 true.
@@ -39,6 +39,11 @@ class InMemoryDynamoDb(Model):
         self.largest: dict[str, int] = {}
         self._partitions: dict[str, dict[str, Item]] = {}
         self._seen_by_indexes: dict[Key, Item] | None = None
+        self._not_in_indexes: set[Key] = set()
+
+    def let_indexes_miss(self, key: Key) -> None:
+        """Secondary indexes do not show an item yet, whatever else they show."""
+        self._not_in_indexes.add(key)
 
     def let_indexes_lag(self) -> None:
         """From now on secondary indexes, and reads that are not consistent, show what is stored now."""
@@ -47,6 +52,7 @@ class InMemoryDynamoDb(Model):
     def let_indexes_catch_up(self) -> None:
         """Secondary indexes, and every other read, show what is stored."""
         self._seen_by_indexes = None
+        self._not_in_indexes.clear()
 
     def get_item(self, **parameters: Any) -> Item:
         return dict(self._call("GetItem", lambda: self._get_item(**parameters)))
@@ -63,26 +69,29 @@ class InMemoryDynamoDb(Model):
     def query(self, **parameters: Any) -> Item:
         return dict(self._call("Query", lambda: self._query(**parameters)))
 
+    def scan(self, **parameters: Any) -> Item:
+        return dict(self._call("Scan", lambda: self._scan(**parameters)))
+
     def _get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
         """One item, or none."""
-        item = self._shown(consistent=ConsistentRead).get(_key(Key))
+        item = self._shown(consistent=ConsistentRead).get(key_of(Key))
         return {} if item is None else {"Item": item}
 
     def _put_item(self, **write: Any) -> None:
         """Write an item whole."""
         _refuse_too_large("PutItem", [write["Item"]])
-        if not self._holds(_key(write["Item"]), write):
+        if not self._holds(key_of(write["Item"]), write):
             raise client_error("PutItem", "ConditionalCheckFailedException")
         self._put(write["Item"])
 
     def _delete_item(self, *, TableName: str, Key: Item) -> None:  # noqa: N803
         """Remove an item, if it is there."""
-        self._remove(_key(Key))
+        self._remove(key_of(Key))
 
     def _transact_write_items(self, *, TransactItems: Sequence[Item]) -> None:  # noqa: N803
         """Write all or nothing."""
         writes = [next(iter(item.items())) for item in TransactItems]
-        keys = [_key(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
+        keys = [key_of(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
         assert len(keys) <= 100, "DynamoDB takes 100 writes in a transaction"
         assert len(set(keys)) == len(keys), "DynamoDB takes one write of an item in a transaction"
         _refuse_too_large("TransactWriteItems", [write["Item"] for kind, write in writes if kind == "Put"])
@@ -98,13 +107,23 @@ class InMemoryDynamoDb(Model):
             else:
                 assert kind == "ConditionCheck", f"no write of the run table: {kind}"
 
+    def _scan(self, *, TableName: str, ConsistentRead: bool, FilterExpression: str) -> Item:  # noqa: N803
+        """The items that have an attribute, in no order."""
+        match = re.fullmatch(r"attribute_exists\((\w+)\)", FilterExpression)
+        assert match is not None, f"no filter of the run table: {FilterExpression}"
+        return {"Items": [item for item in self._shown(consistent=ConsistentRead).values() if match[1] in item]}
+
     def _query(self, **query: Any) -> Item:
         """The items of a partition, or of an index's, in the order of the sort key."""
         values = [next(iter(value.values())) for value in query["ExpressionAttributeValues"].values()]
         if "IndexName" in query:
             key, sort = query["ExpressionAttributeNames"]["#key"], _SORT_KEYS[query["IndexName"]]
             shown = self._shown(consistent=False)
-            found = [item for item in shown.values() if item.get(key, {}).get("S") == values[0]]
+            found = [
+                item
+                for at, item in shown.items()
+                if item.get(key, {}).get("S") == values[0] and at not in self._not_in_indexes
+            ]
         else:
             sort = "sk"
             partition = (
@@ -123,7 +142,7 @@ class InMemoryDynamoDb(Model):
         return self.items if consistent or self._seen_by_indexes is None else self._seen_by_indexes
 
     def _put(self, item: Item) -> None:
-        partition, sort = _key(item)
+        partition, sort = key_of(item)
         self.items[partition, sort] = item
         kind = f"{partition.partition('#')[0]} {sort.partition('#')[0]}"
         self.largest[kind] = max(self.largest.get(kind, 0), item_bytes(item))
@@ -155,7 +174,8 @@ def _term_holds(term: str, item: Item | None, names: Mapping[str, str], values: 
     return item is not None and operator.eq(item.get(names.get(left, left)), values[right])
 
 
-def _key(item: Item) -> Key:
+def key_of(item: Item) -> Key:
+    """Return the partition and sort key of an item, as it is stored."""
     return item["pk"]["S"], item["sk"]["S"]
 
 

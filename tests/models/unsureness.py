@@ -52,7 +52,7 @@ SERVICES: Final[Mapping[str, str]] = {
         ),
         "batch",
     ),
-    **dict.fromkeys(("GetItem", "PutItem", "DeleteItem", "Query", "TransactWriteItems"), "dynamodb"),
+    **dict.fromkeys(("GetItem", "PutItem", "DeleteItem", "Query", "Scan", "TransactWriteItems"), "dynamodb"),
     **dict.fromkeys(("DescribeLogStreams", "FilterLogEvents"), "logs"),
     "ListObjectsV2": "s3",
     **dict.fromkeys(

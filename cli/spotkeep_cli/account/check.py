@@ -161,7 +161,8 @@ def check_account(
         unreadable.update(orphans.unreadable)
         if problem is not None:
             unreadable[name] = problem
-    wanted = wanted_quotas(table.list(limit=MOST_RUNS), queue_instances=connection.instances_of_queues())
+    runs = table.list(limit=MOST_RUNS, unreadable=unreadable)
+    wanted = wanted_quotas(runs, queue_instances=connection.instances_of_queues())
     quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
     return AccountCheck(
         findings=in_order(found),

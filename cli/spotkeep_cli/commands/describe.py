@@ -44,8 +44,11 @@ def describe(
 
     if plots is not None:
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
-    story = RunStory.read(run, runs=runs, region=None if invocation.options.local else deployment.region)
+    unreadable: dict[str, str] = {}
+    region = None if invocation.options.local else deployment.region
+    story = RunStory.read(run, runs=runs, region=region, unreadable=unreadable)
     terminal = Terminal(as_json=as_json)
+    terminal.remark_unreadable(unreadable)
     if as_json:
         terminal.give_json(story.as_document())
         return

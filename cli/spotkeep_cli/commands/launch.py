@@ -64,7 +64,7 @@ def launch(
     terminal.show(launch_view(judgement, prepared=prepared, where=place, now=now))
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
-    advice = advice_for(judgement, runs=deployment.runs.list(limit=MOST_RUNS))
+    advice = advice_for(judgement, runs=deployment.runs.list(limit=MOST_RUNS, unreadable={}))
     if advice is not None:
         terminal.show(f"Spot or pool: {advice}.")
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:

@@ -33,10 +33,16 @@ def list_notifications(
     invocation = invocation_of(context)
     runs = invocation.deployment().runs
     terminal = Terminal(as_json=as_json)
+    unreadable: dict[str, str] = {}
     if run_name is None:
-        found = [*runs.dead_notifications(), *runs.unsent_notifications(limit=MOST_WAITING)]
+        found = [
+            *runs.dead_notifications(unreadable=unreadable),
+            *runs.unsent_notifications(limit=MOST_WAITING, unreadable=unreadable),
+        ]
     else:
-        found = runs.notifications(find_run(runs, run_name, command=invocation.options.command).run)
+        run = find_run(runs, run_name, command=invocation.options.command).run
+        found = runs.notifications(run, unreadable=unreadable)
+    terminal.remark_unreadable(unreadable)
     if as_json:
         terminal.give_json([notification.model_dump(mode="json") for notification in found])
         return
@@ -78,11 +84,13 @@ def replay(
     invocation = invocation_of(context)
     deployment = invocation.deployment()
     terminal = Terminal(as_json=as_json)
+    unreadable: dict[str, str] = {}
     dead = [
         notification
-        for notification in deployment.runs.dead_notifications()
+        for notification in deployment.runs.dead_notifications(unreadable=unreadable)
         if everything or notification.subject_id == subject
     ]
+    terminal.remark_unreadable(unreadable)
     if dead:
         terminal.confirm(f"Send {counted(len(dead), 'notification')} again?", assume_yes=yes)
     # The table first: it knows what is dead, also when the queue does not, or cannot be read.

@@ -25,6 +25,7 @@ def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     answer = ask_launcher(invocation.deployment(), {"action": "pools"}, what="no pool was listed")
+    terminal.remark_unreadable(answer.get("unreadable", {}))
     if as_json:
         terminal.give_json(answer)
         return

@@ -26,10 +26,13 @@ def ps(
     invocation = invocation_of(context)
     now = invocation.seams.now()
     table = invocation.deployment().runs
-    found = table.list(owner=owner, limit=limit)
+    unreadable: dict[str, str] = {}
+    found = table.list(owner=owner, limit=limit, unreadable=unreadable)
     listed = found if everything else [run for run in found if worth_listing(run, now=now)]
-    sweeps = [each for each in table.sweeps(owner=owner, limit=limit) if everything or worth_listing(each, now=now)]
+    all_sweeps = table.sweeps(owner=owner, limit=limit, unreadable=unreadable)
+    sweeps = [each for each in all_sweeps if everything or worth_listing(each, now=now)]
     terminal = Terminal(as_json=as_json)
+    terminal.remark_unreadable(unreadable)
     if as_json:
         terminal.give_json([each.model_dump(mode="json") for each in (*sweeps, *listed)])
         return

@@ -36,7 +36,9 @@ def savings(
     start = parse_since(since, now=invocation.seams.now()) if since else None
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
-    runs = deployment.runs.list(owner=owner, limit=MOST_RUNS)
+    unreadable: dict[str, str] = {}
+    runs = deployment.runs.list(owner=owner, limit=MOST_RUNS, unreadable=unreadable)
+    terminal.remark_unreadable(unreadable)
     book = deployment.runs.price_book(deployment.region)
     with terminal.remarks.status("adding up what is stored"):
         storage, not_seen = _storage(deployment, now=invocation.seams.now())

@@ -18,8 +18,10 @@ def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
 
     invocation = invocation_of(context)
     now = invocation.seams.now()
-    schedules = invocation.deployment().runs.schedules()
+    unreadable: dict[str, str] = {}
+    schedules = invocation.deployment().runs.schedules(unreadable=unreadable)
     terminal = Terminal(as_json=as_json)
+    terminal.remark_unreadable(unreadable)
     next_firings = [next_firing(schedule, now=now) for schedule in schedules]
     if as_json:
         terminal.give_json(

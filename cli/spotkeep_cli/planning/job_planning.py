@@ -349,10 +349,12 @@ class _Knowing:
 
         now = self.invocation.seams.now()
         seen = []
-        for run in self.deployment.runs.list(limit=_MOST_RUNS):
+        for run in self.deployment.runs.list(limit=_MOST_RUNS, unreadable={}):
             watched = self._spot_attempts(run, instance_type)
             if watched:
-                timeline = [entry for entry in self.deployment.runs.timeline(run.run) if entry.attempt in watched]
+                timeline = [
+                    entry for entry in self.deployment.runs.timeline(run.run, unreadable={}) if entry.attempt in watched
+                ]
                 seen += seen_spells(timeline, now=now)
         return spells_of(seen) if seen else None
 

@@ -71,18 +71,19 @@ class RunStory:
     page: str | None
 
     @classmethod
-    def read(cls, run: Run, *, runs: RunTable, region: str | None) -> RunStory:
+    def read(cls, run: Run, *, runs: RunTable, region: str | None, unreadable: dict[str, str]) -> RunStory:
         """Read it.
 
         Args:
             run: The run item.
             runs: Where the rest of it is.
             region: The deployment's; None for the local AWS, which has no console.
+            unreadable: Takes the entries of the timeline that cannot be read.
         """
         return cls(
             run=run,
             attempts=runs.attempts(run.run),
-            timeline=runs.timeline(run.run),
+            timeline=runs.timeline(run.run, unreadable=unreadable),
             metrics=runs.metrics(run.run),
             plan=None if run.deadline_at is None else runs.plan(run.run),
             page=None if region is None else console_page(run, region=region),

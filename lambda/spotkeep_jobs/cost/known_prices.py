@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.record.deployment_records import StoragePrices
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 
 if TYPE_CHECKING:
     from spotkeep_jobs.cost.price_list import PriceList
@@ -76,7 +77,7 @@ class KnownPrices(Mapping[str, float]):
         self._read_at = now
         try:
             book = table.price_book(self.region)
-        except (BotoCoreError, ClientError):
+        except (BotoCoreError, ClientError, UnreadableRecordError):
             return
         if book is not None:
             self._take(book)
@@ -97,7 +98,10 @@ class KnownPrices(Mapping[str, float]):
         """
         if self._asked_at is not None and now - self._asked_at < TRIED_AGAIN_AFTER:
             return False
-        known = table.price_book(self.region)
+        try:
+            known = table.price_book(self.region)
+        except UnreadableRecordError:
+            known = None  # It is read anew, and replaced.
         if known is not None and now - known.fetched_at < FETCH_AGAIN_AFTER:
             self._take(known)
             return False

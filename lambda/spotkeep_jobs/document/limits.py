@@ -20,7 +20,7 @@ MAX_DEADLINE_SECONDS: Final = 365 * DAY_SECONDS
 DEFAULT_RESTART_SECONDS: Final = 720
 """Start-up (AWS measures 2 to 3 minutes), the end of the job before, and the loading of a large checkpoint."""
 MAX_FALLBACKS: Final = 10
-MAX_RUNS: Final = 16
+MAX_RUNS: Final = 15
 """They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
 MAX_PRIORITY: Final = 9_999
 """The highest of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""

@@ -269,7 +269,7 @@ class JobRequest(DocumentModel):
     max_price: UsDollars | None = Field(default=None, examples=[0.5])
     """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
     runs: WholeNumber = Field(default=1, ge=1, le=MAX_RUNS)
-    """backend ec2 only: how many independent runs to launch, 1 to 16, each with its own id, fleet, volume and
+    """backend ec2 only: how many independent runs to launch, 1 to 15, each with its own id, fleet, volume and
     checkpoints. Several are called `<run>-1`, `<run>-2`, ...; SPOTKEEP_RUN_INDEX is the number of each."""
     on_demand_base: WholeNumber = Field(default=0, ge=0, le=MAX_RUNS)
     """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""

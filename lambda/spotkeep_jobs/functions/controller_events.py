@@ -1,4 +1,4 @@
-"""Reads what invoked the controller: a batch of events, one event, a pool's schedule, the clock, or CloudFormation.
+"""Reads what invoked the controller: a batch of events, an event, a schedule, the clock, CloudFormation or a person.
 
 Pure. An event names what to reconcile; nothing else in it is believed.
 """
@@ -43,6 +43,8 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _MOST_ATTEMPTS: Final = 999_999
 CLOCK_EVENT: Final = {"reconcile": "everything"}
 """What the five-minute schedule invokes the controller with; a test holds the construct's to it."""
+CLEAR_DELETION: Final = {"clear": "deletion"}
+"""What who runs the deployment invokes the controller with after a deletion that failed."""
 
 
 class Subject(StrEnum):
@@ -104,7 +106,12 @@ class ClockTick:
     """Everything in flight is to be reconciled."""
 
 
-ControllerEvent = EventBatch | Hint | PoolCheck | StackRequest | ClockTick
+@dataclass(frozen=True)
+class DeletionClearing:
+    """A deletion of the deployment that failed is to refuse nothing any more."""
+
+
+ControllerEvent = EventBatch | Hint | PoolCheck | StackRequest | ClockTick | DeletionClearing
 
 
 class UnknownEventError(ValueError):
@@ -124,6 +131,8 @@ def controller_event_of(event: object, *, now: datetime) -> ControllerEvent:
     """
     if event is None or event in ({}, CLOCK_EVENT):
         return ClockTick()
+    if event == CLEAR_DELETION:
+        return DeletionClearing()
     if not isinstance(event, Mapping):
         raise UnknownEventError(f"the event is a {type(event).__name__}, not an object")
     if isinstance(records := event.get("Records"), list):

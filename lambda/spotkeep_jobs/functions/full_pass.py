@@ -3,13 +3,18 @@
 One broken run does not stop the others: its error is kept, and raised with all the others when the pass is over, so
 that the function fails and the alarm sees it.
 
+A pass may have no time for all. Then the next one begins where it stopped, kind by kind: runs, quotas, sweeps, warm
+pools. Of its time the runs leave a part to each of the others, and no run may use up that part (a log is read for 20
+seconds, a run that keeps changing is tried for 30). So each has its turn within a bounded number of passes.
+
 Two things have a pace of their own, and come after the runs: prices are read once a day, orphans collected once an
 hour. Prices that AWS does not give are no failure: a deployment may work without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import bisect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -17,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.errors import SpotkeepJobsError, isolated
+from spotkeep_jobs.record.deployment_records import PassPlaces
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import PoolState, RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -29,11 +35,18 @@ if TYPE_CHECKING:
     from spotkeep_jobs.orphans.collector import OrphanCollector
     from spotkeep_jobs.record.orphan_report import OrphanReport
     from spotkeep_jobs.record.record import Pool, Run
+    from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun
 
 SEARCH_FROM: Final = 20
 """With so many runs in flight, or pools, what happened to them is asked a hundred at a time before any is described."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
+_AMPLE_SECONDS: Final = 3600.0
+_LEFT_BY: Final[Mapping[str, float]] = {"runs": 0.4, "quotas": 0.3, "sweeps": 0.2, "pools": 0.1}
+"""The share of a pass's time that is left when each kind has had its own; who needs less leaves more."""
+_IN_A_REPORT: Final[Mapping[str, str]] = {
+    "runs": "run {}", "quotas": "{}", "sweeps": "sweep {}", "pools": "warm pool of {}"
+}  # fmt: skip
 
 
 class PassFailedError(SpotkeepJobsError):
@@ -59,6 +72,7 @@ class PassReport:
         notifications_sent: How many notifications went out.
         notifications_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next pass begins with them.
+        others_left: How many quotas, sweeps and warm pools there was no time for; they too come first in the next.
         orphans_removed: How many fleets, volumes and snapshots that are not needed were deleted.
         failures: What failed, and why.
         happened: What its changes add to the deployment's metrics.
@@ -77,6 +91,7 @@ class PassReport:
     notifications_sent: int = 0
     notifications_dead: int = 0
     left: int = 0
+    others_left: int = 0
     orphans_removed: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     happened: list[RunMetrics] = field(default_factory=list)
@@ -89,6 +104,76 @@ class PassReport:
     def metrics(self) -> RunMetrics:
         """What it adds to the deployment's metrics, and what it saw."""
         return {**total(self.happened), **in_flight_now(self.states, self.kept)}
+
+
+def in_turn(names: Iterable[str], *, after: str | None) -> list[str]:
+    """Return names in the order of their turns.
+
+    Args:
+        names: In the order of a pass that has time for all.
+        after: Whose turn was the last one in a pass that had not; None for none.
+
+    Returns:
+        As they are given; after such a pass in the order of the names, from the next one on and around.
+    """
+    if after is None:
+        return list(names)
+    ordered = sorted(names)
+    first = bisect.bisect_right(ordered, after)
+    return [*ordered[first:], *ordered[:first]]
+
+
+class _Turns:
+    """Gives each item of a pass its turn, as far as the time goes, and keeps where the next pass begins."""
+
+    def __init__(self, table: RunTable, report: PassReport, *, seconds_left: Callable[[], float]) -> None:
+        self._table = table
+        self._report = report
+        self._seconds_left = seconds_left
+        self._whole = seconds_left()
+        places = isolated(report.failures, "places of the last pass", table.pass_places)
+        self._kept = dict(places.begun) if places is not None else {}
+        self._begun = dict(self._kept)
+        self._left: dict[str, list[str]] = {}
+        # A function that dies leaves no place behind. Mostly a log did it: its run may do it again.
+        self._may_end_function = table.log_readings_begun() if "runs" in self._kept else frozenset()
+
+    def take(self, kind: str, names: Collection[str], act: Callable[[str], object], *, goes_on: bool = False) -> int:
+        """Act on what has its turn, one by one; what fails is reported.
+
+        Args:
+            kind: Of `_LEFT_BY`.
+            names: Each item's, as a failure of it is reported.
+            act: Acts on one.
+            goes_on: Whether to go on where this very pass has stopped, with all the time there is.
+
+        Returns:
+            How many were left for the next pass.
+        """
+        share = 0.0 if goes_on else _LEFT_BY[kind]
+        order = self._left.pop(kind, []) if goes_on else in_turn(names, after=self._begun.get(kind))
+        for done, name in enumerate(order):
+            left = self._seconds_left()
+            # One has its turn in any case: the kind before may have used up more than its part.
+            if left <= 0 or (left <= share * self._whole and (done or goes_on)):
+                if done:
+                    self._begun[kind] = order[done - 1]
+                self._left[kind] = order[done:]
+                return len(order) - done
+            if kind == "runs" and name in self._may_end_function:
+                self._keep({**self._begun, kind: name})
+            isolated(self._report.failures, _IN_A_REPORT[kind].format(name), partial(act, name))
+        self._begun.pop(kind, None)
+        return 0
+
+    def end(self) -> None:
+        """Keep where the next pass begins."""
+        if self._begun != self._kept:
+            isolated(self._report.failures, "places of this pass", lambda: self._keep(self._begun))
+
+    def _keep(self, begun: Mapping[str, str]) -> None:
+        self._table.keep_pass_places(PassPlaces(begun=dict(begun)))
+        self._kept = dict(begun)
 
 
 class FullPass:
@@ -117,59 +202,67 @@ class FullPass:
         self._search_from = search_from
 
     def run(
-        self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
+        self,
+        *,
+        seconds_left: Callable[[], float] = lambda: _AMPLE_SECONDS,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> PassReport:
         """Reconcile everything in flight once, send what the outbox holds, and do what else is due.
 
         Args:
-            has_time: Asked before each item; False ends the reconciling, not the sending.
+            seconds_left: Asked before each item: how much time there is for it and what follows. None ends the
+                reconciling, not the sending.
             may_send: Asked before each notification; False leaves the rest to the next pass.
 
         Returns:
-            What was done. Failures are in it: the caller raises `PassFailedError` when there are any.
+            What was done. Failures are in it, and the records that could not be read: the caller raises
+            `PassFailedError` when there are any.
         """
         report = PassReport()
+        turns = _Turns(self._table, report, seconds_left=seconds_left)
         found: dict[str, JobView] = {}
         isolated(report.failures, "search of jobs", lambda: found.update(self._search_jobs()))
         self._adopt(report, found)
         in_flight = list(self._table.in_flight())
         # A few runs are described, which costs no more calls and is never behind.
         in_progress = found if len(in_flight) >= self._search_from else {}
-        for run in in_flight:
-            if not has_time():
-                report.left += 1
-                continue
-            as_recorded = self._as_recorded(run, in_progress) if in_progress else None
-            if as_recorded is not None:
-                report.runs += 1
-                report.unchanged += 1
-                report.states.append(as_recorded.state)
-                continue
-            isolated(report.failures, f"run {run}", partial(self._reconcile_run, report, run, in_progress))
-        for runs in self._parts.quota_queue.quotas():
-            if has_time():
-                quota = f"quota of {runs[0].capacity} {runs[0].instance_type}"
-                isolated(report.failures, quota, partial(self._advance, report, runs))
-        for sweep in self._table.sweeps_in_flight():
-            if has_time():
-                isolated(report.failures, f"sweep {sweep}", partial(self._parts.launcher_function.advance, sweep))
-        kept = list(self._table.kept_pools())
+        take_run = partial(self._take_run, report, in_progress)
+        report.left = turns.take("runs", in_flight, take_run)
+        quotas = {
+            f"quota of {runs[0].capacity} {runs[0].instance_type}": runs
+            for runs in self._parts.quota_queue.quotas(unreadable=report.failures)
+        }
+        report.others_left += turns.take("quotas", quotas, lambda name: self._advance(report, quotas[name]))
+        report.others_left += turns.take(
+            "sweeps", list(self._table.sweeps_in_flight()), self._parts.launcher_function.advance
+        )
+        kept = {pool.job_name: pool for pool in self._table.kept_pools(unreadable=report.failures)}
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self._search_from:
-            isolated(report.failures, "list of warm pools", lambda: waiting.update(self._list_pools(kept)))
-        for pool in kept:
-            if has_time():
-                reconcile = partial(self._reconcile_pool, report, pool, waiting)
-                isolated(report.failures, f"warm pool of {pool.job_name}", reconcile)
-        if self._parts.fleet_orphans is not None and has_time():
+            isolated(report.failures, "list of warm pools", lambda: waiting.update(self._list_pools(kept.values())))
+        report.others_left += turns.take("pools", kept, lambda name: self._reconcile_pool(report, kept[name], waiting))
+        if report.left:
+            # What the others did not need.
+            report.left = turns.take("runs", in_flight, take_run, goes_on=True)
+        turns.end()
+        if self._parts.fleet_orphans is not None and seconds_left() > 0:
             isolated(report.failures, "fleets", partial(self._remove_orphans, report, self._parts.fleet_orphans))
         isolated(report.failures, "outbox", lambda: self._send(report, may_send=may_send))
         self._parts.metric_log.write(report.metrics)
-        if has_time():
+        if seconds_left() > 0:
             self.read_prices(report)
-        if has_time():
-            isolated(report.failures, "orphans", partial(self._collect_orphans, report, has_time))
+        if seconds_left() > 0:
+            isolated(report.failures, "orphans", partial(self._collect_orphans, report, lambda: seconds_left() > 0))
         return report
+
+    def _take_run(self, report: PassReport, in_progress: Mapping[str, JobView], run: str) -> None:
+        as_recorded = self._as_recorded(run, in_progress) if in_progress else None
+        if as_recorded is None:
+            self._reconcile_run(report, run, in_progress)
+            return
+        report.runs += 1
+        report.unchanged += 1
+        report.states.append(as_recorded.state)
 
     def read_prices(self, report: PassReport) -> None:
         """Read AWS's prices, unless those that are known are of the last day.
@@ -197,7 +290,7 @@ class FullPass:
     def _search_jobs(self) -> dict[str, JobView]:
         return {job.name: job for job in self._parts.jobs.search_in_progress(self._parts.deployment.name)}
 
-    def _list_pools(self, kept: Sequence[Pool]) -> dict[str, JobSummary]:
+    def _list_pools(self, kept: Collection[Pool]) -> dict[str, JobSummary]:
         since = min(pool.kept_since for pool in kept) - _CLOCKS_DIFFER
         return {job.name: job for job in self._parts.jobs.with_waiting_pool(since=since)}
 

@@ -39,7 +39,8 @@ class Delivery:
 
     Attributes:
         sent: Ids of the notifications that went out.
-        failures: Why the others did not: they stay in the outbox, or still belong into the dead-letter queue.
+        failures: Why the others did not: they stay in the outbox, still belong into the dead-letter queue, or cannot
+            be read.
         dead: Ids of the notifications that were refused for the last time.
     """
 
@@ -66,7 +67,9 @@ class Outbox:
 
     def deliver_run(self, run: str) -> Delivery:
         """Send the notifications of one run, oldest first."""
-        return self.deliver(self._table.notifications(run))
+        unreadable: dict[str, str] = {}
+        delivery = self.deliver(self._table.notifications(run, unreadable=unreadable))
+        return replace(delivery, failures=(*delivery.failures, *unreadable.values()))
 
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True) -> Delivery:
         """Send the notifications of all runs, stale claims included, oldest first.
@@ -76,15 +79,17 @@ class Outbox:
         Args:
             has_time: Asked before each notification: a function that ends between sending and recording sends it twice.
         """
-        oldest_first = sorted(self._table.unsent_notifications(limit=MOST_AT_ONCE), key=Notification.order)
+        unreadable: dict[str, str] = {}
+        unsent = self._table.unsent_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
+        oldest_first = sorted(unsent, key=Notification.order)
         delivery = self.deliver(oldest_first, has_time=has_time)
         unqueued = [
             notification
-            for notification in self._table.dead_notifications(limit=MOST_AT_ONCE)
+            for notification in self._table.dead_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
             if notification.queued_at is None
         ]
         failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
-        return replace(delivery, failures=(*delivery.failures, *failures))
+        return replace(delivery, failures=(*delivery.failures, *failures, *unreadable.values()))
 
     def deliver(
         self, notifications: Iterable[Notification], *, has_time: Callable[[], bool] = lambda: True

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.record.table_client import Unreadable
 
 _MOST_RECONCILED: Final = 20
 """A caller waits for the answer, and each reconciliation is a call of SageMaker's."""
@@ -63,13 +64,16 @@ class PoolActions:
         self._longest_seconds = min(longest_seconds, MAX_KEEP_ALIVE_SECONDS)
         self._now = now
 
-    def pools(self) -> list[Pool]:
+    def pools(self, *, unreadable: Unreadable) -> list[Pool]:
         """Return the pools there are, as SageMaker says now, first to expire first.
+
+        Args:
+            unreadable: Takes those whose record cannot be read.
 
         Raises:
             AwsCallError: SageMaker could not answer.
         """
-        known = list(self._table.kept_pools())
+        known = list(self._table.kept_pools(unreadable=unreadable))
         reconciled = [self._reconciled(pool) for pool in known[:_MOST_RECONCILED]]
         return [pool for pool in (*reconciled, *known[_MOST_RECONCILED:]) if pool.state is PoolState.AVAILABLE]
 
@@ -89,7 +93,7 @@ class PoolActions:
         parameters = build_training_job_request(
             request=request, job=job, platform=self._platform, run="match", attempt=1, launch_id="match"
         )
-        return match(parameters, pools=self.pools(), now=self._now())
+        return match(parameters, pools=self.pools(unreadable={}), now=self._now())
 
     def extend(self, *, run: str, seconds: int) -> Pool:
         """Keep a run's pool longer than it would be.

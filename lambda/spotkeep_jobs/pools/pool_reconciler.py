@@ -174,7 +174,8 @@ class PoolReconciler:
         """
         if job.pool_traits is None:
             return None
-        for pool in list(self._table.kept_pools()):
+        # Passes report a pool that cannot be read: it keeps no run from its end.
+        for pool in list(self._table.kept_pools(unreadable={})):
             could = pool.kept_since <= job.created_at and pool.job_name != job.name
             if could and not differences(wanted=job.pool_traits, offered=pool.traits):
                 self.reconcile(run=pool.run, attempt=pool.attempt)

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_jobs.progress.job_log import Extent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
@@ -57,8 +57,8 @@ class JobLogs:
     ) -> Extent:
         """Give what the first host of a job wrote with the id of its launch, in about the order of time.
 
-        Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds of reading is read in part. A page is
-        forgotten before the next is asked for.
+        Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds, of listing and reading, is read in part. A
+        page is forgotten before the next is asked for.
 
         Args:
             job_names: The training job; in a queue those that AWS Batch made for one attempt, first to last.
@@ -78,7 +78,7 @@ class JobLogs:
         self, take: Callable[[str], None], job_names: Sequence[str], *, launch: str, since: float | None
     ) -> Extent:
         until = self._elapsed() + _MAX_SECONDS
-        streams = [stream for name in job_names for stream in self._streams(f"{name}/algo-1-")]
+        streams, all_listed = self._streams(job_names, until=until)
         pages_left, empty_pages_left = _MAX_PAGES, _MAX_EMPTY_PAGES
         for first in range(0, len(streams), _STREAMS_AT_ONCE):
             query: dict[str, Any] = {
@@ -103,21 +103,24 @@ class JobLogs:
                 if token is None or token == query.get("nextToken"):
                     break
                 query["nextToken"] = token
-        return Extent.WHOLE if len(streams) < _MAX_STREAMS else Extent.CUT
+        return Extent.WHOLE if all_listed else Extent.CUT
 
-    def _streams(self, prefix: str) -> Iterator[str]:
-        found = 0
-        query: dict[str, Any] = {"logGroupName": self._group, "logStreamNamePrefix": prefix}
-        while True:
-            page = self._client.describe_log_streams(**query)
-            for stream in page["logStreams"]:
-                yield stream["logStreamName"]
-                found += 1
-                if found == _MAX_STREAMS:
-                    return
-            if page.get("nextToken") is None:
-                return
-            query["nextToken"] = page["nextToken"]
+    def _streams(self, job_names: Sequence[str], *, until: float) -> tuple[list[str], bool]:
+        """Return the streams of jobs, and whether these are all: neither too many, nor listed for too long."""
+        streams: list[str] = []
+        listed = 0
+        for name in job_names:
+            query: dict[str, Any] = {"logGroupName": self._group, "logStreamNamePrefix": f"{name}/algo-1-"}
+            while True:
+                if len(streams) >= _MAX_STREAMS or (listed and self._elapsed() >= until):
+                    return streams[:_MAX_STREAMS], False
+                page = self._client.describe_log_streams(**query)
+                listed += 1
+                streams += [stream["logStreamName"] for stream in page["logStreams"]]
+                if page.get("nextToken") is None:
+                    break
+                query["nextToken"] = page["nextToken"]
+        return streams[:_MAX_STREAMS], len(streams) < _MAX_STREAMS
 
 
 def _says_no_such_log(error: ClientError | BotoCoreError) -> bool:

@@ -34,6 +34,13 @@ class PriceBook(Record):
     storage: StoragePrices = StoragePrices()
 
 
+class PassPlaces(Record):
+    """Where passes over everything stand that had no time for all."""
+
+    begun: dict[str, str] = Field(default_factory=dict)
+    """What the last pass began last, by its kind: the next one begins after it. No kind of which all had their turn."""
+
+
 class StackRequest(Record):
     """One request, as far as it is used; the names are CloudFormation's, in our spelling.
 
@@ -49,3 +56,5 @@ class StackRequest(Record):
     response_url: Annotated[str, AtMost(8_192, ascii=True)]
     """Where the answer goes, once."""
     asked_at: UtcTime
+    answered_at: UtcTime | None = None
+    """When it was answered that nothing runs any more; None while something may."""

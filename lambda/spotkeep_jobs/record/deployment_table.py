@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from spotkeep_jobs.record.deployment_records import PriceBook, StackRequest
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook, StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.table_client import TableClient, to_dynamodb
+from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
+from spotkeep_jobs.record.table_client import (
+    Item,
+    TableClient,
+    TransactionCancelled,
+    Write,
+    record_of_text,
+    to_dynamodb,
+)
+from spotkeep_jobs.record.until_written import until_written
+
+_DEPLOYMENT: Final = "deployment"
+_PLACES: Final = "pass-places"
+_COPIES: Final = 10
+"""A deletion is recorded in so many items, all or none, and each launch asks for one of them: DynamoDB refuses one of
+two transactions that name the same item at once, even if both only ask."""
 
 
 class DeploymentTable(TableClient):
     """Prices, the report on orphans, and CloudFormation's request to delete the deployment."""
 
     def price_book(self, region: str) -> PriceBook | None:
-        """Return a region's prices as they were kept last, or None."""
+        """Return a region's prices as they were kept last, or None.
+
+        Raises:
+            UnreadableRecordError: Another version wrote them.
+        """
         item = self._get_item(f"prices#{region}", "book")
-        return None if item is None else PriceBook.model_validate_json(str(item["book"]))
+        return None if item is None else record_of_text(PriceBook, item, "book")
 
     def keep_price_book(self, book: PriceBook) -> None:
         """Keep a region's prices in the place of those that were there."""
-        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
+        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json(), "form": PriceBook.FORM}
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def last_orphan_report(self) -> OrphanReport | None:
-        """Return the report of the last pass over orphans, or None when there has been none."""
+        """Return the report of the last pass over orphans, or None when there has been none.
+
+        Of one that another version wrote the time is known, and that it cannot be read: the next pass replaces it.
+        """
         item = self._get_item("orphans", "report")
-        return None if item is None else OrphanReport.model_validate_json(str(item["report"]))
+        if item is None:
+            return None
+        try:
+            return record_of_text(OrphanReport, item, "report")
+        except UnreadableRecordError as error:
+            why = {"the last report": str(error)}
+            return OrphanReport(begun_at=datetime.fromisoformat(str(item["at"])), removes=False, unreadable=why)
 
     def keep_orphan_report(self, report: OrphanReport, *, replaces: OrphanReport | None) -> bool:
         """Keep the report of a pass over orphans in the place of the one before it.
@@ -36,23 +69,101 @@ class DeploymentTable(TableClient):
         Returns:
             False when another function has made a pass meanwhile.
         """
-        item = {"pk": "orphans", "sk": "report", "report": report.model_dump_json(), "at": format_time(report.begun_at)}
+        item = {
+            "pk": "orphans",
+            "sk": "report",
+            "report": report.model_dump_json(),
+            "at": format_time(report.begun_at),
+            "form": OrphanReport.FORM,
+        }
         if replaces is None:
             return self._put_if(item, "attribute_not_exists(pk)")
         before = {":before": format_time(replaces.begun_at)}
         return self._put_if(item, "#at = :before", names={"#at": "at"}, values=before)
 
-    def deletion(self) -> StackRequest | None:
-        """Return CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
-        item = self._get_item("deployment", "deletion")
-        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
+    def pass_places(self) -> PassPlaces:
+        """Return where the passes over everything stand.
 
-    def keep_deletion(self, request: StackRequest) -> None:
-        """Keep CloudFormation's request; the pass that finds that nothing runs any more answers it."""
-        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
+        Raises:
+            UnreadableRecordError: Another version wrote it.
+        """
+        item = self._get_item(_DEPLOYMENT, _PLACES)
+        return PassPlaces() if item is None else record_of_text(PassPlaces, item, "places")
+
+    def keep_pass_places(self, places: PassPlaces) -> None:
+        """Keep where a pass stands. Of two at once the later one's is kept: no turn is lost, some come twice."""
+        item = {
+            "pk": _DEPLOYMENT,
+            "sk": _PLACES,
+            "places": places.model_dump_json(),
+            "form": PassPlaces.FORM,
+        }
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
+    def deletion(self) -> StackRequest | None:
+        """Return CloudFormation's request to delete the deployment, answered or not; or None.
+
+        Raises:
+            UnreadableRecordError: Another version wrote it.
+        """
+        item = self._get_item(_DEPLOYMENT, _deletion_key(0))
+        return None if item is None else record_of_text(StackRequest, item, "request")
+
+    def keep_deletion(self, request: StackRequest) -> None:
+        """Keep CloudFormation's request: from now on nothing begins, until `forget_deletion`.
+
+        What is being recorded in this moment is recorded before, or is refused: both transactions name one item, and
+        DynamoDB puts them into an order.
+
+        Raises:
+            RunChangedError: Launches were at the item at every try.
+        """
+        self._change_deletion([self._put(_deletion_item(request, copy)) for copy in range(_COPIES)])
+
+    def mark_deletion_answered(self, request: StackRequest, *, now: datetime) -> None:
+        """Record that a request was answered; nothing where it was forgotten, or another one came, meanwhile."""
+        answered = _deletion_item(request.model_copy(update={"answered_at": now}), 0)
+        self._put_if(answered, "request_id = :id", values={":id": request.request_id})
+
     def forget_deletion(self) -> None:
-        """Forget the request: it was answered, or CloudFormation does not wait for it any more."""
-        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
-        self._client.delete_item(TableName=self._table, Key=key)
+        """Forget the request: the deployment stays, or is there again, and work may begin.
+
+        Raises:
+            RunChangedError: Launches were at the item at every try.
+        """
+        keys = [to_dynamodb({"pk": _DEPLOYMENT, "sk": _deletion_key(copy)}) for copy in range(_COPIES)]
+        self._change_deletion([{"Delete": {"TableName": self._table, "Key": key}} for key in keys])
+
+    def _change_deletion(self, writes: Sequence[Write]) -> None:
+        def change() -> None:
+            try:
+                self._transact(writes)
+            except TransactionCancelled as cancelled:
+                raise RunChangedError(_DEPLOYMENT) from cancelled
+
+        until_written(change)
+
+    def _unless_being_deleted(self) -> Write:
+        """Return the part of a transaction that refuses it while a deletion of the deployment is recorded."""
+        copy = random.randrange(_COPIES)  # noqa: S311 - nothing is secret
+        return {
+            "ConditionCheck": {
+                "TableName": self._table,
+                "Key": to_dynamodb({"pk": _DEPLOYMENT, "sk": _deletion_key(copy)}),
+                "ConditionExpression": "attribute_not_exists(pk)",
+            }
+        }
+
+
+def _deletion_key(copy: int) -> str:
+    return f"deletion#{copy:02d}"
+
+
+def _deletion_item(request: StackRequest, copy: int) -> Item:
+    return {
+        "pk": _DEPLOYMENT,
+        "sk": _deletion_key(copy),
+        "request_id": request.request_id,
+        "request": request.model_dump_json(),
+        "form": StackRequest.FORM,
+    }

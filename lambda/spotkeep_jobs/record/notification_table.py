@@ -6,13 +6,12 @@ before it, so that two deliverers never send the same one.
 
 from __future__ import annotations
 
-import itertools
 from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.states import NotificationState
-from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Item, TableClient, fields_of, record_of
+from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Item, TableClient, Unreadable, fields_of, readable
 
 _NOTIFICATION_IN_FLIGHT: Final = "notification"
 _NOTIFICATION_DEAD: Final = "dead-notification"
@@ -111,22 +110,22 @@ class NotificationTable(TableClient):
         )
         return self._replace_notification(again, seen=notification)
 
-    def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
+    def dead_notifications(self, *, limit: int = 500, unreadable: Unreadable | None = None) -> list[Notification]:
         """Return notifications that no function tries to send any more, oldest first (eventually consistent)."""
-        return self._oldest(_NOTIFICATION_DEAD, limit=limit)
+        return self._oldest(_NOTIFICATION_DEAD, limit=limit, unreadable=unreadable)
 
-    def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
+    def unsent_notifications(self, *, limit: int = 100, unreadable: Unreadable | None = None) -> list[Notification]:
         """Return notifications that are not sent yet, of all runs, oldest first (eventually consistent)."""
-        return self._oldest(_NOTIFICATION_IN_FLIGHT, limit=limit)
+        return self._oldest(_NOTIFICATION_IN_FLIGHT, limit=limit, unreadable=unreadable)
 
-    def notifications(self, run: str) -> list[Notification]:
+    def notifications(self, run: str, *, unreadable: Unreadable | None = None) -> list[Notification]:
         """Return the notifications of a run, sent or not, in the order of what happened."""
         items = self._query_run(f"run#{run}", "notification#")
-        return sorted((record_of(Notification, item) for item in items), key=Notification.order)
+        return sorted(readable(Notification, items, unreadable=unreadable), key=Notification.order)
 
-    def _oldest(self, part: str, *, limit: int) -> list[Notification]:
+    def _oldest(self, part: str, *, limit: int, unreadable: Unreadable | None) -> list[Notification]:
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True)
-        return [record_of(Notification, item) for item in itertools.islice(items, limit)]
+        return list(readable(Notification, items, unreadable=unreadable, at_most=limit))
 
     def _notification_item(self, notification: Notification) -> Item:
         item = fields_of(notification) | {

@@ -8,9 +8,17 @@ from typing import Final
 
 from spotkeep_jobs.record.record import Pool, format_time
 from spotkeep_jobs.record.states import PoolState
-from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, TableClient, Write, fields_of, record_of
+from spotkeep_jobs.record.table_client import (
+    IN_FLIGHT_INDEX,
+    TableClient,
+    Unreadable,
+    Write,
+    fields_of,
+    readable,
+    record_of,
+)
 
-_POOL_IN_FLIGHT: Final = "pool"
+POOL_IN_FLIGHT: Final = "pool"
 
 
 class PoolTable(TableClient):
@@ -24,10 +32,10 @@ class PoolTable(TableClient):
         """Return the warm pools that a run's jobs left, first to last."""
         return [record_of(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
 
-    def kept_pools(self) -> Iterator[Pool]:
+    def kept_pools(self, *, unreadable: Unreadable | None = None) -> Iterator[Pool]:
         """Yield warm pools that were there when last reconciled, the first to expire first (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
-            yield record_of(Pool, item)
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", POOL_IN_FLIGHT, forward=True)
+        return readable(Pool, items, unreadable=unreadable)
 
     def chain_of(self, job_name: str) -> datetime | None:
         """Since when the instances that a training job took over have been handed on, or None."""
@@ -42,7 +50,7 @@ class PoolTable(TableClient):
             "expires_at": self._outlives_run(pool.kept_since),
         }
         if pool.state is PoolState.AVAILABLE:
-            item["in_flight"] = _POOL_IN_FLIGHT
+            item["in_flight"] = POOL_IN_FLIGHT
         yield self._put(item)
         if pool.state is PoolState.REUSED and pool.reused_by is not None:
             yield self._put(

@@ -7,7 +7,7 @@ changes them is in `runs` and `pools`.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -76,6 +76,10 @@ class Record(BaseModel):
 
     # A command or an invocation uses few of the records, and each takes a millisecond to prepare.
     model_config = ConfigDict(frozen=True, defer_build=True)
+
+    FORM: ClassVar[int] = 1
+    """The number of its form, which its item has as `form`. One more with each change that an older reader would take
+    for something else: a new value of an enum, a field with another meaning. A new field is no such change."""
 
 
 class Cost(Record):

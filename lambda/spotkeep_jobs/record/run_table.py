@@ -22,6 +22,8 @@ Items (`pk` / `sk`):
     token#trial#<token>    claim                              -> run of a trial; so for firing and adopted
     in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     checkpoint-lock#<prefix>  claim                           -> run, while it lives
+    deployment             deletion#00                        CloudFormation's request to delete it: nothing begins
+    deployment             pass-places                        where the next pass begins, after one without time for all
     prices#<region>        book                               what AWS charges there, as of a day
     orphans                report                             of the last pass over what belongs to no live run
 """
@@ -29,7 +31,7 @@ Items (`pk` / `sk`):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -39,12 +41,13 @@ from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.id_table import IdTable
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.notification_table import NotificationTable
-from spotkeep_jobs.record.pool_table import PoolTable
+from spotkeep_jobs.record.pool_table import POOL_IN_FLIGHT, PoolTable
 from spotkeep_jobs.record.record import (
     Attempt,
     LogReading,
     Notification,
     Plan,
+    Pool,
     PoolChange,
     Run,
     RunChange,
@@ -56,23 +59,28 @@ from spotkeep_jobs.record.record import (
 )
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
+    DeploymentIsBeingDeletedError,
     IdReservedError,
     RunChangedError,
     RunExistsError,
     RunNotRecordedError,
     RunsInFlightError,
+    UnreadableRecordError,
 )
 from spotkeep_jobs.record.schedule_table import SCHEDULES, ScheduleTable
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_jobs.record.sweep_table import SWEEPS, SweepTable
+from spotkeep_jobs.record.sweep import Sweep
+from spotkeep_jobs.record.sweep_table import SWEEP_IN_FLIGHT, SWEEPS, SweepTable
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
     Item,
     TransactionCancelled,
+    Unreadable,
     Write,
     epoch_seconds,
     fields_of,
+    readable,
     record_of,
     to_dynamodb,
 )
@@ -86,6 +94,15 @@ _NAMING_FIELDS: Final = ("checkpoint_uri", "output_prefix", "request", "document
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
 """Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
+
+
+_ALIVE: Final[Mapping[str, type[Run] | type[Sweep] | type[Pool]]] = {
+    _RUN_IN_FLIGHT: Run,
+    _RUN_WAITS_FOR_QUOTA: Run,
+    SWEEP_IN_FLIGHT: Sweep,
+    POOL_IN_FLIGHT: Pool,
+}
+"""What may bill, or begin what bills, by the part of the index that it is in. Notifications are in others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +145,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     # Launching
 
     def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none, in one transaction: of six items a run and four more at most.
+        """Record the runs of one launch, all or none, in one transaction: of six items a run and five more at most.
 
         Args:
             new: The runs; the first one's token is the launch's.
@@ -143,6 +160,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             IdReservedError: The id of one is a sweep's or a schedule's.
             CheckpointPrefixTakenError: Another live run owns a checkpoint prefix.
             RunsInFlightError: They would be more than there may be.
+            DeploymentIsBeingDeletedError: No run begins any more.
             RunChangedError: Another launch took the same place meanwhile, or another transaction was under way.
         """
         if in_flight_limit is not None:
@@ -163,11 +181,15 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             writes += self._opening_writes(each)
         ids_begin = len(writes)
         writes += self._take_ids_of(new[0].run)
+        # A run of another client has its job already.
+        asks = [] if all(each.run.adopted for each in new) else [self._unless_being_deleted()]
         try:
-            self._transact(writes)
+            self._transact([*writes, *asks])
         except TransactionCancelled as cancelled:
             if cancelled.refused(0):
                 return self._replay_all(new[0].run)
+            if cancelled.refused(len(writes)):
+                raise DeploymentIsBeingDeletedError from cancelled
             for begin, each in zip(begins, new, strict=True):
                 if cancelled.refused(begin + 1):
                     raise RunExistsError(each.run.run) from cancelled
@@ -196,6 +218,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             AttemptStillLiveError: The last attempt is not over (I1).
             CheckpointPrefixTakenError: Another live run owns the checkpoint prefix meanwhile.
             RunsInFlightError: It would be one more than there may be.
+            DeploymentIsBeingDeletedError: No attempt begins any more.
             RunChangedError: Another function changed the run since it was read.
         """
         if not run.state.ended:
@@ -234,6 +257,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 [
                     self._put_run(run_item, decided_on=run.version),
                     self._take_checkpoint_lock(run),
+                    self._unless_being_deleted(),
                     self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
                     self._put(self._timeline_item(begun)),
                     *(self._put(self._timeline_item(entry)) for entry in timeline),
@@ -242,6 +266,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 ]
             )
         except TransactionCancelled as cancelled:
+            if not cancelled.refused(0) and cancelled.refused(2):
+                raise DeploymentIsBeingDeletedError from cancelled
             if not cancelled.refused(0) and cancelled.refused(1):
                 raise self._checkpoint_prefix_taken(run) from cancelled
             raise RunChangedError(run.run) from cancelled
@@ -351,17 +377,19 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         if not self._put_if(self._run_item(run), "version = :seen", values={":seen": run.version}):
             raise RunChangedError(run.run)
 
-    def commit(self, change: RunChange) -> Run:
+    def commit(self, change: RunChange, *, begins_job: bool = False) -> Run:
         """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
+            begins_job: Whether the caller creates the job of its attempt next.
 
         Returns:
             The run item as written.
 
         Raises:
             RunChangedError: Another function changed the run meanwhile; nothing was written.
+            DeploymentIsBeingDeletedError: No job begins any more, this one's nor one of a next attempt.
         """
         run_item = change.run.model_copy(
             update={"version": change.run.version + 1, "slot": None if change.ends_run else change.run.slot}
@@ -369,7 +397,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         writes = [*self._change_writes(run_item, change), *self._next_attempt(change)]
         if change.ends_run:
             writes += [self._release_checkpoint_lock(run_item), *self._release_slot(change.run)]
-        return self._written(run_item, writes)
+        return self._written(run_item, writes, begins_job=begins_job or change.next_attempt is not None)
 
     def commit_pool(self, change: PoolChange) -> Run:
         """Write a change of a warm pool, and of its run's bill, in one transaction.
@@ -401,10 +429,13 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             writes.append(self._put(fields_of(change.metrics) | keys))
         return writes if change.pool is None else [*writes, *self._pool_writes(change.pool)]
 
-    def _written(self, run_item: Run, writes: Sequence[Write]) -> Run:
+    def _written(self, run_item: Run, writes: Sequence[Write], *, begins_job: bool = False) -> Run:
+        asks = [self._unless_being_deleted()] if begins_job else []
         try:
-            self._transact(writes)
+            self._transact([*writes, *asks])
         except TransactionCancelled as cancelled:
+            if asks and cancelled.refused(len(writes)) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
             raise RunChangedError(run_item.run) from cancelled
         return run_item
 
@@ -420,7 +451,10 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return run if run is not None and run.trial == TrialPlace(sweep=sweep, number=number) else None
 
     def run_metrics_and_notifications(self, run: str) -> tuple[Run | None, ScriptMetrics | None, list[Notification]]:
-        """Return the item of a run (strongly consistent), its metrics and its notifications, in one call."""
+        """Return the item of a run (strongly consistent), its metrics and its notifications, in one call.
+
+        A notification that cannot be read is left out: the run goes on, and the outbox reports it.
+        """
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
@@ -435,7 +469,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             elif item["sk"] == "metrics":
                 metrics = record_of(ScriptMetrics, item)
             elif str(item["sk"]).startswith("notification#"):
-                notifications.append(record_of(Notification, item))
+                notifications += readable(Notification, [item], unreadable={})
         return run_item, metrics, sorted(notifications, key=Notification.order)
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
@@ -454,9 +488,9 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Return every attempt of a run, first to last."""
         return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
 
-    def timeline(self, run: str) -> list[TimelineEntry]:
+    def timeline(self, run: str, *, unreadable: Unreadable | None = None) -> list[TimelineEntry]:
         """Return what happened to a run, in order of time."""
-        return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
+        return list(readable(TimelineEntry, self._query_run(f"run#{run}", "event#"), unreadable=unreadable))
 
     def list(
         self,
@@ -465,6 +499,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         states: Collection[RunState] | None = None,
         limit: int = 50,
         trials: bool = False,
+        unreadable: Unreadable | None = None,
     ) -> list[Run]:
         """Return runs, newest first (eventually consistent).
 
@@ -473,11 +508,12 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             states: Only runs in one of these states.
             limit: At most so many.
             trials: Whether to list those of sweeps' trials, instead of all others.
+            unreadable: Takes those that cannot be read, whosever; None to raise at the first.
         """
         found: list[Run] = []
         part = _LISTING_OF_TRIALS if trials else _LISTING
-        for item in self._query_index(BY_CREATED_INDEX, "listing", part, forward=False):
-            run = record_of(Run, item)
+        items = self._query_index(BY_CREATED_INDEX, "listing", part, forward=False)
+        for run in readable(Run, items, unreadable=unreadable):
             if owner is not None and run.owner != owner:
                 continue
             if states is not None and run.state not in states:
@@ -510,16 +546,42 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True):
                 yield str(item["run"])
 
-    def run_items_in_flight(self) -> Iterator[Run]:
-        """Yield the runs that have not ended (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
-            yield record_of(Run, item)
-        yield from self.waiting_for_quota()
+    def log_readings_begun(self) -> frozenset[str]:
+        """Return the runs in flight of whose log a reading has begun and not ended (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
+        return frozenset(str(item["run"]) for item in items if "log_reading" in item)
 
-    def waiting_for_quota(self) -> Iterator[Run]:
+    def run_items_in_flight(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
+        """Yield the runs that have not ended (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
+        yield from readable(Run, items, unreadable=unreadable)
+        yield from self.waiting_for_quota(unreadable=unreadable)
+
+    def waiting_for_quota(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
         """Yield the runs that wait for room in the account's quota (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_WAITS_FOR_QUOTA, forward=True):
-            yield record_of(Run, item)
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_WAITS_FOR_QUOTA, forward=True)
+        return readable(Run, items, unreadable=unreadable)
+
+    def alive(self, *, consistent: bool) -> Iterator[Run | Sweep | Pool | UnreadableRecordError]:
+        """Yield what has not ended: runs, sweeps and warm pools, and those of them that cannot be read.
+
+        Args:
+            consistent: Whether to see all that is written. No index does: the whole table is read, a megabyte a call.
+        """
+        for item in self._items_in_flight(consistent=consistent):
+            record = _ALIVE.get(str(item["in_flight"]))
+            try:
+                if record is not None:
+                    yield record_of(record, item)
+            except UnreadableRecordError as error:
+                yield error
+
+    def _items_in_flight(self, *, consistent: bool) -> Iterator[Item]:
+        if consistent:
+            yield from self._scan(FilterExpression="attribute_exists(in_flight)")
+            return
+        for part in _ALIVE:
+            yield from self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True)
 
     # Items
 

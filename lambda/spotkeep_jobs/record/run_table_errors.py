@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from spotkeep_jobs.errors import RunTableError
+from collections.abc import Mapping
+from typing import Any
+
+from spotkeep_jobs.errors import Problem, RequestRefusedError, RunTableError
 
 
 class RunNotRecordedError(RunTableError):
@@ -64,6 +67,38 @@ class AttemptStillLiveError(RunTableError):
         self.run = run
         self.attempt = attempt
         self.state = state
+
+
+class DeploymentIsBeingDeletedError(RunTableError, RequestRefusedError):
+    """CloudFormation deletes the deployment: nothing begins any more. To who asked for it, it is a refusal."""
+
+    def __init__(self) -> None:
+        problem = Problem(
+            field="(deployment)",
+            found="its stack is being deleted, or was",
+            problem="begins no work any more",
+            fix="Use another deployment. Where the deletion failed and this one is to stay, who runs it clears the "
+            "record of it: docs/runbook.md, `cdk destroy` failed.",
+            temporary=True,
+        )
+        super().__init__([problem])
+
+
+class UnreadableRecordError(RunTableError, RequestRefusedError):
+    """An item of the run table that this version cannot read: another one wrote it, or something damaged it.
+
+    To who asked for it, it is a refusal.
+
+    Attributes:
+        what: Which: `run a`, `attempt 2 of run a`.
+        item: As it is stored.
+    """
+
+    def __init__(self, what: str, *, problem: str, found: str, fix: str, item: Mapping[str, Any]) -> None:
+        field = f"(record of {what})"
+        super().__init__([Problem(field=field, found=found, problem=problem, fix=fix, temporary=True)])
+        self.what = what
+        self.item = item
 
 
 class RunChangedError(RunTableError):

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import Notification, format_time
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     Item,
     TransactionCancelled,
+    Unreadable,
     fields_of,
-    record_of,
+    readable,
     to_dynamodb,
 )
 
@@ -30,7 +32,7 @@ class ScheduleExistsError(RunTableError):
         self.schedule = schedule
 
 
-class ScheduleTable(NotificationTable):
+class ScheduleTable(NotificationTable, DeploymentTable):
     """Schedules: an item each, which is there until the schedule is removed."""
 
     def open_schedule(self, schedule: Schedule) -> tuple[Schedule, bool]:
@@ -41,8 +43,18 @@ class ScheduleTable(NotificationTable):
 
         Raises:
             ScheduleExistsError: Its id is taken, by a request with another token.
+            DeploymentIsBeingDeletedError: No schedule begins any more.
+            RunChangedError: Another transaction was under way: try again.
         """
-        if self._put_if(self._schedule_item(schedule), "attribute_not_exists(pk)"):
+        item = self._put(self._schedule_item(schedule), condition="attribute_not_exists(pk)")
+        try:
+            self._transact([item, self._unless_being_deleted()])
+        except TransactionCancelled as cancelled:
+            if cancelled.refused(1) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
+            if not cancelled.refused(0):
+                raise RunChangedError(schedule.schedule) from cancelled
+        else:
             return schedule, False
         known = self.schedule(schedule.schedule)
         if known is None or known.token != schedule.token:
@@ -73,12 +85,15 @@ class ScheduleTable(NotificationTable):
         """Return the item of a schedule (strongly consistent), or None."""
         return self._read(Schedule, f"schedule#{schedule}", "item")
 
-    def schedules(self) -> Sequence[Schedule]:
+    def schedules(self, *, unreadable: Unreadable | None = None) -> Sequence[Schedule]:
         """Return all schedules, newest first (eventually consistent)."""
-        return [
-            record_of(Schedule, item)
-            for item in self._query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
-        ]
+        items = self._query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
+        return list(readable(Schedule, items, unreadable=unreadable))
+
+    def schedule_ids(self) -> Sequence[str]:
+        """Return the ids of all schedules, readable or not (eventually consistent)."""
+        items = self._query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
+        return [str(item["schedule"]) for item in items]
 
     def forget_schedule(self, schedule: str) -> None:
         """Remove the item of a schedule: what fires for it does nothing any more."""

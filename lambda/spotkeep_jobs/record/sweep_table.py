@@ -7,19 +7,23 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.id_table import IdTable
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.run_table_errors import IdReservedError
+from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, IdReservedError
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
     Item,
     TransactionCancelled,
+    Unreadable,
     epoch_seconds,
     fields_of,
+    readable,
     record_of,
+    record_of_text,
     to_dynamodb,
 )
 
@@ -29,7 +33,7 @@ MOST_TRIALS_A_CHANGE: Final = 90
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
 """
 SWEEPS: Final = "sweep"
-_SWEEP_IN_FLIGHT: Final = "sweep"
+SWEEP_IN_FLIGHT: Final = "sweep"
 
 
 class SweepExistsError(RunTableError):
@@ -48,7 +52,7 @@ class SweepChangedError(RunTableError):
         self.sweep = sweep
 
 
-class SweepTable(NotificationTable, IdTable):
+class SweepTable(NotificationTable, IdTable, DeploymentTable):
     """Sweeps: an item each, and an item for each trial."""
 
     def open_sweep(self, sweep: Sweep) -> tuple[Sweep, bool]:
@@ -60,6 +64,7 @@ class SweepTable(NotificationTable, IdTable):
         Raises:
             SweepExistsError: Its id is taken, by a request with another token.
             IdReservedError: A run has its id, or one of its trials'; or the id is another sweep's or a schedule's.
+            DeploymentIsBeingDeletedError: No sweep begins any more.
             SweepChangedError: Another transaction was under way: try again.
         """
         writes = [
@@ -67,8 +72,10 @@ class SweepTable(NotificationTable, IdTable):
             *self._take_sweep_id(sweep.sweep, schedule=sweep.schedule, created_at=sweep.created_at),
         ]
         try:
-            self._transact(writes)
+            self._transact([*writes, self._unless_being_deleted()])
         except TransactionCancelled as cancelled:
+            if cancelled.refused(len(writes)) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
             if not cancelled.refused(0):
                 if any(cancelled.refused(position) for position in range(1, len(writes))):
                     raise IdReservedError(sweep.sweep) from cancelled
@@ -79,18 +86,20 @@ class SweepTable(NotificationTable, IdTable):
             return known, True
         return sweep, False
 
-    def commit_sweep(self, change: SweepChange) -> Sweep:
+    def commit_sweep(self, change: SweepChange, *, goes_on: bool = False) -> Sweep:
         """Write a change of a sweep and its trials in one transaction.
 
         Args:
             change: Its `sweep.version` is the version that the decision was made on; at most `MOST_TRIALS_A_CHANGE`
                 trials.
+            goes_on: Whether it lets a sweep go on that had ended.
 
         Returns:
             The sweep's item as written.
 
         Raises:
             SweepChangedError: Another function changed the sweep meanwhile; nothing was written.
+            DeploymentIsBeingDeletedError: No sweep goes on any more.
         """
         written = change.sweep.model_copy(update={"version": change.sweep.version + 1})
         try:
@@ -104,9 +113,13 @@ class SweepTable(NotificationTable, IdTable):
                         self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
                         for notification in change.notifications
                     ),
+                    *([self._unless_being_deleted()] if goes_on else []),
                 ]
             )
         except TransactionCancelled as cancelled:
+            last = len(change.trials) + len(change.notifications) + 1
+            if goes_on and cancelled.refused(last) and not cancelled.refused(0):
+                raise DeploymentIsBeingDeletedError from cancelled
             raise SweepChangedError(change.sweep.sweep) from cancelled
         return written
 
@@ -126,24 +139,27 @@ class SweepTable(NotificationTable, IdTable):
             if found["sk"] == "item":
                 item = record_of(Sweep, found)
             else:
-                trials.append(Trial.model_validate_json(found["trial"]))
+                trials.append(record_of_text(Trial, found, "trial"))
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:
         """Yield ids of the sweeps that have not ended, longest untouched first (eventually consistent)."""
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _SWEEP_IN_FLIGHT, forward=True):
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", SWEEP_IN_FLIGHT, forward=True):
             yield str(item["sweep"])
 
-    def sweeps(self, *, owner: str | None = None, limit: int = 50) -> Sequence[Sweep]:
+    def sweeps(
+        self, *, owner: str | None = None, limit: int = 50, unreadable: Unreadable | None = None
+    ) -> Sequence[Sweep]:
         """Return sweeps, newest first (eventually consistent).
 
         Args:
             owner: Only this owner's.
             limit: At most so many.
+            unreadable: Takes those that cannot be read; None to raise at the first.
         """
         found: list[Sweep] = []
-        for item in self._query_index(BY_CREATED_INDEX, "listing", SWEEPS, forward=False):
-            sweep = record_of(Sweep, item)
+        items = self._query_index(BY_CREATED_INDEX, "listing", SWEEPS, forward=False)
+        for sweep in readable(Sweep, items, unreadable=unreadable):
             if owner is None or sweep.owner == owner:
                 found.append(sweep)
             if len(found) >= limit:
@@ -155,7 +171,7 @@ class SweepTable(NotificationTable, IdTable):
         if sweep.state.ended:
             item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self._retention)
         else:
-            item["in_flight"] = _SWEEP_IN_FLIGHT
+            item["in_flight"] = SWEEP_IN_FLIGHT
         return item
 
     def _trial_item(self, trial: Trial, sweep: Sweep) -> Item:
@@ -164,6 +180,7 @@ class SweepTable(NotificationTable, IdTable):
             "pk": f"sweep#{trial.sweep}",
             "sk": f"trial#{trial.number:06d}",
             "trial": json.dumps(trial.model_dump(mode="json")),
+            "form": Trial.FORM,
             "updated_at": format_time(sweep.updated_at),
             "expires_at": self._outlives_run(sweep.updated_at),
         }

@@ -8,16 +8,19 @@ Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Attri
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
+from pydantic import ValidationError
 
-from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.errors import RunTableError, in_words
 from spotkeep_jobs.record.record import Record
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 RecordT = TypeVar("RecordT", bound=Record)
 Item = dict[str, Any]
-_KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
+_KEYS: Final = ("pk", "sk", "form", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
 _TEXT_FIELDS: Final = (
     "request",
@@ -39,12 +42,16 @@ _TEXT_FIELDS: Final = (
     "best",
 )
 CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
+_NAMES_OF_PARTS: Final = {"pool": "warm pool", "event": "timeline entry"}
+_LONGEST_FOUND: Final = 60
 _LEAST_NUMBER = 1e-130
 """DynamoDB's least number above 0: "Supported data types and naming rules", DynamoDB developer guide."""
 _serializer: Final = TypeSerializer()
 _deserializer: Final = TypeDeserializer()
 Write = dict[str, Any]
 """One write of a transaction."""
+Unreadable: TypeAlias = dict[str, str]
+"""Which records could not be read, and why: `{"run a": "UnreadableRecordError: ..."}`."""
 BY_CREATED_INDEX: Final = "by-created"
 IN_FLIGHT_INDEX: Final = "in-flight"
 RUN_RETENTION_DAYS: Final = 365
@@ -198,6 +205,16 @@ class TableClient:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
+    def _scan(self, **scan: Any) -> Iterator[Item]:
+        """Yield items of the whole table, as they are stored (strongly consistent)."""
+        while True:
+            page = self._client.scan(TableName=self._table, ConsistentRead=True, **scan)
+            for item in page["Items"]:
+                yield from_dynamodb(item)
+            if "LastEvaluatedKey" not in page:
+                return
+            scan["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
     def _outlives_run(self, at: datetime) -> int:
         return epoch_seconds(at + self._retention + _LONGEST_RUN)
 
@@ -214,16 +231,101 @@ def fields_of(record: Record) -> Item:
     for name in _TEXT_FIELDS:
         if name in fields:
             fields[name] = json.dumps(fields[name])
-    return fields
+    return fields | {"form": record.FORM}
 
 
 def record_of(record: type[RecordT], item: Item) -> RecordT:
-    """Return the record that an item holds."""
-    fields = {name: value for name, value in item.items() if name not in _KEYS}
-    for name in _TEXT_FIELDS:
-        if name in fields:
-            fields[name] = json.loads(fields[name])
-    return record.model_validate(fields)
+    """Return the record that an item holds.
+
+    Raises:
+        UnreadableRecordError: This version cannot read it; it says which one can, where the item says that.
+    """
+
+    def parsed() -> RecordT:
+        fields = {name: value for name, value in item.items() if name not in _KEYS}
+        for name in _TEXT_FIELDS:
+            if name in fields:
+                fields[name] = json.loads(fields[name])
+        return record.model_validate(fields)
+
+    return _read_form(record, item, parsed)
+
+
+def record_of_text(record: type[RecordT], item: Item, attribute: str) -> RecordT:
+    """Return the record that an item holds as one text; raises as `record_of` does."""
+    return _read_form(record, item, lambda: record.model_validate_json(str(item.get(attribute, ""))))
+
+
+def _read_form(record: type[RecordT], item: Item, parsed: Callable[[], RecordT]) -> RecordT:
+    form = item.get("form", 1)
+    if not isinstance(form, Decimal | int) or form > record.FORM:
+        raise UnreadableRecordError(
+            _named(item),
+            problem="was written by a newer version of Spotkeep",
+            found=f"form {form}; this version reads {record.FORM}",
+            fix="Use that version: deploy it again, or update this command line.",
+            item=item,
+        )
+    try:
+        return parsed()
+    except (ValueError, TypeError, RecursionError) as error:
+        problem, found = _wrong_with(error)
+        raise UnreadableRecordError(
+            _named(item),
+            problem=f"cannot be read: {problem}",
+            found=found[:_LONGEST_FOUND],
+            fix="Use the version of Spotkeep that wrote it. docs/runbook.md says more (A record cannot be read).",
+            item=item,
+        ) from error
+
+
+def _wrong_with(error: Exception) -> tuple[str, str]:
+    """Return what is wrong with a record, and what was found there."""
+    if not isinstance(error, ValidationError):
+        return str(error), "no JSON"
+    wrong = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in wrong["loc"])
+    return f"{where}: {wrong['msg']}" if where else wrong["msg"], repr(wrong["input"])
+
+
+def readable(
+    record: type[RecordT], items: Iterable[Item], *, unreadable: Unreadable | None, at_most: int | None = None
+) -> Iterator[RecordT]:
+    """Yield the records that items hold; those that cannot be read are passed over, and reported.
+
+    Args:
+        record: What they are.
+        items: As they are stored.
+        unreadable: Takes those that cannot be read; None to raise at the first.
+        at_most: So many; None for all.
+
+    Raises:
+        UnreadableRecordError: One cannot be read, and nothing takes it.
+    """
+    left = math.inf if at_most is None else at_most
+    for item in items:
+        if left <= 0:
+            return
+        try:
+            found = record_of(record, item)
+        except UnreadableRecordError as error:
+            if unreadable is None:
+                raise
+            unreadable[error.what] = in_words(error)
+        else:
+            left -= 1
+            yield found
+
+
+def _named(item: Item) -> str:
+    """Return what an item is about, in words: `run a`, `attempt 2 of run a`, `trial 3 of sweep b`."""
+    kind, _, name = str(item.get("pk")).partition("#")
+    part, _, number = str(item.get("sk")).partition("#")
+    owner = f"{kind} {name}".strip()
+    if part in ("item", "claim"):
+        return owner
+    part = _NAMES_OF_PARTS.get(part, part)
+    return f"{part} {number.lstrip('0')}".strip() + f" of {owner}"
 
 
 def to_dynamodb(item: Mapping[str, Any]) -> dict[str, Any]:

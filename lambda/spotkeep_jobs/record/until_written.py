@@ -17,6 +17,7 @@ def until_written(
     changed: type[Exception] = RunChangedError,
     tries: int = TRIES,
     pause: Callable[[int], None] = lambda _tries: None,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> T:
     """Call what reads, decides and writes; call it again when another process has written meanwhile.
 
@@ -25,6 +26,7 @@ def until_written(
         changed: The error that says so.
         tries: How often it is called at most.
         pause: Called with the number of tries so far, from 0, before it is called again.
+        has_time: Asked before it is called again: False ends the tries.
 
     Returns:
         What `attempt` returned.
@@ -36,5 +38,7 @@ def until_written(
         try:
             return attempt()
         except changed:
+            if not has_time():
+                raise
             pause(tried)
     return attempt()

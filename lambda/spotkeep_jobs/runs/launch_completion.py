@@ -89,6 +89,7 @@ class LaunchCompletion:
         Raises:
             RunNotRecordedError: No such run.
             RunChangedError: The run kept changing under every try.
+            DeploymentIsBeingDeletedError: The job is not created, because of that.
             AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
         """
         as_read = [] if read is None else [read]
@@ -170,7 +171,8 @@ class LaunchCompletion:
             now = self._now()
             parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
             attempt = attempt.model_copy(update={"create_begun_at": now, "job_request": parameters})
-            run = self._table.commit(RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt))
+            begun = RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt)
+            run = self._table.commit(begun, begins_job=True)
         jobs = self._backends.of(attempt)
         try:
             self._keep_bundle()

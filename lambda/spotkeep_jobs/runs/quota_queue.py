@@ -7,6 +7,7 @@ from datetime import datetime
 
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.table_client import Unreadable
 from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough
@@ -27,9 +28,13 @@ class QuotaQueue:
         self._completion = completion
         self._clock = clock
 
-    def quotas(self) -> Sequence[Sequence[Run]]:
-        """Return the runs that wait for quota: those of each quota, the one that waits longest first."""
-        return by_quota(self._table.waiting_for_quota())
+    def quotas(self, *, unreadable: Unreadable | None = None) -> Sequence[Sequence[Run]]:
+        """Return the runs that wait for quota: those of each quota, the one that waits longest first.
+
+        Args:
+            unreadable: Takes those that cannot be read; None to raise at the first.
+        """
+        return by_quota(self._table.waiting_for_quota(unreadable=unreadable))
 
     def advance(self, waiting: Sequence[Run], *, room_is_free: bool = False) -> Iterator[tuple[Run, Run]]:
         """Create the jobs that a quota has room for, and end the runs that have waited for as long as they may.

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +49,9 @@ MOST_UNFINISHED_READINGS: Final = 3
 
 Functions that ended pass it over after that; where it was not answered, what it would have said is not known. With a
 pass every five minutes an end waits for ten."""
+_LONGEST_TRIED: Final = timedelta(seconds=30)
+"""A run that keeps changing is not tried again after that: each try may read its log for 20 seconds, and a pass has
+others to come to."""
 _STILL_WRITES_SECONDS: Final = 600
 """So long after it was asked to stop, lines of a training job may still arrive in its log."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
@@ -182,7 +185,8 @@ class RunReconciler:
             # What was searched is too old for a second try.
             return self._reconcile(run, in_progress=searched.pop() if searched else _NOTHING_SEARCHED, written=written)
 
-        return until_written(once)
+        until = self._clock() + _LONGEST_TRIED
+        return until_written(once, has_time=lambda: self._clock() < until)
 
     def _reconcile(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> ReconciledRun | None:
         run_item, metrics, notifications = self._table.run_metrics_and_notifications(run)

@@ -2,29 +2,38 @@
 
 CloudFormation asks when it deletes the stack, and waits. No function waits here for a training to save: the request is
 kept in the run table, every pass asks whatever lives to stop, and the pass that finds nothing alive answers.
+
+While the request is recorded nothing begins: the transactions that would open a run, an attempt, a sweep or a schedule
+ask for it (`DeploymentTable`). So what is alive only gets less, and the last look, which reads the whole table as it is
+written, misses nothing. It stays recorded after the answer, for the functions live a little longer. A deployment that
+stays or comes again clears it: CloudFormation's request when the resource is made or changed, or a person.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.pools.warm_pool import stop_requested
+from spotkeep_jobs.record.record import Pool, Run
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, SweepState
+from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.sweeps.actions import request_stop
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
     from spotkeep_jobs.record.deployment_records import StackRequest
-    from spotkeep_jobs.record.record import Pool
     from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.runs.launch_completion import LaunchCompletion
     from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
+_FoundT = TypeVar("_FoundT")
+_COUNTS_AS_ALIVE: Final = "It counts as alive, and what to do is in docs/runbook.md (`cdk destroy` waits)"
 WAITS: Final = timedelta(hours=1)
 """How long CloudFormation waits for an answer (the longest ServiceTimeout); then the deletion has failed."""
 
@@ -35,18 +44,22 @@ class Alive:
 
     Attributes:
         runs: Ids of runs that have not ended.
+        sweeps: Ids of sweeps that were not asked to stop yet.
         pools: Names of the jobs that left warm pools.
+        unreadable: What cannot be read, and counts as alive.
         failures: What could not be asked to stop, and why; the next pass asks again.
     """
 
     runs: list[str] = field(default_factory=list)
+    sweeps: list[str] = field(default_factory=list)
     pools: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
 
     @property
     def anything(self) -> bool:
-        """Whether anything runs."""
-        return bool(self.runs or self.pools)
+        """Whether anything runs, or may."""
+        return bool(self.runs or self.sweeps or self.pools or self.unreadable)
 
 
 class Shutdown:
@@ -72,15 +85,19 @@ class Shutdown:
 
         Returns:
             Whether there is something to end first. Else the request is answered: nothing is to be done when the
-            resource is made or changed, nor when it alone is deleted, by an update that has it no more.
+            resource alone is deleted, by an update that has it no more; and when it is made or changed, an earlier
+            deletion is over.
         """
         try:
             leaves = request.kind == "Delete" and self._stacks.is_being_deleted(request.stack_id)
             if leaves:
                 self._table.keep_deletion(request)
+            elif request.kind != "Delete":
+                self._table.forget_deletion()
         except Exception as error:
             # Without an answer CloudFormation would wait for an hour, and say no more than that there was no answer.
-            self._stacks.answer(request, failed=f"{in_words(error)}. Destroy the stack again")
+            again = "Destroy" if request.kind == "Delete" else "Deploy"
+            self._stacks.answer(request, failed=f"{in_words(error)}. {again} the stack again")
             raise
         if not leaves:
             self._stacks.answer(request)
@@ -89,41 +106,69 @@ class Shutdown:
     def pending(self) -> StackRequest | None:
         """Return the deletion that waits for an answer, or None."""
         request = self._table.deletion()
-        if request is None:
+        if request is None or request.answered_at is not None:
             return None
         if self._clock() - request.asked_at > WAITS:
-            # CloudFormation does not wait for it any more; the next deletion of the stack asks anew.
+            # CloudFormation does not wait for it any more: it has failed. The next one asks anew.
             self._table.forget_deletion()
             return None
         return request
 
+    def clear(self) -> str:
+        """Let work begin again after a deletion that failed, because who runs the deployment asks for it.
+
+        Returns:
+            What was done, in a sentence; or why nothing was.
+        """
+        request = self._table.deletion()
+        if request is None:
+            return "no deletion of the deployment is recorded"
+        if self._stacks.is_being_deleted(request.stack_id, still=True):
+            return "CloudFormation is deleting the stack at this moment: wait until it has ended or failed"
+        self._table.forget_deletion()
+        return f"the deletion asked for at {request.asked_at:%Y-%m-%d %H:%M} UTC is cleared: work may begin again"
+
     def stop_everything(self) -> Alive:
         """Forget each schedule; ask each sweep and run to stop, and each warm pool to end. Gives what was alive."""
-        alive = Alive(runs=self._own_runs())
         # What fires for a schedule that is not recorded does nothing; CloudFormation deletes it with its group.
-        for schedule in self._table.schedules():
-            self._table.forget_schedule(schedule.schedule)
+        for schedule in self._table.schedule_ids():
+            self._table.forget_schedule(schedule)
+        return self._look(consistent=False, asks=True)
+
+    def answer_if_over(self, request: StackRequest) -> Alive:
+        """Answer when nothing runs any more. Gives what does; what no index showed before is asked to stop."""
+        alive = self._look(consistent=False, asks=False)
+        if not alive.anything:
+            alive = self._look(consistent=True, asks=True)
+        if not alive.anything:
+            self._stacks.answer(request)
+            self._table.mark_deletion_answered(request, now=self._clock())
+        return alive
+
+    def _look(self, *, consistent: bool, asks: bool) -> Alive:
+        """Return what is alive, asked to stop where `asks`. The jobs of other clients go on without the deployment."""
+        alive = Alive()
+        found: list[Run | Sweep | Pool] = []
+        for each in self._table.alive(consistent=consistent):
+            if not isinstance(each, UnreadableRecordError):
+                found.append(each)
+            elif each.item.get("adopted") is not True:
+                alive.unreadable.append(each.what)
+                alive.failures[each.what] = f"{in_words(each)} {_COUNTS_AS_ALIVE}"
+        alive.sweeps = [sweep.sweep for sweep in _of(Sweep, found) if sweep.stop_requested_at is None]
+        alive.runs = [run.run for run in _of(Run, found) if not run.adopted]
+        pools = _of(Pool, found)
+        alive.pools = [pool.job_name for pool in pools]
+        if not asks:
+            return alive
         # First those that would begin the next ones.
-        for sweep in list(self._table.sweeps_in_flight()):
+        for sweep in alive.sweeps:
             isolated(alive.failures, f"sweep {sweep}", partial(self._stop_sweep, sweep))
         for run in alive.runs:
             isolated(alive.failures, f"run {run}", partial(self._stop, run))
-        for pool in list(self._table.kept_pools()):
-            alive.pools.append(pool.job_name)
+        for pool in pools:
             isolated(alive.failures, f"warm pool of {pool.job_name}", partial(self._end, pool))
         return alive
-
-    def answer_if_over(self, request: StackRequest) -> Alive:
-        """Answer when nothing runs any more. Gives what does."""
-        alive = Alive(runs=self._own_runs(), pools=[pool.job_name for pool in self._table.kept_pools()])
-        if not alive.anything:
-            self._stacks.answer(request)
-            self._table.forget_deletion()
-        return alive
-
-    def _own_runs(self) -> list[str]:
-        """Return the runs in flight that the deployment launched. The jobs of other clients go on without it."""
-        return [run.run for run in self._table.run_items_in_flight() if not run.adopted]
 
     def _stop(self, run: str) -> None:
         self._completion.stop(run)
@@ -140,3 +185,7 @@ class Shutdown:
             reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
             self._table.commit_pool(stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now))
         self._pools.reconcile(run=pool.run, attempt=pool.attempt)
+
+
+def _of(kind: type[_FoundT], found: Iterable[object]) -> list[_FoundT]:
+    return [each for each in found if isinstance(each, kind)]

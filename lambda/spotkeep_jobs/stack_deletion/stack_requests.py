@@ -52,10 +52,16 @@ class Stacks:
         """
         self._make_client = make_client
 
-    def is_being_deleted(self, stack_id: str, /) -> bool:
-        """Say whether the whole stack goes, and not a resource of it alone."""
+    def is_being_deleted(self, stack_id: str, /, *, still: bool = False) -> bool:
+        """Say whether the whole stack goes, and not a resource of it alone.
+
+        Args:
+            stack_id: The stack.
+            still: Whether CloudFormation is at it now; a deletion that has failed does not count then.
+        """
         (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
-        return stack["StackStatus"].startswith("DELETE_")
+        status = stack["StackStatus"]
+        return status == "DELETE_IN_PROGRESS" if still else status.startswith("DELETE_")
 
     def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
         """Answer a request with what failed, or that all is well.

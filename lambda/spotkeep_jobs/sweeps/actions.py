@@ -116,7 +116,7 @@ class SweepActions:
             if problems:
                 raise RequestRefusedError(problems)
             after = after.model_copy(update={"notify": notify_of(document), "updated_at": self.now()})
-            self.table.commit_sweep(SweepChange(sweep=after))
+            self.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
 
         until_written(begin, changed=SweepChangedError, pause=self.pause)
         return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))

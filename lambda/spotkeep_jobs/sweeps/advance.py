@@ -23,6 +23,7 @@ from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, 
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Notification, Run
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
@@ -234,7 +235,10 @@ class SweepAdvance:
         for trial in trials:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
             if asked_for:
-                run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
+                try:
+                    run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
+                except UnreadableRecordError:
+                    continue  # It is taken to be as it was. Passes over the runs report it.
                 own = run is not None and trial.has(run)
                 seen[trial.run] = SeenRun(run=run, metrics=metrics) if run is not None and own else None
         return seen
@@ -277,7 +281,11 @@ class SweepAdvance:
         for trial in step.trials:
             if trial.number not in step.may_ask or trial.state is not TrialState.RUNNING:
                 continue
-            task = task_of(trial, step.seen.get(trial.run) or self._read(trial), sweep=step.sweep)
+            try:
+                task = task_of(trial, step.seen.get(trial.run) or self._read(trial), sweep=step.sweep)
+            except UnreadableRecordError as error:
+                done.refused[trial.run] = str(error)
+                continue
             if task is None:
                 continue
             comes = has_time() and next(tasks_left, None) is not None

@@ -238,3 +238,16 @@ def test_a_refused_stop_is_json_too(deployment: Any, spotkeep: Any, make: Any) -
     deployment.answers["stop"] = {"ok": False, "problems": [], "message": "not now"}
     result = spotkeep("stop", "digits-1", "-y", "--json")
     assert json.loads(result.stdout) == {"ok": False, "error": "digits-1 was not stopped: not now", "problems": []}
+
+
+def test_a_record_that_cannot_be_read_is_left_out_of_lists_and_said(spotkeep: Any, deployment: Any, make: Any) -> None:
+    for run in ("digits-1a2b3c4d", "digits-22222222"):
+        deployment.dynamodb.add(make.run(run))
+    deployment.dynamodb.items["run#digits-22222222", "item"]["form"] = {"N": "2"}
+    listed = spotkeep("ps", "--json")
+    assert [run["run"] for run in json.loads(listed.stdout)] == ["digits-1a2b3c4d"]
+    assert "! 1 record could not be read:\n  (record of run digits-22222222): was written by a newer" in listed.stderr
+    alone = spotkeep("describe", "digits-22222222")
+    assert (alone.exit_code, alone.stdout) == (ExitCode.UNEXPECTED, "")
+    assert "found form 2; this version reads 1" in alone.stderr
+    assert "update this command line" in alone.stderr

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from random import Random
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
-from spotkeep_jobs.record.deployment_records import PriceBook
+from spotkeep_jobs.notifications.outbox import Delivery
+from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -161,9 +169,152 @@ def test_without_time_it_stops_reconciling_and_still_sends(passing: Passing, mak
     passing.world.runs.reconcile("done")
     for name in ("a", "b", "c"):
         launch(passing.world, make, name, ("Training", 1.0))
-    answers = itertools.chain([True], itertools.repeat(False))
-    report = passing.full_pass.run(has_time=lambda: next(answers))
+    answers = itertools.chain([1.0, 1.0], itertools.repeat(0.0))
+    report = passing.full_pass.run(seconds_left=lambda: next(answers))
     assert (report.runs, report.left, report.notifications_sent) == (1, 2, 1)
+
+
+class TestATurnForEach:
+    """A pass that has no time for all begins the next time where it stopped."""
+
+    def test_of_ten_runs_and_time_for_four_each_is_reached_within_three_passes(
+        self, passing: Passing, make: Any
+    ) -> None:
+        world = passing.world
+        for number in range(10):
+            launch(world, make, f"r{number}", ("Training", 1.0))
+        reached: list[list[str]] = []
+        for _ in range(3):
+            world.sagemaker.described.clear()
+            limited = FullPass(replace(world.parts, completion=passing), search_from=100)
+            report = limited.run(seconds_left=lambda: 3.5 - len(world.sagemaker.described))
+            assert report.left == 10 - len(world.sagemaker.described)
+            reached.append(list(world.sagemaker.described))
+        assert [len(each) for each in reached] == [4, 4, 4]
+        assert {name for each in reached for name in each} == {f"r{number}-1" for number in range(10)}
+
+    @given(
+        counts=st.fixed_dictionaries({kind: st.integers(0, 12) for kind in ("runs", "sweeps", "pools", "quotas")}),
+        whole=st.integers(10, 60),
+        seconds_each=st.floats(0.1, 1.0),
+        in_index_order=st.randoms(use_true_random=False),
+    )
+    def test_each_run_quota_sweep_and_pool_is_reached_within_a_bounded_number_of_passes(
+        self, counts: dict[str, int], whole: int, seconds_each: float, in_index_order: Random
+    ) -> None:
+        """Whatever the time is that a pass has, and in whatever order the index gives them."""
+        everything = Everything(counts, seconds_each=seconds_each, chance=in_index_order)
+        own_seconds = whole / 10  # What each kind has at least, of which each item takes a part.
+        bound = 2 + math.ceil(12 / max(1, math.floor(own_seconds / seconds_each)))
+        for _ in range(bound):
+            everything.seconds_left = float(whole)
+            FullPass(everything.parts, search_from=100).run(seconds_left=lambda: everything.seconds_left)
+        assert everything.reached == everything.names
+
+    def test_a_run_that_ends_function_after_function_keeps_no_other_from_its_turn(
+        self, passing: Passing, make: Any
+    ) -> None:
+        """The function dies while it reads the log of the run: nothing after that is written by it."""
+        world = passing.world
+        for number in range(6):
+            launch(world, make, f"r{number}", ("Training", 1.0))
+        described = world.sagemaker.described
+
+        def one_pass(*, time_for: int) -> None:
+            def seconds_left() -> float:
+                if described and described[-1] == "r3-1":
+                    world.table.begin_log_reading(world.table.get("r3"), now=world.clock())
+                    raise KeyboardInterrupt
+                return time_for - 0.5 - len(described)
+
+            world.clock.pass_by(minutes=5)
+
+            described.clear()
+            with contextlib.suppress(KeyboardInterrupt):
+                FullPass(replace(world.parts, completion=passing), search_from=100).run(seconds_left=seconds_left)
+
+        reached: set[str] = set()
+        for time_for in (2, 9, 9, 9):
+            one_pass(time_for=time_for)
+            reached |= set(described)
+        assert reached == {f"r{number}-1" for number in range(6)}
+
+    def test_a_run_that_keeps_changing_is_left_to_the_next_pass(self, passing: Passing, make: Any) -> None:
+        world = passing.world
+        launch(world, make, "restless", ("Training", 1.0))
+        tried = 0
+
+        def meet(operation: str) -> None:
+            nonlocal tried
+            if operation == "TransactWriteItems":
+                tried += 1
+                world.clock.pass_by(seconds=20)
+                raise make.error(operation, "TransactionCanceledException")
+
+        world.dynamodb.before_call = meet
+        report = passing.full_pass.run()
+        assert "RunChangedError" in report.failures["run restless"]
+        assert tried == 2
+
+    def test_what_the_other_kinds_do_not_need_is_the_runs(self, passing: Passing, make: Any) -> None:
+        world = passing.world
+        for number in range(10):
+            launch(world, make, f"r{number}", ("Training", 1.0))
+        limited = FullPass(replace(world.parts, completion=passing), search_from=100)
+        report = limited.run(seconds_left=lambda: 10.5 - len(world.sagemaker.described))
+        assert (report.left, len(set(world.sagemaker.described)), len(world.sagemaker.described)) == (0, 10, 10)
+
+
+class Everything:
+    """Runs, quotas, sweeps and pools in any number; each takes so many seconds of a pass."""
+
+    def __init__(self, counts: dict[str, int], *, seconds_each: float, chance: Random) -> None:
+        self.names = {kind: {f"{kind}-{number}" for number in range(count)} for kind, count in counts.items()}
+        self.reached: dict[str, set[str]] = {kind: set() for kind in counts}
+        self.seconds_left = 0.0
+        self._seconds_each = seconds_each
+        self._chance = chance
+        self._places = PassPlaces()
+
+    @property
+    def parts(self) -> Any:
+        table = Mock(
+            in_flight=lambda: self._shuffled("runs"),
+            sweeps_in_flight=lambda: self._shuffled("sweeps"),
+            kept_pools=lambda **_: [
+                SimpleNamespace(job_name=name, run=name, attempt=1) for name in self._shuffled("pools")
+            ],
+            pass_places=lambda: self._places,
+            keep_pass_places=self._keep,
+            log_readings_begun=frozenset,
+        )
+
+        def quotas(**_: Any) -> list[list[SimpleNamespace]]:
+            return [[SimpleNamespace(capacity="spot", instance_type=name)] for name in self._shuffled("quotas")]
+
+        return Mock(
+            table=table,
+            jobs=Mock(search_in_progress=lambda _deployment: []),
+            adoption=Mock(adopt_found=lambda _found: []),
+            runs=Mock(reconcile=lambda run, **_: self._take("runs", run)),
+            quota_queue=Mock(quotas=quotas, advance=lambda runs: self._take("quotas", runs[0].instance_type) or []),
+            launcher_function=Mock(advance=lambda sweep: self._take("sweeps", sweep)),
+            pools=Mock(as_recorded=lambda *_, **__: None, reconcile=lambda run, **_: self._take("pools", run)),
+            fleet_orphans=None,
+            outbox=Mock(deliver_all=lambda **_: Delivery()),
+        )
+
+    def _shuffled(self, kind: str) -> list[str]:
+        names = sorted(self.names[kind])
+        self._chance.shuffle(names)
+        return names
+
+    def _keep(self, places: PassPlaces) -> None:
+        self._places = places
+
+    def _take(self, kind: str, name: str) -> None:
+        self.reached[kind].add(name)
+        self.seconds_left -= self._seconds_each
 
 
 def test_a_notification_that_does_not_go_out_is_a_failure_of_the_pass(passing: Passing, make: Any) -> None:
@@ -270,7 +421,7 @@ def test_prices_and_orphans_come_after_the_runs_and_neither_keeps_the_other_back
     assert broken.read_at == ["prices", "orphans"]
     assert report.failures == dict.fromkeys(("prices", "orphans"), "ConnectionError: no table")
     without_time = Account()
-    pass_over(passing, without_time, has_time=lambda: False)
+    pass_over(passing, without_time, seconds_left=lambda: 0.0)
     assert without_time.read_at == []
 
 

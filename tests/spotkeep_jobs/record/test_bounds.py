@@ -115,7 +115,7 @@ def test_the_documentation_says_how_large_each_record_can_be(kind: str, kilobyte
 
 
 def test_the_largest_launch_of_several_runs_is_one_transaction() -> None:
-    """A transaction takes 4 MB and 100 items: sixteen documents, and what each becomes. Only one run has a plan."""
+    """A transaction takes 4 MB and 100 items: all documents, and what each becomes. Only one run has a plan."""
     each = MAX_DOCUMENTS_BYTES // MAX_RUNS
     dynamodb = InMemoryDynamoDb()
     table = RunTable(client=dynamodb, table_name="runs")  # type: ignore[arg-type]

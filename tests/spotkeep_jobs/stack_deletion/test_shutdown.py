@@ -21,12 +21,13 @@ class FakeStacks:
     deleting: bool = True
     answers: list[str | None] = field(default_factory=list)
     out_of_reach: bool = False
+    has_failed: bool = False
 
-    def is_being_deleted(self, stack_id: str, /) -> bool:
+    def is_being_deleted(self, stack_id: str, /, *, still: bool = False) -> bool:
         assert stack_id == STACK
         if self.out_of_reach:
             raise ConnectionError("no answer")
-        return self.deleting
+        return self.deleting and not (still and self.has_failed)
 
     def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
         self.answers.append(failed)
@@ -116,6 +117,106 @@ def test_what_runs_is_asked_to_stop_and_cloudformation_waits_until_it_has(deleti
     assert not deletion.shutdown.answer_if_over(request).anything
     assert deletion.stacks.answers == [None]
     assert deletion.shutdown.pending() is None
+
+
+def test_a_run_that_no_index_shows_yet_is_not_missed(deletion: Deletion, make: Any) -> None:
+    """A launch of the last second: the answer waits for it, and the last look has asked it to stop."""
+    world = deletion.world
+    world.dynamodb.let_indexes_lag()
+    world.launch(make.run("late"), make.attempt("late"))
+    request = deletion.request()
+    assert deletion.shutdown.begin(request)
+    assert not deletion.shutdown.stop_everything().anything
+    assert deletion.shutdown.answer_if_over(request).runs == ["late"]
+    assert (deletion.stacks.answers, deletion.asked_to_stop) == ([], ["late"])
+    assert world.table.get("late").stop_requested_at is not None
+
+
+def test_the_runs_of_other_clients_are_left_alone_readable_or_not(deletion: Deletion, make: Any) -> None:
+    world = deletion.world
+    for name in ("theirs", "unreadable"):
+        world.launch(make.run(name, adopted=True), make.attempt(name))
+    world.dynamodb.items["run#unreadable", "item"]["state"] = {"S": "BEWITCHED"}
+    request = deletion.request()
+    deletion.shutdown.begin(request)
+    assert not deletion.shutdown.stop_everything().anything
+    assert not deletion.shutdown.answer_if_over(request).anything
+    assert deletion.stacks.answers == [None]
+
+
+@pytest.mark.parametrize("damage", [{"state": {"S": "BEWITCHED"}}, {"form": {"N": "2"}}, {"request": {"S": "{"}}])
+def test_a_run_that_cannot_be_read_counts_as_alive_and_spares_no_other(
+    deletion: Deletion, make: Any, damage: dict[str, Any]
+) -> None:
+    world = deletion.world
+    for name in ("a", "b", "c"):
+        world.launch(make.run(name), make.attempt(name))
+    world.dynamodb.items["run#b", "item"] |= damage
+    request = deletion.request()
+    assert deletion.shutdown.begin(request)
+    alive = deletion.shutdown.stop_everything()
+    assert (alive.runs, alive.unreadable, deletion.asked_to_stop) == (["a", "c"], ["run b"], ["a", "c"])
+    assert "It counts as alive, and what to do is in docs/runbook.md" in alive.failures["run b"]
+    for name in ("a", "c"):
+        world.sagemaker.has_job(f"{name}-1", ("Training", 1.0), ("Stopped", 5.0))
+        world.runs.reconcile(name)
+    assert deletion.shutdown.answer_if_over(request).unreadable == ["run b"]
+    assert deletion.stacks.answers == []
+
+
+def test_it_stays_recorded_after_the_answer_and_asks_nothing_more(deletion: Deletion) -> None:
+    request = deletion.request()
+    deletion.shutdown.begin(request)
+    deletion.shutdown.answer_if_over(request)
+    assert deletion.stacks.answers == [None]
+    recorded = deletion.world.table.deletion()
+    assert recorded is not None
+    assert recorded.answered_at is not None
+    assert deletion.shutdown.pending() is None
+    deletion.world.clock.pass_by(hours=2)
+    assert deletion.shutdown.pending() is None
+    assert deletion.world.table.deletion() is not None
+
+
+@pytest.mark.parametrize("kind", ["Create", "Update"])
+def test_the_next_deployment_clears_it(deletion: Deletion, kind: str) -> None:
+    request = deletion.request()
+    deletion.shutdown.begin(request)
+    deletion.shutdown.answer_if_over(request)
+    assert not deletion.shutdown.begin(deletion.request(kind))
+    assert deletion.world.table.deletion() is None
+
+
+def test_who_runs_the_deployment_clears_one_that_failed_and_none_that_is_under_way(deletion: Deletion) -> None:
+    assert deletion.shutdown.clear() == "no deletion of the deployment is recorded"
+    deletion.shutdown.begin(deletion.request())
+    assert "wait until it has ended or failed" in deletion.shutdown.clear()
+    assert deletion.world.table.deletion() is not None
+    deletion.stacks.has_failed = True
+    assert "is cleared: work may begin again" in deletion.shutdown.clear()
+    assert deletion.world.table.deletion() is None
+
+
+def test_an_answer_that_comes_late_brings_back_no_deletion_that_was_cleared(deletion: Deletion) -> None:
+    request = deletion.request()
+    deletion.shutdown.begin(request)
+    deletion.world.table.forget_deletion()
+    deletion.shutdown.answer_if_over(request)
+    assert deletion.world.table.deletion() is None
+
+
+def test_it_is_recorded_although_a_launch_is_at_it_in_that_moment(deletion: Deletion, make: Any) -> None:
+    """DynamoDB refuses one of two transactions that name one item."""
+    conflicts = iter([make.error("TransactWriteItems", "TransactionCanceledException"), None])
+
+    def meet(operation: str) -> None:
+        error = next(conflicts, None) if operation == "TransactWriteItems" else None
+        if error is not None:
+            raise error
+
+    deletion.world.dynamodb.before_call = meet
+    assert deletion.shutdown.begin(deletion.request())
+    assert deletion.world.table.deletion() is not None
 
 
 def test_with_nothing_alive_it_is_answered_at_once(deletion: Deletion) -> None:
