@@ -69,9 +69,9 @@ def test_what_no_record_takes_is_refused_with_its_field(fields: dict[str, Any], 
     assert not plane.service.dynamodb.items, "nothing was recorded"
 
 
-@pytest.mark.parametrize(("runs", "taken"), [(1, True), (8, True), (16, False)])
+@pytest.mark.parametrize(("runs", "taken"), [(1, True), (8, True), (15, False)])
 def test_several_runs_share_what_one_transaction_takes(runs: int, taken: bool) -> None:
-    environment = {f"N{n}": "x" * 500 for n in range(90)}
+    environment = {f"N{n}": "x" * 500 for n in range(95)}
     hyperparameters = {f"h{n}": "x" * 255 for n in range(80)}
     document = {**DOCUMENT, "backend": "ec2", "instance_types": ["g5.xlarge"], "runs": runs}
     problems = validate(document | {"environment": environment, "hyperparameters": hyperparameters}).problems

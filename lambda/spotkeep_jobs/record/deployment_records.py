@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from spotkeep_jobs.record.bounds import Address, AtMost, Id, Label
+from spotkeep_jobs.record.bounds import Address, AtMost, Id, Label, Line
 from spotkeep_jobs.record.record import Record, UtcTime
 
 
@@ -37,7 +37,7 @@ class PriceBook(Record):
 class PassPlaces(Record):
     """Where passes over everything stand that had no time for all."""
 
-    begun: dict[str, str] = Field(default_factory=dict)
+    begun: Annotated[dict[Id, Line], AtMost(10)] = Field(default_factory=dict)
     """What the last pass began last, by its kind: the next one begins after it. No kind of which all had their turn."""
 
 

@@ -295,7 +295,7 @@ class Everything:
         return Mock(
             table=table,
             jobs=Mock(search_in_progress=lambda _deployment: []),
-            adoption=Mock(adopt_found=lambda _found: []),
+            adoption=Mock(adopt_found=lambda _found, **_: []),
             runs=Mock(reconcile=lambda run, **_: self._take("runs", run)),
             quota_queue=Mock(quotas=quotas, advance=lambda runs: self._take("quotas", runs[0].instance_type) or []),
             launcher_function=Mock(advance=lambda sweep: self._take("sweeps", sweep)),
