@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, decode_job, encode_job, read_job
 from spotkeep_fleet.record import (
@@ -138,3 +139,21 @@ def test_a_bad_job_is_refused(change: dict[str, Any], problem: str) -> None:
     document = {**InstanceJob(("x",), VolumeSpec(size_gb=8)).document(), **change}
     with pytest.raises(DocumentError, match=problem):
         read_job(document)
+
+
+def test_a_record_with_a_thousand_things_to_delete_of_each_kind_fits_its_item() -> None:
+    """DynamoDB takes 400 KB. Interruptions add nothing to a record; what cannot be deleted stays in it."""
+    many = range(1_000)
+    full = fleet_record.FleetRecord(
+        run="r" * 63,
+        retired=tuple(fleet_record.Retired(fleet_record.SNAPSHOT, f"snap-{n:017d}") for n in many),
+        kept=tuple(f"vol-{n:017d}" for n in many),
+        snapshots=tuple(fleet_record.StoredSnapshot(f"snap-{n:017d}", 65_536.0, 1.7e9 + 0.123456) for n in many),
+        training=fleet_record.TrainingReport(
+            failure='"' * fleet_record.LONGEST_FAILURE,
+            noticed=tuple(fleet_record.Departure(f"i-{n:017d}", 1.7e9) for n in range(fleet_record.MOST_NOTICED)),
+            output_uri="s" * 2_048,
+        ),
+        problem='"' * (2 * fleet_record.LONGEST_PROBLEM),
+    )
+    assert len(fleet_record.encode(full)) < 200_000
