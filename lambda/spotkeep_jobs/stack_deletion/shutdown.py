@@ -21,7 +21,7 @@ from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.pools.warm_pool import stop_requested
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
-from spotkeep_jobs.record.states import PoolEndReason, SweepState
+from spotkeep_jobs.record.states import PoolEndReason, PoolState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.sweeps.actions import request_stop
 
@@ -179,8 +179,12 @@ class Shutdown:
             because = "the deployment is being deleted"
             request_stop(self._table, item, as_=SweepState.STOPPED, because=because, now=self._clock())
 
-    def _end(self, pool: Pool) -> None:
-        run, attempt = self._table.get(pool.run), self._table.attempt(pool.run, pool.attempt)
+    def _end(self, seen: Pool) -> None:
+        # The run first: whoever changes the pool afterwards changes its version. An index may show a pool that is over.
+        run = self._table.get(seen.run)
+        pool, attempt = self._table.pool(seen.run, seen.attempt), self._table.attempt(seen.run, seen.attempt)
+        if pool is None or pool.state is not PoolState.AVAILABLE:
+            return
         if run is not None and attempt is not None and pool.stop_requested_at is None:
             reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
             self._table.commit_pool(stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now))

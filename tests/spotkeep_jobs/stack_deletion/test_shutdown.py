@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.record.deployment_records import StackRequest
+from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
@@ -251,6 +252,19 @@ def test_a_request_that_cloudformation_no_longer_waits_for_stops_nothing(deletio
     deletion.world.clock.pass_by(seconds=(WAITS + timedelta(seconds=1)).total_seconds())
     assert deletion.shutdown.pending() is None
     assert deletion.world.table.deletion() is None
+
+
+def test_a_pool_that_is_over_stays_so_although_the_index_still_shows_it(make: Any) -> None:
+    left = PoolWorld(make)
+    left.ends()
+    left.reconcile_run()
+    left.world.dynamodb.let_indexes_lag()
+    left.sagemaker.jobs[left.pool.job_name].pool = "Terminated"
+    left.reconcile_pool()
+    ended = left.pool
+    assert ended.state is PoolState.ENDED
+    assert Deletion(left.world).shutdown.stop_everything().pools == [ended.job_name]
+    assert left.pool == ended
 
 
 def test_warm_pools_are_ended_too(make: Any) -> None:
