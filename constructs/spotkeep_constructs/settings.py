@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.framework_images import ACCOUNTS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.queues import Queue, Queues
@@ -625,6 +626,11 @@ class Settings(BaseModel):
                 f"is not served in {region}: AWS has no account for its images there that we know of",
                 "Set default_image to an image in a repository of that region, with its account id.",
             )
+        if is_in_public_gallery(value):
+            raise _refuse(
+                "is in Amazon ECR's public gallery, from which SageMaker pulls no image",
+                "Copy it to a private repository of Amazon ECR in the deployment's region, and name the copy.",
+            )
         return value
 
     @field_validator("team_members", "administrators")
@@ -647,6 +653,18 @@ class Settings(BaseModel):
             raise _refuse(
                 f"names no members of {', '.join(without)}, so only administrators could launch for them",
                 "Name them for each of isolated_teams.",
+            )
+        return value
+
+    @field_validator("training_subnet_ids")
+    @classmethod
+    def _for_an_image_elsewhere(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        image = str(info.data.get("default_image", "")).replace("{account}", 12 * "0").replace("{region}", "us-east-1")
+        if image and not value and ecr_registry(image) is None:
+            raise _refuse(
+                f"is empty, and default_image ({info.data['default_image']}) is not in Amazon ECR: SageMaker pulls "
+                "from another registry only through a VPC",
+                "Name subnets and training_security_group_ids, or copy the image to Amazon ECR.",
             )
         return value
 

@@ -109,6 +109,14 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         assert problem.fix in message
 
 
+IN_A_VPC = {"training_subnet_ids": "subnet-12345678", "training_security_group_ids": "sg-12345678"}
+
+
+def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
+    image = "registry.example.com/training:1"
+    assert Settings.from_context({"default_image": image, **IN_A_VPC}).default_image == image
+
+
 @pytest.mark.parametrize(
     ("context", "field", "says"),
     [
@@ -120,6 +128,8 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"log_retention_days": "31"}, "log_retention_days", "The nearest is 30"),
         ({"default_image": "pytorch"}, "default_image", "tag or digest"),
         ({"region": "eu-north-9"}, "default_image", "is not served in eu-north-9"),
+        ({"default_image": "public.ecr.aws/docker/library/python:3.12", **IN_A_VPC}, "default_image", "public gallery"),
+        ({"default_image": "docker.io/library/python:3.12"}, "training_subnet_ids", "is not in Amazon ECR"),
         ({"default_instance_type": "m5.xlarge"}, "default_instance_type", "not a SageMaker instance type"),
         ({"max_run_limit_seconds": "9999999"}, "max_run_limit_seconds", "2419200"),
         ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
