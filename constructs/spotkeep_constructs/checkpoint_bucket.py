@@ -195,8 +195,6 @@ class CheckpointBucket(Construct):
     def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
         """Let a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
 
-        What the launcher puts beside a request may hold secrets: a job reads it by its whole key alone.
-
         Args:
             grantee: The role jobs run with.
             team: The isolated team whose runs are meant; None for those of all others.
@@ -206,9 +204,9 @@ class CheckpointBucket(Construct):
                 grantee,
                 actions=["s3:ListBucket"],
                 resources=[self.bucket.bucket_arn],
-                conditions=_listing(f"{RUNS_PREFIX}*", f"{SOURCES_PREFIX}*", _KNOWN_PARAMETERS, teams=[team]),
+                conditions=_listing(f"{RUNS_PREFIX}*", f"{SOURCES_PREFIX}*", teams=[team]),
             ),
-            self._grant_get(grantee, *PREFIXES, team=team),
+            self._grant_get(grantee, RUNS_PREFIX, SOURCES_PREFIX, team=team),
             self._allow_key(grantee, ["kms:Decrypt"]),
             # Source: "How to use SageMaker AI execution roles", section CreateTrainingJob.
             allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn]),
@@ -289,6 +287,23 @@ class CheckpointBucket(Construct):
             wildcard="Runs are named later: the sources of every run, and no other object of theirs.",
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
+
+    def grant_read_parameters(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
+        """Let a training job read what the launcher put beside its request, by its whole key alone.
+
+        There may be secrets in it, and jobs share a role.
+
+        Args:
+            grantee: The role jobs run with.
+            team: The isolated team whose runs are meant; None for those of all others.
+        """
+        listing = allow(
+            grantee,
+            actions=["s3:ListBucket"],
+            resources=[self.bucket.bucket_arn],
+            conditions=_listing(_KNOWN_PARAMETERS, teams=[team]),
+        )
+        return together(listing, self._grant_get(grantee, PARAMETERS_PREFIX, team=team))
 
     def grant_put_parameters(self, grantee: iam.IGrantable, *, teams: Sequence[str]) -> iam.Grant:
         """Let a principal put what jobs in queues read beside their requests.

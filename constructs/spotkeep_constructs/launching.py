@@ -140,6 +140,7 @@ class Launching(Construct):
             checkpoints=self._storage.checkpoints,
             jobs=self.jobs,
             team=team,
+            queues=bool(settings.queues),
             encrypt_volumes=settings.encrypt_training_volumes,
             shells=settings.shells,
             mlflow_arns=settings.mlflow_arns,

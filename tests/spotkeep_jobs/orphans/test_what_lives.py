@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any, Final
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spotkeep_fleet.run_prefixes import PREFIXES
@@ -252,7 +252,8 @@ def loses_a_pool(site: Site, number: int) -> None:
 LOSES: Final[tuple[Callable[[Site, int], None], ...]] = (loses_objects, loses_a_job, loses_a_service_job, loses_a_pool)
 
 
-@given(lives=st.lists(st.sampled_from(LIVES), max_size=8), loses=st.lists(st.sampled_from(LOSES), max_size=5))
+@settings(max_examples=50)
+@given(lives=st.lists(st.sampled_from(LIVES), max_size=8), loses=st.lists(st.sampled_from(LOSES), max_size=4))
 @example(lives=[is_a_sweep] * 8, loses=[loses_objects])
 @example(lives=[waits_in_a_queue] * 8, loses=[loses_a_service_job])
 def test_what_lives_is_never_found_and_what_is_lost_always_is(

@@ -43,7 +43,14 @@ def test_data_of_the_deployment_and_of_its_setting_is_read_on_both_backends(docu
 @pytest.mark.parametrize("document", [ON_SAGEMAKER, ON_EC2])
 @pytest.mark.parametrize(
     "uri",
-    ["s3://other/", "s3://lab-data-2/", "s3://shared-data/", "s3://shared-data/cifar100/", "s3://checkpoints/data/"],
+    [
+        "s3://other/",
+        "s3://lab-data-2/",
+        "s3://shared-data/",
+        "s3://shared-data/cifar100/",
+        "s3://checkpoints/data/",
+        "s3://checkpoints/parameters/other/",
+    ],
 )
 def test_data_elsewhere_is_refused_on_both_backends_and_the_setting_is_named(
     document: dict[str, Any], uri: str
