@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,10 +52,15 @@ def model_of(app: DeployedApp, run: Run) -> str:
         return file.read().decode()
 
 
-def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(
-    deployed_app: DeployedApp,
-) -> None:
-    app = deployed_app
+@pytest.fixture(params=[False, True], ids=["training jobs without tags", "tags handed on"])
+def app(deployed_app: DeployedApp, request: pytest.FixtureRequest) -> Iterator[DeployedApp]:
+    """AWS does not say whether AWS Batch gives the tags of a service job to its training jobs."""
+    deployed_app.control.batch_tags(handed_on=request.param)
+    yield deployed_app
+    deployed_app.control.batch_tags(handed_on=False)
+
+
+def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(app: DeployedApp) -> None:
     stays = launch(app, "3000 --pause 0.2", share="vision")
     app.wait_until(stays, lambda run: run.state is RunState.TRAINING)
     counts = f'test "${{#WORD_29}}" -eq 500 && exec python3 count.py {STEPS} --pause 0.3 --hurry'

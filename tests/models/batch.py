@@ -89,6 +89,8 @@ class Batch(Model):
         queues: The shares of each job queue; None for any queue and share.
         rejects_repeats: Whether a repeated submission is an error, as the API reference says, or gets the same answer.
         refuses: The message of the ClientException that every submission gets, or None.
+        hands_tags_on: Whether training jobs get the tags of their service job. AWS does not say; its own client gives
+            tags to the service job alone. A payload with tags besides would name each key twice: that is refused.
     """
 
     def __init__(self, sagemaker: SageMaker, called: Called | None = None) -> None:
@@ -98,6 +100,7 @@ class Batch(Model):
         self.queues: Mapping[str, tuple[str, ...]] | None = None
         self.rejects_repeats = False
         self.refuses: str | None = None
+        self.hands_tags_on = False
         self._submitting = threading.Lock()
 
     # What a client sees
@@ -129,7 +132,9 @@ class Batch(Model):
         assert job.waits
         assert job.training_job is None or not job.training_job.live
         name = f"AWSBatch{job.name[:20]}{hashlib.sha256(f'{job.job_id}{len(job.made)}'.encode()).hexdigest()[:30]}"
-        made = self.sagemaker.made_for({**job.request, "TrainingJobName": name})
+        tags = [{"Key": key, "Value": value} for key, value in job.tags.items()] if self.hands_tags_on else []
+        assert "Tags" not in job.request, "each key would be there twice"
+        made = self.sagemaker.made_for({**job.request, "TrainingJobName": name, "Tags": tags})
         job.training_job = made
         job.made.append(made)
         self._becomes(job, "SCHEDULED")

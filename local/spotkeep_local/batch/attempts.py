@@ -52,8 +52,13 @@ def training_job_name(job_name: str) -> str:
     return f"{_PREFIX}{kept}{secrets.token_hex(_HASH_CHARACTERS // 2)}"
 
 
-def training_request(job: ServiceJob) -> dict[str, Any]:
-    """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with its own name and tags.
+def training_request(job: ServiceJob, *, hands_tags_on: bool) -> dict[str, Any]:
+    """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with Batch's name of it.
+
+    Args:
+        job: The job.
+        hands_tags_on: Whether the training job gets the service job's tags, beside those of the payload: SageMaker
+            refuses a key that is there twice.
 
     Raises:
         ValueError: The payload is no JSON object. Batch takes any text at the submission.
@@ -62,15 +67,10 @@ def training_request(job: ServiceJob) -> dict[str, Any]:
     if not isinstance(payload, dict):
         raise ValueError("serviceRequestPayload is not a JSON object")  # noqa: TRY004 - as of what is not JSON
     request = payload | {"TrainingJobName": job.training_job}
-    tags = {**_tags_in(payload), **job.tags}
-    return request | {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]} if tags else request
-
-
-def _tags_in(payload: Mapping[str, Any]) -> dict[str, str]:
-    tags = payload.get("Tags")
-    if not isinstance(tags, list):
-        return {}
-    return {tag["Key"]: tag.get("Value", "") for tag in tags if isinstance(tag, dict) and "Key" in tag}
+    if not hands_tags_on or not job.tags:
+        return request
+    own = [{"Key": key, "Value": value} for key, value in job.tags.items()]
+    return request | {"Tags": [*(payload.get("Tags") or ()), *own]}
 
 
 def needs_of(payload: str) -> dict[str, int]:

@@ -38,6 +38,7 @@ class Scheduler:
         training: SageMaker.
         send: Sends an event: its detail, its detail type, its resources.
         now: The clock, in epoch seconds.
+        hands_tags_on: Whether training jobs get the tags of their service job, from now on.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Scheduler:
         training: TrainingService,
         send: Callable[[dict[str, Any], str, list[str]], None],
         now: Callable[[], float],
+        hands_tags_on: bool,
     ) -> None:
+        self.hands_tags_on = hands_tags_on
         self._account = account
         self._training = training
         self._send = send
@@ -182,7 +185,7 @@ class Scheduler:
 
     def _create(self, job: ServiceJob) -> None:
         try:
-            request = attempts.training_request(job)
+            request = attempts.training_request(job, hands_tags_on=self.hands_tags_on)
         except ValueError as error:
             self._refuse(job, code="ValidationException", message=str(error))
             return

@@ -44,6 +44,7 @@ def create_problems(request: dict[str, Any], *, programs: Programs) -> list[str]
         *_channels(request),
         *_algorithm(request, programs),
         *_locations(request),
+        *_tags(request),
         *(f"the local AWS has no {what}: leave {name} out" for name, what in _ELSEWHERE.items() if name in request),
     ]
 
@@ -187,6 +188,11 @@ def _locations(request: dict[str, Any]) -> list[str]:
         elif any(local == path or local.startswith(f"{path}/") for path in taken):
             problems.append(f"CheckpointConfig.LocalPath must not be in {', '.join(taken)}, found {local!r}")
     return problems
+
+
+def _tags(request: dict[str, Any]) -> list[str]:
+    counts = Counter(tag["Key"] for tag in request.get("Tags", ()))
+    return [f"Duplicate tag key '{key}': a key may be given once" for key, n in counts.items() if n > 1]
 
 
 def _s3_problems(uri: str, name: str) -> list[str]:

@@ -92,9 +92,12 @@ class Site:
         return [entry.text for entry in self.table.timeline(RUN)]
 
 
-@pytest.fixture
-def site(world: Any) -> Site:
-    return Site(world)
+@pytest.fixture(params=[False, True], ids=["training jobs without tags", "tags handed on"])
+def site(world: Any, request: pytest.FixtureRequest) -> Site:
+    """AWS does not say whether AWS Batch gives the tags of a service job to its training jobs."""
+    site = Site(world)
+    site.batch.hands_tags_on = request.param
+    return site
 
 
 def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> None:
@@ -264,9 +267,21 @@ class TestALongRequest:
         (problem,) = refused.value.problems
         assert problem.field == "queue"
         assert problem.problem.startswith(
-            "takes requests of 10,240 bytes at most (AWS Batch); the largest parts of this job's have InputDataConfig 1"
+            "takes requests of 10,240 bytes at most (AWS Batch), and of 30,720 with tags; the largest parts of this "
+            "job's have InputDataConfig 1"
         )
         assert (site.table.get(RUN), site.batch.jobs, site.objects.contents) == (None, {}, {})
+
+    @pytest.mark.parametrize("letter", ["x", "é"])
+    def test_so_are_tags_that_the_whole_call_has_no_room_for(self, site: Site, letter: str) -> None:
+        tags = {f"{number:02}" + letter * 126: letter * 256 for number in range(46)}
+        if letter == "x":  # About 19 KB of them.
+            assert site.launch(tags=tags, environment=MANY).state is RunState.LAUNCHING
+            return
+        with pytest.raises(RequestRefusedError) as refused:
+            site.launch(tags=tags)
+        assert "the largest parts of this job's have Tags 3" in refused.value.problems[0].problem
+        assert (site.table.get(RUN), site.batch.jobs) == (None, {})
 
 
 def test_what_batch_refuses_ends_the_launch(site: Site) -> None:

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 CHANGE = "Batch Service Job State Change"
 
 
+def test_its_tags_are_handed_on_where_that_is_asked_for(batch: Batch):
+    batch.make_queue()
+    with pytest.raises(ServiceError, match="handed_on must be true or false"):
+        batch.service.control_operations["BatchTags"]({"handed_on": "yes"})
+    batch.service.control_operations["BatchTags"]({"handed_on": True})
+    batch.training_job(batch.submit("digits", tags={"team": "a"}))
+    assert batch.sagemaker.requests[0]["Tags"] == [{"Key": "team", "Value": "a"}]
+
+
 def test_a_job_follows_its_training_job(batch: Batch):
     batch.make_queue()
     job = batch.submit("digits", tags={"team": "a"})
@@ -26,7 +35,7 @@ def test_a_job_follows_its_training_job(batch: Batch):
     assert re.fullmatch(r"AWSBatchdigits[0-9a-f]{32}", name)
     assert batch.describe(job)["status"] == "SCHEDULED"
     request = batch.sagemaker.requests[0]
-    assert request["Tags"] == [{"Key": "team", "Value": "a"}]
+    assert "Tags" not in request
     assert request["ResourceConfig"]["InstanceType"] == "ml.m5.large"
     assert batch.sagemaker.queued_as == ["digits"]
     for secondary, status in (

@@ -4,6 +4,10 @@ An attempt is one service job. Its payload is the CreateTrainingJob request that
 the training jobs names of its own, and names of service jobs are not unique: what is ours is known by the marks of its
 launch, which are in the environment that the payload asks for.
 
+Tags are not in the payload. AWS's own client (`sagemaker.train.aws_batch`) gives them to the service job alone, and AWS
+does not say whether AWS Batch hands them on to the training jobs: if it did, a payload with tags would name each key
+twice. So nothing here asks a training job of a queue for its tags.
+
 Sources: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html
     https://docs.aws.amazon.com/batch/latest/APIReference/API_DescribeServiceJob.html
 """
@@ -23,6 +27,8 @@ from spotkeep_jobs.record.record import QueuePlace
 
 SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"
 MAX_PAYLOAD_BYTES: Final = 10_240
+MAX_SUBMISSION_BYTES: Final = 30_720
+"""Of the whole call, with tags, as JSON."""
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
 
@@ -95,8 +101,16 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
 
 
 def payload_of(request: Mapping[str, Any]) -> str:
-    """Return the request as AWS Batch takes it: the same bytes for the same request, as its client token asks for."""
-    return json.dumps(request, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Return the request as AWS Batch takes it: the same bytes for the same request, as its client token asks for.
+
+    Its tags are not in it: they are the service job's (`submission_of`).
+    """
+    return as_json({name: value for name, value in request.items() if name != "Tags"})
+
+
+def as_json(value: object) -> str:
+    """Return a part of a payload as AWS Batch takes it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def client_token_of(request: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -114,6 +115,7 @@ def test_a_submission_follows_from_what_is_recorded() -> None:
     assert submission["jobQueue"] == "spotkeep-gpu"
     assert (submission["quotaShareName"], submission["schedulingPriority"]) == ("vision", 7)
     assert submission["tags"] == {"spotkeep:deployment": "spotkeep", "spotkeep:run": "digits"}
+    assert "Tags" not in json.loads(submission["serviceRequestPayload"]), "handed on, each key would be there twice"
     assert submission == submission_of(dict(reversed(REQUEST.items())), place=PLACE, deployment="spotkeep")
     assert "feed" not in client_token_of(REQUEST)
     assert client_token_of(REQUEST) != client_token_of({**REQUEST, "Environment": {"SPOTKEEP_LAUNCH": "other"}})
