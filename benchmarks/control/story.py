@@ -8,6 +8,7 @@ I1  At most one live job writes a checkpoint prefix, and it is the current attem
 I4  Each ending is notified once; none is sent twice, but where a deliverer was hit between publishing and recording.
 I6  No job lives whose run has ended; no run that has ended holds a checkpoint lock. The search for orphans removes
     nothing that a live run has, and nothing of another deployment.
+    A job that SageMaker, or AWS Batch, starts again after an error of SageMaker's own is one writer, and one bill.
 I8  What an ended run was billed, and which steps it trained twice, is what happened. Of steps it may be said that it is
     not known, where a log was not read as often as an end waits for it.
 
@@ -280,6 +281,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self.service.ends(job, "Completed")
         elif how.startswith("Max"):
             self.service.ends(job, "Stopped", secondary=how)
+        elif how == "InternalServerError":
+            self.happenings["restarts by SageMaker" if job.may_restart else "errors of SageMaker"] += 1
+            self.service.has_an_error(job)
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
@@ -664,6 +668,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             "Starting": {RunState.WAITING},
             "Training": {RunState.TRAINING},
             "Interrupted": {RunState.INTERRUPTED},
+            "Restarting": {RunState.INTERRUPTED if job.interruptions else RunState.WAITING},
             "Stopping": {RunState.STOPPING, RunState.WAITING, RunState.INTERRUPTED},
         }[job.secondary]
         attempt = self.record.attempt(run.run, run.attempt)

@@ -12,6 +12,7 @@ Sources: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitService
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import threading
@@ -43,6 +44,7 @@ class ModelServiceJob:
     priority: int
     payload: str
     token: str
+    retry: Mapping[str, Any]
     tags: Mapping[str, str]
     created: float
     status: str = "RUNNABLE"
@@ -59,7 +61,8 @@ class ModelServiceJob:
     had_instances: bool = False
     """Whether it had instances when the preemption in progress began."""
     lost_instances: int = 0
-    """How often it was preempted while it had instances, and waits again: until then AWS Batch may still end it."""
+    """How often it was preempted while it had instances, and waits again: until then AWS Batch may still end it. Or
+    lost them to an error of SageMaker's own, and was tried again, or terminated instead."""
 
     @property
     def arn(self) -> str:
@@ -193,6 +196,7 @@ class Batch(Model):
             priority=request["schedulingPriority"],
             payload=request["serviceRequestPayload"],
             token=request["clientToken"],
+            retry=request.get("retryStrategy", {"attempts": 1}),
             tags=request["tags"],
             created=self.sagemaker.seconds,
         )
@@ -286,8 +290,10 @@ class Batch(Model):
         no_capacity = not training.trained_seconds and (
             (training.failure or "").startswith("CapacityError") or training.secondary == "MaxWaitTimeExceeded"
         )
+        lost = any(entry["Status"] == "Downloading" for entry in training.transitions)
         if job.terminated:
             job.attempts.append(attempt)
+            job.lost_instances += lost and (training.failure or "").startswith("InternalServerError")
             self._becomes(job, "FAILED")
         elif job.preempting:
             job.preempting = False
@@ -302,8 +308,12 @@ class Batch(Model):
                 del self.sagemaker.jobs[training.name]
         else:
             job.attempts.append(attempt)
-            job.reason = f"Received status from SageMaker: {training.status}"
-            self._becomes(job, "SUCCEEDED" if training.status == "Completed" else "FAILED")
+            job.reason = f"Received status from SageMaker: {training.failure or training.status}"
+            if training.status == "Failed" and _is_retried(job):
+                job.lost_instances += lost
+                self._becomes(job, "RUNNABLE")
+            else:
+                self._becomes(job, "SUCCEEDED" if training.status == "Completed" else "FAILED")
 
     def _becomes(self, job: ModelServiceJob, status: str) -> None:
         if job.status == status:
@@ -318,6 +328,16 @@ class Batch(Model):
         self.sagemaker.events.append(
             {"source": "aws.batch", "detail-type": detail_type, "resources": [arn], "detail": dict(detail)}
         )
+
+
+def _is_retried(job: ModelServiceJob) -> bool:
+    """Say whether a service job's retry strategy has another training job follow the one that failed."""
+    if len(job.attempts) >= job.retry["attempts"]:
+        return False
+    for condition in job.retry.get("evaluateOnExit", ()):
+        if fnmatch.fnmatchcase(job.reason or "", condition["onStatusReason"]):
+            return bool(condition["action"] == "RETRY")
+    return True
 
 
 def _resource(job: ModelJob) -> dict[str, str]:

@@ -49,6 +49,7 @@ class PhaseChange:
         ended_at: When it ended, where that is known.
         text: What the timeline says of it.
         detail: More of it: which instance it is about. Empty where the backend says no more.
+        error_of_aws: Whether an interruption was an error of AWS's own, and not capacity that went to others.
     """
 
     phase: JobPhase
@@ -56,6 +57,7 @@ class PhaseChange:
     ended_at: datetime | None
     text: str = ""
     detail: str = ""
+    error_of_aws: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -322,7 +322,9 @@ class QueuedTrainingJob(Record):
     left_at: UtcTime | None = None
     """When it was asked to stop, or ended."""
     preempted: bool = False
-    """Whether AWS Batch stopped it and put its service job back into the queue."""
+    """Whether AWS Batch put its service job back into the queue: it stopped it, or tries it again."""
+    failed_in_sagemaker: bool = False
+    """Whether it ended by an error of SageMaker's own."""
     training_seconds: int | None = None
     billable_seconds: float | None = None
 

@@ -59,6 +59,11 @@ def keep_alive_seconds(request: dict[str, Any]) -> int:
     return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
 
 
+def most_restarts(request: dict[str, Any]) -> int:
+    """Return how often the job is started again that failed by an error of SageMaker's own."""
+    return int(request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0))
+
+
 def instance_type(request: dict[str, Any]) -> str:
     """Return the type the job gets: here there is always capacity for the first preference."""
     resources = request["ResourceConfig"]

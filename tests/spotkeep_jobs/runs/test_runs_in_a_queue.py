@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.backends.job_files import ParametersStore
+from spotkeep_jobs.backends.sagemaker.request import RESTARTS
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.full_pass import FullPass
@@ -211,6 +212,59 @@ def test_the_end_of_a_training_job_is_not_the_end_before_batch_says_so(site: Sit
     ended = site.passes()
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
     assert ended.failure_reason == "AlgorithmError: exit 1"
+
+
+class TestAnErrorOfSageMakersOwn:
+    """Batch tries the service job again, as often as SageMaker would; then another service job follows."""
+
+    def strikes(self, site: Site, *, steps: int = 12) -> None:
+        job = site.batch.has_its_turn([each for each in site.batch.jobs.values() if each.waits][-1])
+        site.sagemaker.gets_capacity(job)
+        site.sagemaker.trains(job, steps)
+        site.passes()
+        site.sagemaker.has_an_error(job)
+        site.batch.catches_up()
+
+    def test_it_is_an_interruption_and_the_same_service_job_goes_on(self, site: Site) -> None:
+        site.launch()
+        assert "RetryStrategy" not in site.service_job.request, "both together would multiply"
+        self.strikes(site)
+        assert site.passes().state is RunState.INTERRUPTED
+        site.trains(10)
+        site.sagemaker.ends(site.service_job.training_job, "Completed")
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.interruptions, ended.attempt) == (RunState.COMPLETED, 1, 1)
+        assert ended.cost.billed_seconds == sum(job.billable_seconds for job in site.service_job.made)
+        assert ended.cost.redone_steps == site.sagemaker.redone[RUN] == 2
+        (sent,) = [each for each in site.table.notifications(RUN) if each.kind.value == "interrupted"]
+        assert "InternalServerError" in sent.body
+        assert "another job of the queue" not in sent.body
+
+    def test_another_service_job_follows_one_that_is_given_up(self, site: Site) -> None:
+        site.launch()
+        for _ in range(1 + RESTARTS):
+            self.strikes(site)
+        again = site.passes(minutes=1)
+        assert (again.attempt, again.state.ended) == (2, False)
+        first, second = site.batch.jobs.values()
+        assert (first.status, second.name) == ("FAILED", "first-2")
+        assert site.table.checkpoint_lock_owner(again.checkpoint_uri) == RUN, "I1"
+        assert not site.table.notifications(RUN) or "first/failed/1" not in [
+            each.notification_id for each in site.table.notifications(RUN)
+        ]
+
+    def test_a_user_who_stops_it_then_has_stopped_it(self, site: Site) -> None:
+        site.launch()
+        self.strikes(site)
+        site.parts.runs.stop(RUN)
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.STOPPED, EndReason.STOPPED_BY_USER, 1)
+
+    def test_a_failed_script_is_not_tried_again(self, site: Site) -> None:
+        site.launch()
+        ended = site.fails()
+        assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
+        assert len(site.service_job.made) == 1
 
 
 MANY = {f"VARIABLE_{number}": "x" * 500 for number in range(20)}

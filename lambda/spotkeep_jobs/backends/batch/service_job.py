@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE
+from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE, RESTARTS
 from spotkeep_jobs.document.queues import job_queue_name
 from spotkeep_jobs.record.record import QueuePlace
 
@@ -29,6 +29,19 @@ SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"
 MAX_PAYLOAD_BYTES: Final = 10_240
 MAX_SUBMISSION_BYTES: Final = 30_720
 """Of the whole call, with tags, as JSON."""
+RETRY_STRATEGY: Final = {
+    "attempts": 1 + RESTARTS,
+    "evaluateOnExit": [
+        {"action": "RETRY", "onStatusReason": "Received status from SageMaker: InternalServerError*"},
+        {"action": "RETRY", "onStatusReason": "Received status from SageMaker:InternalServerError*"},
+        {"action": "EXIT", "onStatusReason": "*"},
+    ],
+}
+"""AWS's guide writes a space behind the colon, and AWS's own client none.
+
+Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
+    sagemaker.train.aws_batch.constants, of the SageMaker SDK
+"""
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
 
@@ -79,8 +92,8 @@ class ServiceJob:
 def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: str) -> dict[str, Any]:
     """Return the parameters of SubmitServiceJob.
 
-    A failed training job is not tried again by Batch (`attempts` 1): whether another one follows is decided where it
-    is for every run. A preempted one goes back to the queue as often as it takes.
+    A training job that failed by an error of SageMaker's own is tried again by Batch. No other failed one is: whether
+    another follows is decided where it is for every run. A preempted one goes back to the queue as often as it takes.
 
     Args:
         request: The CreateTrainingJob request that is recorded in the attempt.
@@ -93,7 +106,7 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
         "serviceJobType": SERVICE_JOB_TYPE,
         "quotaShareName": place.share,
         "schedulingPriority": place.priority,
-        "retryStrategy": {"attempts": 1},
+        "retryStrategy": RETRY_STRATEGY,
         "serviceRequestPayload": payload_of(request),
         "clientToken": client_token_of(request),
         "tags": {tag["Key"]: tag["Value"] for tag in request["Tags"]},

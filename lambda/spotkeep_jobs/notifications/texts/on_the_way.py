@@ -18,13 +18,20 @@ from spotkeep_jobs.record.record import Attempt, Notification
 from spotkeep_jobs.record.states import NotificationKind
 
 
-def interruption_notification(moment: Moment) -> Notification:
-    """Compose the notification that a run lost its capacity and waits for new."""
+def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> Notification:
+    """Compose the notification that a run lost its capacity and waits for new.
+
+    Args:
+        moment: When it lost it.
+        error_of_aws: Whether by an error of SageMaker's own: then it starts the job again.
+    """
     run = moment.run
     in_attempt = f" in attempt {moment.attempt}" if moment.attempt > 1 else ""
     taken, waits_for = "AWS took the capacity back.", "new capacity"
     if run.queue is not None:
         taken, waits_for = f"AWS Batch gave it to another job of the queue {run.queue.queue}.", "its next turn"
+    if error_of_aws:
+        taken = "SageMaker had an error of its own (InternalServerError), and starts the job again."
     return compose(
         moment,
         kind=NotificationKind.INTERRUPTED,
