@@ -32,8 +32,8 @@ from tests.models.dynamodb import InMemoryDynamoDb
 
 _UNSURE_IN = ("throttled: ", "answers lost: ")
 _MET_BESIDE = {
-    "errors of SageMaker", "orphans: jobs removed", "pools available", "pools reused", "pools terminated", "preemptions",
-    "restarts by SageMaker", "turns in a queue", "waits for capacity", "waits for quota",
+    "errors of SageMaker", "orphans: jobs removed", "pools available", "pools reused", "pools terminated",
+    "preemptions", "restarts by SageMaker", "turns in a queue", "waits for capacity", "waits for quota",
 }  # fmt: skip
 
 
