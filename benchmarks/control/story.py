@@ -321,6 +321,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.happenings["preemptions"] += 1
         self.service.batch.preempts(fitting[which % len(fitting)])
 
+    @precondition(lambda self: any(job.waits for job in self.service.batch.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_service_job_can_never_have_its_turn(self, which: int) -> None:
+        """Its queue was made smaller. Batch may say so again and again; its users are notified once."""
+        waiting = [job for job in self.service.batch.jobs.values() if job.waits]
+        self.happenings["jobs that block their queue"] += 1
+        self.service.batch.never_fits(waiting[which % len(waiting)])
+
     @precondition(lambda self: any(job.training_job is not None for job in self.service.batch.jobs.values()))
     @rule()
     def batch_sees_what_sagemaker_says(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,14 +23,14 @@ STEPS, SAVED = 200, 20
 WORDS = {f"WORD_{number}": "x" * 500 for number in range(30)}
 
 
-def launch(app: DeployedApp, command: str, /, *, share: str, **fields: Any) -> str:
+def launch(app: DeployedApp, command: str, /, *, share: str, also: Sequence[str] = (), **fields: Any) -> str:
     document = app.counting(
         command,
         queue="cpu",
         share=share,
         instance_type=QUEUED_TYPE,
         capacity="on-demand",
-        notify=["completed", "failed", "stopped", "interrupted", "resumed"],
+        notify=["completed", "failed", "stopped", "interrupted", "resumed", *also],
         **fields,
     )
     return str(app.launch(**document)["run"])
@@ -58,6 +58,29 @@ def app(deployed_app: DeployedApp, request: pytest.FixtureRequest) -> Iterator[D
     deployed_app.control.batch_tags(handed_on=request.param)
     yield deployed_app
     deployed_app.control.batch_tags(handed_on=False)
+
+
+def test_a_run_that_can_never_have_its_turn_is_refused_and_one_whose_queue_became_too_small_is_notified(
+    app: DeployedApp,
+) -> None:
+    batch = app.client("batch")
+    (environment,) = [
+        each
+        for each in batch.describe_service_environments()["serviceEnvironments"]
+        if "cpu" in each["serviceEnvironmentName"]
+    ]
+    name, limits = environment["serviceEnvironmentName"], environment["capacityLimits"]
+    batch.update_service_environment(serviceEnvironment=name, capacityLimits=[{**limits[0], "maxCapacity": 0}])
+    try:
+        run = launch(app, "10", share="vision", also=["queue-blocked"])
+        app.wait_until(run, lambda _run: bool(app.runs.notifications(run)))
+    finally:
+        batch.update_service_environment(serviceEnvironment=name, capacityLimits=limits)
+    (sent,) = app.runs.notifications(run)
+    assert sent.kind.value == "queue-blocked"
+    assert "can never have its turn" in sent.subject
+    assert app.wait_until_ended(run).state is RunState.COMPLETED, "the queue is as large as it was"
+    assert [each.kind.value for each in app.runs.notifications(run)].count("queue-blocked") == 1
 
 
 def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(app: DeployedApp) -> None:

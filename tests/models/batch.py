@@ -29,6 +29,8 @@ TOKEN_SECONDS: Final = 600
 NAMED_PREEMPTED: Final = 2
 """How many of the preempted training jobs DescribeServiceJob names here."""
 MAX_PAYLOAD_BYTES: Final = 10_240
+MISFIT: Final = "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED"
+NO_CAPACITY: Final = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY"
 _STATUS_OF: Final = {"Starting": "SCHEDULED", "Downloading": "STARTING"}
 _PAGE: Final = 2
 
@@ -151,6 +153,19 @@ class Batch(Model):
         job.reason = "PREEMPTION_IN_PROGRESS: Cross-share preemption triggered to reclaim borrowed capacity"
         self.sagemaker.is_asked_to_stop(job.training_job)
         self._event("Batch Service Job Preemption Started", {"preemptedJobArn": job.arn, "status": job.status})
+
+    def never_fits(self, job: ModelServiceJob) -> None:
+        """It is at the front and asks for more than its share may ever have: those behind it wait for ever."""
+        assert job.waits
+        job.reason = f"{MISFIT} - The quota share cannot meet the capacity requirement of the job."
+        self._event("Batch Service Job Queue Blocked", {"jobName": job.name, "jobArn": job.arn, "status": job.status})
+
+    def ends_at_the_front(self, job: ModelServiceJob, reason: str, *, terminated: bool) -> None:
+        """A time limit of its queue ends it. AWS does not say whether it then counts as terminated."""
+        assert job.waits
+        job.terminated = terminated
+        job.reason = f"Terminated by JobStateTimeLimit action due to reason: {reason}"
+        self._becomes(job, "FAILED")
 
     def catches_up(self) -> None:
         """Batch sees what SageMaker says of all training jobs."""

@@ -124,6 +124,9 @@ class JobView:
     """What EC2 or AWS Batch says of why an attempt on a fleet or in a queue has no instance; None where it has
     one."""
 
+    never_fits: bool = False
+    """Whether AWS Batch says that it asks for more than its queue or share may ever have: it blocks those behind it."""
+
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
     """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances."""
 

@@ -27,6 +27,7 @@ DEFAULT_NOTIFY: Final = (
     NotificationKind.FAILED,
     NotificationKind.STOPPED,
     NotificationKind.LOG_REFUSED,
+    NotificationKind.QUEUE_BLOCKED,
     NotificationKind.POOL_EXPIRING,
     NotificationKind.POOL_EXPIRED,
 )
@@ -459,6 +460,8 @@ class Attempt(Record):
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0
+    queue_blocked_notified: bool = False
+    """Whether its users were notified that it blocks its queue."""
     long_wait_notified: int | None = None
     """After which interruption (0: before the first capacity) a long wait was last notified."""
     stale_notified: int = 0

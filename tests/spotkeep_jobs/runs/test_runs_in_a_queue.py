@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import ParametersStore
 from spotkeep_jobs.backends.sagemaker.request import RESTARTS
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.functions.controller_events import hint_of
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from tests.launching import DEFAULTS, PRICES, launcher_on
-from tests.models.batch import ModelServiceJob
+from tests.models.batch import MISFIT, NO_CAPACITY, ModelServiceJob
 from tests.models.faults import Fault
 from tests.models.s3 import Objects
 
@@ -437,6 +439,70 @@ def test_i1_a_live_service_job_is_not_resumed_beside(site: Site) -> None:
     site.table.commit(RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end)))
     with pytest.raises(RequestRefusedError, match="is not over"):
         site.parts.runs.resume(RUN)
+
+
+class TestAtTheFront:
+    """A job that can never have its turn blocks those behind it: its users are notified once (I4), with what to do."""
+
+    def test_its_users_are_notified_once_however_often_batch_says_so(self, site: Site) -> None:
+        site.launch(notify=["queue-blocked", "failed"])
+        for _ in range(3):
+            site.batch.never_fits(site.service_job)
+            site.passes(minutes=5)
+        assert site.run.waits_because is not None
+        (sent,) = site.table.notifications(RUN)
+        assert sent.notification_id == "first/queue-blocked/1"
+        body = " ".join(sent.body.split())
+        assert "at the front of share vision of the queue gpu and can never have its turn" in body
+        assert "QUOTA_MANAGEMENT_LIMIT_EXCEEDED" in body
+        assert f"spotkeep stop {RUN}" in body
+        assert len([text for text in site.timeline() if text.startswith("Can never have its turn")]) == 1
+
+    def test_the_event_has_it_seen_at_once(self, site: Site) -> None:
+        site.launch(notify=["queue-blocked"])
+        site.batch.never_fits(site.service_job)
+        blocked = site.sagemaker.events[-1]
+        assert blocked["detail-type"] == "Batch Service Job Queue Blocked"
+        reconcile_hint(hint_of(blocked), parts=site.world.parts)
+        reconcile_hint(hint_of(blocked), parts=site.world.parts)
+        assert [each.notification_id for each in site.world.topic.published] == ["first/queue-blocked/1"]
+
+    def test_a_run_that_waits_for_others_is_not_one(self, site: Site) -> None:
+        site.launch(notify=["queue-blocked"])
+        job = site.batch.has_its_turn(site.service_job)
+        site.sagemaker.ends(job, "Failed", failure="CapacityError: no instances")
+        site.passes(minutes=5)
+        assert site.run.waits_because.startswith("CAPACITY:")
+        assert not site.table.notifications(RUN)
+
+    @pytest.mark.parametrize("terminated", [False, True])
+    @pytest.mark.parametrize(
+        ("reason", "end_reason", "state"),
+        [
+            (MISFIT, EndReason.NEVER_FITS, RunState.FAILED),
+            (NO_CAPACITY, EndReason.MAX_WAIT_EXCEEDED, RunState.STOPPED),
+        ],
+    )
+    def test_one_that_a_limit_of_its_queue_ended_names_it(
+        self, site: Site, reason: str, end_reason: EndReason, state: RunState, terminated: bool
+    ) -> None:
+        site.launch()
+        site.passes()
+        site.batch.ends_at_the_front(site.service_job, reason, terminated=terminated)
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.end_reason) == (state, end_reason)
+        assert reason in (ended.failure_reason or "")
+        assert site.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+        assert len(site.batch.jobs) == 1, "no other follows"
+
+    def test_one_that_was_preempted_before_is_named_the_same(self, site: Site) -> None:
+        site.launch()
+        site.trains()
+        site.passes()
+        site.is_preempted()
+        site.passes()
+        site.batch.ends_at_the_front(site.service_job, NO_CAPACITY, terminated=False)
+        assert site.passes(minutes=1).end_reason is EndReason.MAX_WAIT_EXCEEDED
 
 
 class TestPriority:

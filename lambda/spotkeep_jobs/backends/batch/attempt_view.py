@@ -118,6 +118,7 @@ def as_job_view(
         transitions=tuple(_transitions(service_job, jobs, last=last)),
         environment=service_job.environment,
         waits_because=service_job.status_reason if service_job.waits else None,
+        never_fits=service_job.never_fits,
         session_targets=newest.session_targets if newest is not None else (),
         training_jobs=jobs,
     )
@@ -239,6 +240,8 @@ def _change(span: PhaseSpan) -> PhaseChange:
 def _end_reason(service_job: ServiceJob, last: JobView | None, *, was_preempted: bool) -> EndReason:
     if service_job.status == "SUCCEEDED":
         return EndReason.COMPLETED
+    if (front := service_job.ended_at_the_front) is not None:
+        return EndReason.NEVER_FITS if front.startswith("MISCONFIGURATION:") else EndReason.MAX_WAIT_EXCEEDED
     if last is not None and last.end_reason is not None:
         return last.end_reason
     if service_job.terminated:
@@ -249,6 +252,8 @@ def _end_reason(service_job: ServiceJob, last: JobView | None, *, was_preempted:
 
 
 def _failure_reason(service_job: ServiceJob, last: JobView | None) -> str | None:
+    if service_job.ended_at_the_front is not None:
+        return service_job.status_reason
     if last is not None:
         return last.failure_reason
     return service_job.status_reason if service_job.status == "FAILED" and not service_job.terminated else None

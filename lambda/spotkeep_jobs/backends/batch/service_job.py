@@ -42,6 +42,7 @@ RETRY_STRATEGY: Final = {
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
     sagemaker.train.aws_batch.constants, of the SageMaker SDK
 """
+_ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
 
@@ -82,6 +83,23 @@ class ServiceJob:
     def waits(self) -> bool:
         """Whether it waits in the queue for its turn."""
         return self.status in _WAITS
+
+    @property
+    def never_fits(self) -> bool:
+        """Whether it waits at the front for more than its queue or share may ever have.
+
+        Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
+        """
+        return self.waits and (self.status_reason or "").startswith("MISCONFIGURATION:")
+
+    @property
+    def ended_at_the_front(self) -> str | None:
+        """Why a setting of the queue ended it, which waited at its front; None where none did.
+
+        Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
+        """
+        said = (self.status_reason or "").partition(_ENDED_AT_THE_FRONT)[2]
+        return said if self.status == "FAILED" and said else None
 
     @property
     def over(self) -> bool:

@@ -128,6 +128,35 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
     )
 
 
+def queue_blocked_notification(moment: Moment, *, because: str) -> Notification:
+    """Compose the notification that a run in a queue can never have its turn, and that others wait behind it.
+
+    Args:
+        moment: When that was seen.
+        because: AWS Batch's words.
+    """
+    run = moment.run
+    place = "its queue" if run.queue is None else f"share {run.queue.share} of the queue {run.queue.queue}"
+    return compose(
+        moment,
+        kind=NotificationKind.QUEUE_BLOCKED,
+        subject="can never have its turn",
+        paragraphs=[
+            *wrapped(
+                f"Your run {run.name} is at the front of {place} and can never have its turn: it asks for "
+                f"{run.instance_count} x {run.instance_type}, more than there can be. It holds up the jobs behind it. "
+                "Stop it and resume it with fewer instances or in another share, or have the deployment give the queue "
+                "and the share more (setting queues). You are notified once."
+            ),
+            *quoted_reason(because),
+        ],
+        commands=[
+            (f"spotkeep stop {run.run}", "let the others pass"),
+            (f"spotkeep describe {run.run}", "where it stands"),
+        ],
+    )
+
+
 def long_quota_wait_notification(moment: Moment, *, waited_seconds: float, reason: str) -> Notification:
     """Compose the notification that a run has been waiting for room in the account's quota for long, and waits on.
 
