@@ -11,6 +11,7 @@ import pytest
 
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_local.capacity import CapacityScript, Interruption
 
 from .conftest import QUEUED_TYPE, DeployedApp
 
@@ -81,6 +82,23 @@ def test_a_run_that_can_never_have_its_turn_is_refused_and_one_whose_queue_becam
     assert "can never have its turn" in sent.subject
     assert app.wait_until_ended(run).state is RunState.COMPLETED, "the queue is as large as it was"
     assert [each.kind.value for each in app.runs.notifications(run)].count("queue-blocked") == 1
+
+
+def test_an_error_of_sagemakers_own_is_an_interruption_and_the_service_job_goes_on(app: DeployedApp) -> None:
+    job = app.counting("80", queue="cpu", share="vision", instance_type=QUEUED_TYPE, capacity="on-demand")
+    error = Interruption(at_step=40, notice=False, internal_error=True)
+    app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(error,)))
+    app.launch(**job)
+    ended = app.wait_until_ended(job["run"])
+    assert (ended.state, ended.attempt, ended.interruptions) == (RunState.COMPLETED, 1, 1)
+    attempt = app.runs.attempt(job["run"], 1)
+    assert attempt is not None
+    assert [each.failed_in_sagemaker for each in attempt.training_jobs] == [True, False]
+    names = [each.name for each in attempt.training_jobs]
+    described = [app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
+    assert [each["TrainingJobStatus"] for each in described] == ["Failed", "Completed"]
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == sum(each["BillableTimeInSeconds"] for each in described)
 
 
 def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_left_alone(app: DeployedApp) -> None:
