@@ -122,7 +122,7 @@ class ModelJob:
     def may_restart(self) -> bool:
         """Whether its RetryStrategy has SageMaker start it again after an error of its own."""
         strategy = self.request.get("RetryStrategy", {})
-        return self.restarts < strategy.get("MaximumRetryAttempts", 0)
+        return bool(self.restarts < strategy.get("MaximumRetryAttempts", 0))
 
 
 class SageMaker(Model):

@@ -155,7 +155,8 @@ def _pause_after_errors_of_sagemaker(attempts: Sequence[Attempt]) -> int:
         in_a_row += 1
     if in_a_row < 2:
         return 0
-    return min(_FIRST_PAUSE_SECONDS * 2 ** min(in_a_row - 2, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+    doubled: int = _FIRST_PAUSE_SECONDS * 2 ** min(in_a_row - 2, _MOST_DOUBLINGS)
+    return min(doubled, _LONGEST_PAUSE_SECONDS)
 
 
 def _trained_seconds(attempts: Sequence[Attempt]) -> float:
