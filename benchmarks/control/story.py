@@ -157,10 +157,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # How unsure AWS is
 
-    @initialize(seed=st.integers(0, 1_000_000))
-    def aws_is_unsure(self, seed: int) -> None:
-        """Let every call be as unsure as AWS's, beside those that the steps strike."""
+    @initialize(seed=st.integers(0, 1_000_000), hands_tags_on=st.booleans())
+    def aws_is_unsure(self, seed: int, hands_tags_on: bool) -> None:  # noqa: FBT001 - drawn
+        """Let every call be as unsure as AWS's, beside those that the steps strike; and so AWS Batch with tags."""
         self.happenings["stories"] += 1
+        self.service.batch.hands_tags_on = hands_tags_on
         self.service.unsureness = self._unsureness = Unsureness(seed)
 
     # What users ask for
