@@ -9,6 +9,7 @@ I4  Each ending is notified once; none is sent twice, but where a deliverer was 
 I6  No job lives whose run has ended; no run that has ended holds a checkpoint lock. The search for orphans removes
     nothing that a live run has, and nothing of another deployment.
     When CloudFormation was answered that the deployment may be deleted, nothing of it lives, and nothing begins.
+    A job that SageMaker, or AWS Batch, starts again after an error of SageMaker's own is one writer, and one bill.
 I8  What an ended run was billed, and which steps it trained twice, is what happened. Of steps it may be said that it is
     not known, where a log was not read as often as an end waits for it.
 
@@ -175,10 +176,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # How unsure AWS is
 
-    @initialize(seed=st.integers(0, 1_000_000))
-    def aws_is_unsure(self, seed: int) -> None:
-        """Let every call be as unsure as AWS's, beside those that the steps strike."""
+    @initialize(seed=st.integers(0, 1_000_000), hands_tags_on=st.booleans())
+    def aws_is_unsure(self, seed: int, hands_tags_on: bool) -> None:  # noqa: FBT001 - drawn
+        """Let every call be as unsure as AWS's, beside those that the steps strike; and so AWS Batch with tags."""
         self.happenings["stories"] += 1
+        self.service.batch.hands_tags_on = hands_tags_on
         self.service.unsureness = self._unsureness = Unsureness(seed)
 
     # What users ask for
@@ -305,6 +307,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self.service.ends(job, "Completed")
         elif how.startswith("Max"):
             self.service.ends(job, "Stopped", secondary=how)
+        elif how == "InternalServerError":
+            self.happenings["restarts by SageMaker" if job.may_restart else "errors of SageMaker"] += 1
+            self.service.has_an_error(job)
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
@@ -366,6 +371,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self.service.batch.catches_up()
         self.service.unsureness = self._unsureness
         self.happenings["preempted many times at once"] += 1
+
+    @precondition(lambda self: any(job.waits for job in self.service.batch.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_service_job_can_never_have_its_turn(self, which: int) -> None:
+        """Its queue was made smaller. Batch may say so again and again; its users are notified once."""
+        waiting = [job for job in self.service.batch.jobs.values() if job.waits]
+        self.happenings["jobs that block their queue"] += 1
+        self.service.batch.never_fits(waiting[which % len(waiting)])
 
     @precondition(lambda self: any(job.training_job is not None for job in self.service.batch.jobs.values()))
     @rule()
@@ -816,6 +829,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             "Starting": {RunState.WAITING},
             "Training": {RunState.TRAINING},
             "Interrupted": {RunState.INTERRUPTED},
+            "Restarting": {RunState.INTERRUPTED if job.interruptions else RunState.WAITING},
             "Stopping": {RunState.STOPPING, RunState.WAITING, RunState.INTERRUPTED},
         }[job.secondary]
         attempt = self.record.attempt(run.run, run.attempt)

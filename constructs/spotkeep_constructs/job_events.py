@@ -39,12 +39,14 @@ OF_SERVICE_JOBS: DetailTypes = {
         (
             "Batch Service Job Preemption Completed",
             "Batch Service Job Preemption Started",
+            "Batch Service Job Queue Blocked",
             "Batch Service Job State Change",
         ),
     )
 }
 """Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-events.html
     https://docs.aws.amazon.com/batch/latest/userguide/batch-service-job-preemption-events.html
+    https://docs.aws.amazon.com/batch/latest/userguide/batch-service-job-queue-blocked-events.html
 """
 
 DELIVERY_ATTEMPTS = 10

@@ -5,6 +5,7 @@ and quota shares of that. Batch creates the training jobs, with its own service-
 describe and terminate service jobs. Nothing here costs anything by itself.
 
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/create-quota-management-resources.html
+    https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
     "Actions, resources, and condition keys for AWS Batch" (service authorization reference)
 """
 
@@ -122,6 +123,7 @@ class JobQueues(Construct):
             priority=1,
             state="ENABLED",
             scheduling_policy_arn=policy.attr_arn,
+            job_state_time_limit_actions=_limits_at_the_front(queue) or None,
             service_environment_order=[
                 batch.CfnJobQueue.ServiceEnvironmentOrderProperty(
                     order=1, service_environment=environment.attr_service_environment_arn
@@ -150,6 +152,21 @@ class JobQueues(Construct):
                 in_share_preemption="ENABLED" if share.preempt_by_priority else "DISABLED"
             ),
         )
+
+
+def _limits_at_the_front(queue: Queue) -> list[batch.CfnJobQueue.JobStateTimeLimitActionProperty]:
+    limits = (
+        ("MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE", queue.never_fits_limit),
+        ("MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED", queue.never_fits_limit),
+        ("CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY", queue.no_capacity_limit),
+    )
+    return [
+        batch.CfnJobQueue.JobStateTimeLimitActionProperty(
+            action="TERMINATE", state="RUNNABLE", reason=reason, max_time_seconds=seconds
+        )
+        for reason, seconds in limits
+        if seconds is not None
+    ]
 
 
 def _every_service_job(grantee: iam.IGrantable) -> str:

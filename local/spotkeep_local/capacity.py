@@ -33,9 +33,12 @@ class Interruption:
         notice: Whether the process gets SIGTERM first. Without, the whole group gets SIGKILL at once.
         notice_seconds: How long after SIGTERM the capacity is gone.
         capacity_returns_after_seconds: From the loss until new capacity; None is never.
+        internal_error: Whether it is no loss of spot capacity, but an error of SageMaker's own, on demand as well: the
+            host is gone without notice. The job starts again as often as its RetryStrategy says, and then fails with
+            InternalServerError.
 
     Raises:
-        ValidationError: Not exactly one of the four moments, or a number out of range.
+        ValidationError: Not exactly one of the four moments, a number out of range, or an error with a notice.
     """
 
     at_step: Annotated[int, Field(ge=0, strict=True)] | None = None
@@ -45,9 +48,12 @@ class Interruption:
     notice: _Switch = True
     notice_seconds: _Seconds = 120.0
     capacity_returns_after_seconds: _Seconds | None = 1.0
+    internal_error: _Switch = False
 
     @model_validator(mode="after")
     def _has_one_moment(self) -> Self:
+        if self.internal_error and self.notice:
+            raise ValueError("an internal_error comes without notice: give notice=False")
         moments = [self.at_step, self.at_fraction, self.at_seconds, self.at_uploads]
         if sum(moment is not None for moment in moments) != 1:
             raise ValueError("an interruption needs exactly one of at_step, at_fraction, at_seconds, at_uploads")

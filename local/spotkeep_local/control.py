@@ -102,6 +102,14 @@ class LocalControl:
         """
         self._connection.call("WarmPoolQuota", {"instances": instances})
 
+    def batch_tags(self, *, handed_on: bool) -> None:
+        """Set whether training jobs that Batch makes from now on get the tags of their service job.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        self._connection.call("BatchTags", {"handed_on": handed_on})
+
     def image_program(self, image: str, program: Sequence[str]) -> None:
         """Name the program that stands for an image: it runs with the argument `train` in jobs without an entry point.
 

@@ -39,6 +39,8 @@ class ServerOptions:
         training_quota: How many instances of one type training jobs may use on spot, and as many on demand.
         warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
             pool.
+        batch_hands_tags_on: Whether training jobs that Batch makes get the tags of their service job. AWS does not say;
+            its own client gives tags to the service job alone.
 
     Raises:
         ValidationError: Values are out of range; names every one.
@@ -55,6 +57,7 @@ class ServerOptions:
     agent_time_scale: _Scale = 1.0
     training_quota: Annotated[int, Field(ge=0, strict=True)] = 20
     warm_pool_quota: Annotated[int, Field(ge=0, strict=True)] = 10
+    batch_hands_tags_on: Annotated[bool, Field(strict=True)] = False
 
     @classmethod
     def fast(cls) -> ServerOptions:

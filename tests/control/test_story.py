@@ -37,8 +37,8 @@ from tests.models.dynamodb import InMemoryDynamoDb
 
 _UNSURE_IN = ("throttled: ", "answers lost: ")
 _MET_BESIDE = {
-    "orphans: jobs removed", "pools available", "pools reused", "pools terminated", "preemptions", "turns in a queue",
-    "waits for capacity", "waits for quota",
+    "errors of SageMaker", "orphans: jobs removed", "pools available", "pools reused", "pools terminated",
+    "preemptions", "restarts by SageMaker", "turns in a queue", "waits for capacity", "waits for quota",
 }  # fmt: skip
 
 

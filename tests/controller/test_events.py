@@ -292,6 +292,49 @@ def test_the_first_event_of_another_clients_job_with_our_tag_makes_it_a_run(stag
     assert entry.handler(event, Context())["notifications_sent"] == []
 
 
+class TestATrainingJobOfAQueue:
+    """AWS Batch names it, and may give it no tags: its marks lead to the run, and the run's record decides."""
+
+    NAME = "AWSBatchdigits-188b610a69aa8380ca5b0a7aba3f81cb8"
+
+    def exists(self, stage: Stage, *, run: str) -> None:
+        stage.sagemaker.has_job(
+            self.NAME, ("Training", 0.0), request={"Environment": {"SPOTKEEP_RUN": run}, "Tags": []}
+        )
+
+    def test_its_event_reconciles_the_run_that_its_environment_names(self, stage: Stage) -> None:
+        self.exists(stage, run="digits")
+        stage.completes()
+        assert entry.handler(training_event(self.NAME), Context())["state"] == "COMPLETED"
+
+    def test_that_name_is_a_hint_and_changes_nothing_by_itself(self, stage: Stage) -> None:
+        self.exists(stage, run="digits")
+        before = stage.table.get("digits")
+        stage.sagemaker.has_job("digits-1", ("Pending", 0.0))
+        entry.handler(training_event(self.NAME), Context())
+        after = stage.table.get("digits")
+        assert before is not None
+        assert after is not None
+        assert (after.state.ended, after.job_arn, after.training_job) == (False, before.job_arn, None)
+
+    @pytest.mark.parametrize("run", ["unknown", "no run\n"])
+    def test_a_strangers_is_none_of_ours(self, stage: Stage, run: str) -> None:
+        self.exists(stage, run=run)
+        assert "ignored" in entry.handler(training_event(self.NAME), Context())
+        assert stage.table.get(self.NAME) is None
+
+    @pytest.mark.parametrize("of", ["another deployment", "a deployment without queues", "a client"])
+    def test_sagemaker_is_not_asked_about(self, stage: Stage, of: str) -> None:
+        event = training_event("theirs" if of == "a client" else self.NAME)
+        if of == "another deployment":
+            event["detail"]["Tags"] = {"spotkeep:deployment": "production"}
+        if of == "a deployment without queues":
+            stage.world.parts = replace(stage.world.parts, queues=replace(stage.world.parts.queues, has_queues=False))
+        stage.sagemaker.described.clear()
+        assert "ignored" in entry.handler(event, Context())
+        assert stage.sagemaker.described == []
+
+
 def test_an_event_that_claims_our_tag_falsely_makes_no_run(stage: Stage) -> None:
     stage.sagemaker.has_job("theirs", ("Training", 0.0), request={"Environment": {}, "Tags": []})
     event = training_event("theirs")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from spotkeep.disk.manifest import MANIFEST_NAME
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption
 
 if TYPE_CHECKING:
@@ -71,6 +71,25 @@ def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_ev
     first, second = deployed_app.control.job_facts(ended.job_name).lifetimes
     assert 0 < (second.resumed_step or 0) <= (first.last_step_seen or 0)
     deployed_app.invoke("controller", {})
+    assert ending_notifications(deployed_app, job["run"]) == ["completed"]
+
+
+def test_sagemaker_fails_again_and_again_by_errors_of_its_own_and_the_run_completes(deployed_app: DeployedApp) -> None:
+    """It starts the job again three times; then another job of the run follows, from the newest checkpoint."""
+    job = deployed_app.counting("60", capacity="on-demand")
+    error = Interruption(at_step=10, notice=False, capacity_returns_after_seconds=0.2, internal_error=True)
+    deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(error,) * 4))
+    deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"], passes=True)
+    assert (ended.state, ended.attempt, ended.interruptions) == (RunState.COMPLETED, 2, 3)
+    attempts = deployed_app.runs.attempts(job["run"])
+    assert [each.end_reason for each in attempts] == [EndReason.PLATFORM_ERROR, EndReason.COMPLETED]
+    names = [each.job_name for each in attempts]
+    described = [deployed_app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
+    statuses = [[change["Status"] for change in each["SecondaryStatusTransitions"]] for each in described]
+    assert [each.count("Restarting") for each in statuses] == [3, 0]
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == sum(each["BillableTimeInSeconds"] for each in described)
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 
 

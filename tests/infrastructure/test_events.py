@@ -34,6 +34,7 @@ def test_rules_match_what_sagemaker_fleets_agents_and_batch_say_of_jobs(template
         "aws.batch": [
             "Batch Service Job Preemption Completed",
             "Batch Service Job Preemption Started",
+            "Batch Service Job Queue Blocked",
             "Batch Service Job State Change",
         ],
     }

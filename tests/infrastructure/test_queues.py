@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aws_cdk import App, Stack
+from aws_cdk.assertions import Template
 
+from spotkeep_constructs.queues import JobQueues
 from spotkeep_constructs.settings import Settings, SettingsError
 
 from .test_permissions import listed, statements_of
@@ -50,6 +54,40 @@ def test_a_queue_is_an_environment_with_its_limits_and_a_job_queue_that_shares_t
     assert of.only(f"{BATCH}SchedulingPolicy")["QuotaSharePolicy"] == {"IdleResourceAssignmentStrategy": "FIFO"}
     assert queue["SchedulingPolicyArn"]["Fn::GetAtt"][0].startswith("Queues")
     assert queue["ServiceEnvironmentOrder"][0]["Order"] == 1
+
+
+def test_nothing_is_ended_at_the_front_of_a_queue_unless_the_settings_ask_for_it(
+    templates_with_everything: Templates,
+) -> None:
+    assert "JobStateTimeLimitActions" not in templates_with_everything.only(f"{BATCH}JobQueue")
+
+
+@pytest.mark.parametrize(
+    ("asked", "reasons"),
+    [
+        ({}, []),
+        (
+            {"never_fits_limit": "1h"},
+            [
+                "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE",
+                "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED",
+            ],
+        ),
+        ({"no_capacity_limit": 3600}, ["CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY"]),
+    ],
+)
+def test_a_limit_at_the_front_is_for_its_reason_alone(asked: dict[str, Any], reasons: list[str]) -> None:
+    """What waits for capacity is not ended by the limit of what can never have its turn."""
+    stack = Stack(App(), "Some")
+    JobQueues(
+        stack, "Queues", deployment="lab", queues=Settings.from_context({"queues": json.dumps(a_queue(**asked))}).queues
+    )
+    (queue,) = Template.from_stack(stack).find_resources(f"{BATCH}JobQueue").values()
+    actions = queue["Properties"].get("JobStateTimeLimitActions", [])
+    assert [each["Reason"] for each in actions] == reasons
+    assert all(
+        (each["Action"], each["State"], each["MaxTimeSeconds"]) == ("TERMINATE", "RUNNABLE", 3600) for each in actions
+    )
 
 
 def test_a_share_has_its_instances_and_says_what_it_lends_and_borrows(templates_with_everything: Templates) -> None:
@@ -99,6 +137,8 @@ def test_queues_stay_until_nothing_runs_any_more(templates_with_everything: Temp
             a_queue(shares={"vision": {"types": {"ml.g5.xlarge": 4}, "lending": "lend", "borrow_limit_percent": 5}}),
             "has a borrow_limit_percent with lending lend, which borrows nothing",
         ),
+        (a_queue(never_fits_limit="5m"), "is out of range (5m): 10m to 1d are allowed"),
+        (a_queue(no_capacity_limit="2d"), "is out of range (2d): 10m to 1d are allowed"),
         ('{"gpu"', "is not a JSON object"),
     ],
 )

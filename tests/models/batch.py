@@ -12,6 +12,7 @@ Sources: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitService
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import threading
@@ -28,6 +29,8 @@ TOKEN_SECONDS: Final = 600
 NAMED_PREEMPTED: Final = 2
 """How many of the preempted training jobs DescribeServiceJob names here."""
 MAX_PAYLOAD_BYTES: Final = 10_240
+MISFIT: Final = "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED"
+NO_CAPACITY: Final = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY"
 _STATUS_OF: Final = {"Starting": "SCHEDULED", "Downloading": "STARTING"}
 _PAGE: Final = 2
 
@@ -43,6 +46,7 @@ class ModelServiceJob:
     priority: int
     payload: str
     token: str
+    retry: Mapping[str, Any]
     tags: Mapping[str, str]
     created: float
     status: str = "RUNNABLE"
@@ -59,7 +63,8 @@ class ModelServiceJob:
     had_instances: bool = False
     """Whether it had instances when the preemption in progress began."""
     lost_instances: int = 0
-    """How often it was preempted while it had instances, and waits again: until then AWS Batch may still end it."""
+    """How often it was preempted while it had instances, and waits again: until then AWS Batch may still end it. Or
+    lost them to an error of SageMaker's own, and was tried again, or terminated instead."""
 
     @property
     def arn(self) -> str:
@@ -89,6 +94,8 @@ class Batch(Model):
         queues: The shares of each job queue; None for any queue and share.
         rejects_repeats: Whether a repeated submission is an error, as the API reference says, or gets the same answer.
         refuses: The message of the ClientException that every submission gets, or None.
+        hands_tags_on: Whether training jobs get the tags of their service job. AWS does not say; its own client gives
+            tags to the service job alone. A payload with tags besides would name each key twice: that is refused.
     """
 
     def __init__(self, sagemaker: SageMaker, called: Called | None = None) -> None:
@@ -98,6 +105,7 @@ class Batch(Model):
         self.queues: Mapping[str, tuple[str, ...]] | None = None
         self.rejects_repeats = False
         self.refuses: str | None = None
+        self.hands_tags_on = False
         self._submitting = threading.Lock()
 
     # What a client sees
@@ -129,7 +137,9 @@ class Batch(Model):
         assert job.waits
         assert job.training_job is None or not job.training_job.live
         name = f"AWSBatch{job.name[:20]}{hashlib.sha256(f'{job.job_id}{len(job.made)}'.encode()).hexdigest()[:30]}"
-        made = self.sagemaker.made_for({**job.request, "TrainingJobName": name})
+        tags = [{"Key": key, "Value": value} for key, value in job.tags.items()] if self.hands_tags_on else []
+        assert "Tags" not in job.request, "each key would be there twice"
+        made = self.sagemaker.made_for({**job.request, "TrainingJobName": name, "Tags": tags})
         job.training_job = made
         job.made.append(made)
         self._becomes(job, "SCHEDULED")
@@ -143,6 +153,19 @@ class Batch(Model):
         job.reason = "PREEMPTION_IN_PROGRESS: Cross-share preemption triggered to reclaim borrowed capacity"
         self.sagemaker.is_asked_to_stop(job.training_job)
         self._event("Batch Service Job Preemption Started", {"preemptedJobArn": job.arn, "status": job.status})
+
+    def never_fits(self, job: ModelServiceJob) -> None:
+        """It is at the front and asks for more than its share may ever have: those behind it wait for ever."""
+        assert job.waits
+        job.reason = f"{MISFIT} - The quota share cannot meet the capacity requirement of the job."
+        self._event("Batch Service Job Queue Blocked", {"jobName": job.name, "jobArn": job.arn, "status": job.status})
+
+    def ends_at_the_front(self, job: ModelServiceJob, reason: str, *, terminated: bool) -> None:
+        """A time limit of its queue ends it. AWS does not say whether it then counts as terminated."""
+        assert job.waits
+        job.terminated = terminated
+        job.reason = f"Terminated by JobStateTimeLimit action due to reason: {reason}"
+        self._becomes(job, "FAILED")
 
     def catches_up(self) -> None:
         """Batch sees what SageMaker says of all training jobs."""
@@ -188,6 +211,7 @@ class Batch(Model):
             priority=request["schedulingPriority"],
             payload=request["serviceRequestPayload"],
             token=request["clientToken"],
+            retry=request.get("retryStrategy", {"attempts": 1}),
             tags=request["tags"],
             created=self.sagemaker.seconds,
         )
@@ -281,8 +305,10 @@ class Batch(Model):
         no_capacity = not training.trained_seconds and (
             (training.failure or "").startswith("CapacityError") or training.secondary == "MaxWaitTimeExceeded"
         )
+        lost = any(entry["Status"] == "Downloading" for entry in training.transitions)
         if job.terminated:
             job.attempts.append(attempt)
+            job.lost_instances += lost and (training.failure or "").startswith("InternalServerError")
             self._becomes(job, "FAILED")
         elif job.preempting:
             job.preempting = False
@@ -297,8 +323,12 @@ class Batch(Model):
                 del self.sagemaker.jobs[training.name]
         else:
             job.attempts.append(attempt)
-            job.reason = f"Received status from SageMaker: {training.status}"
-            self._becomes(job, "SUCCEEDED" if training.status == "Completed" else "FAILED")
+            job.reason = f"Received status from SageMaker: {training.failure or training.status}"
+            if training.status == "Failed" and _is_retried(job):
+                job.lost_instances += lost
+                self._becomes(job, "RUNNABLE")
+            else:
+                self._becomes(job, "SUCCEEDED" if training.status == "Completed" else "FAILED")
 
     def _becomes(self, job: ModelServiceJob, status: str) -> None:
         if job.status == status:
@@ -313,6 +343,16 @@ class Batch(Model):
         self.sagemaker.events.append(
             {"source": "aws.batch", "detail-type": detail_type, "resources": [arn], "detail": dict(detail)}
         )
+
+
+def _is_retried(job: ModelServiceJob) -> bool:
+    """Say whether a service job's retry strategy has another training job follow the one that failed."""
+    if len(job.attempts) >= job.retry["attempts"]:
+        return False
+    for condition in job.retry.get("evaluateOnExit", ()):
+        if fnmatch.fnmatchcase(job.reason or "", condition["onStatusReason"]):
+            return bool(condition["action"] == "RETRY")
+    return True
 
 
 def _resource(job: ModelJob) -> dict[str, str]:

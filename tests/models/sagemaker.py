@@ -28,7 +28,7 @@ SECONDS_PER_STEP: Final = 1
 REPLICA_LAG_SECONDS: Final = 60
 """How old an answer of DescribeTrainingJob may be."""
 
-_WAITING: Final = ("Starting", "Interrupted")
+_WAITING: Final = ("Starting", "Interrupted", "Restarting")
 _STATUS_OF: Final = {
     **{word: word for word in ("Completed", "Failed", "Stopped", "Stopping")},
     **dict.fromkeys(("MaxRuntimeExceeded", "MaxWaitTimeExceeded"), "Stopped"),
@@ -105,7 +105,24 @@ class ModelJob:
 
     @property
     def interruptions(self) -> int:
-        return sum(entry["Status"] == "Interrupted" for entry in self.transitions)
+        """How often it lost its instances and went on."""
+        had = False
+        count = 0
+        for entry in self.transitions:
+            had = had or entry["Status"] in ("Downloading", "Training")
+            count += entry["Status"] == "Interrupted" or (entry["Status"] == "Restarting" and had)
+        return count
+
+    @property
+    def restarts(self) -> int:
+        """How often SageMaker started it again after an error of its own."""
+        return sum(entry["Status"] == "Restarting" for entry in self.transitions)
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether its RetryStrategy has SageMaker start it again after an error of its own."""
+        strategy = self.request.get("RetryStrategy", {})
+        return bool(self.restarts < strategy.get("MaximumRetryAttempts", 0))
 
 
 class SageMaker(Model):
@@ -257,6 +274,14 @@ class SageMaker(Model):
     def is_interrupted(self, job: ModelJob) -> None:
         job.on_instances = False
         self._change(job, "Interrupted", after=1)
+
+    def has_an_error(self, job: ModelJob) -> None:
+        """SageMaker loses a job by an error of its own: it starts it again, or the job fails."""
+        if job.may_restart:
+            job.on_instances = False
+            self._change(job, "Restarting", after=1)
+        else:
+            self.ends(job, "Failed", failure="InternalServerError: We encountered an internal error. Please try again.")
 
     def ends(self, job: ModelJob, status: str, *, secondary: str | None = None, failure: str | None = None) -> None:
         job.failure = failure

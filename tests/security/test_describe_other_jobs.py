@@ -31,6 +31,15 @@ def test_a_user_describes_the_deployments_jobs_alone(all_policies: dict[str, Pol
         assert not policies.allows("UsersPolicy", action, JOB, {**HERE, TAG: f"{deployment}-2"})
 
 
+@pytest.mark.parametrize("action", [*ACTIONS, "sagemaker:StopTrainingJob", "sagemaker:UpdateTrainingJob"])
+def test_a_name_that_aws_batch_gives_opens_no_job_without_a_tag(all_policies: dict[str, Policies], action: str) -> None:
+    """It may have none, whosever queue made it: IAM cannot distinguish ours, so users ask the launcher."""
+    for policies in all_policies.values():
+        for job in ("AWSBatchspotkeep-1ab", "AWSBatchlab-1ab", "awsbatchlab-1ab"):
+            resource = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{job}"
+            assert not policies.allows("UsersPolicy", action, resource, HERE)
+
+
 def test_a_user_does_not_search(all_policies: dict[str, Policies]) -> None:
     """A search answers whole jobs, and no condition of IAM leaves out those without a tag."""
     for policies in all_policies.values():

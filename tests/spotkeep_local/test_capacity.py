@@ -47,6 +47,7 @@ def test_faults_survive_their_journey_as_json(faults):
     [
         ({}, "exactly one of at_step, at_fraction, at_seconds, at_uploads"),
         ({"at_step": 1, "at_seconds": 1}, "exactly one of"),
+        ({"at_step": 1, "internal_error": True}, "comes without notice"),
         ({"at_step": -1}, r"at_step\n.*greater than or equal to 0"),
         ({"at_fraction": 1.5}, r"at_fraction\n.*less than or equal to 1"),
         ({"at_step": True}, r"at_step\n.*valid integer"),

@@ -34,6 +34,10 @@ def up(
     time_scale: Annotated[
         float, typer.Option(min=1, max=1000, help="How many times faster than AWS's its EC2 is: notices, volumes.")
     ] = 1.0,
+    batch_tags: Annotated[
+        bool,
+        typer.Option("--batch-tags/--no-batch-tags", help="Its AWS Batch hands a job's tags on to its training jobs."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the local AWS and deploy Spotkeep's app to it."""
@@ -47,8 +51,12 @@ def up(
     project = app_directory() if deploy else None
     with local_failures():
         # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
-        scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_AGENT_SCALE))
-        local = lifecycle.start(local_state_directory(), port, scales, on_waiting=terminal.remark)
+        options = ServerOptions(
+            time_scale=time_scale,
+            agent_time_scale=min(time_scale, _MOST_AGENT_SCALE),
+            batch_hands_tags_on=batch_tags,
+        )
+        local = lifecycle.start(local_state_directory(), port, options, on_waiting=terminal.remark)
         if project is not None:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)

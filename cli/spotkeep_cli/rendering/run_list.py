@@ -41,6 +41,7 @@ _REASONS = {
     EndReason.DEADLINE: "left spot for its deadline",
     EndReason.CAPACITY: "no capacity",
     EndReason.QUOTA: "no quota",
+    EndReason.NEVER_FITS: "more instances than its queue may have",
     EndReason.INPUT_ERROR: "its data, image or permissions did not work",
     EndReason.PLATFORM_ERROR: "SageMaker had an error",
     EndReason.JOB_VANISHED: "its training job was deleted",

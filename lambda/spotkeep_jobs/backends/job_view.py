@@ -51,6 +51,7 @@ class PhaseChange:
         ended_at: When it ended, where that is known.
         text: What the timeline says of it.
         detail: More of it: which instance it is about. Empty where the backend says no more.
+        error_of_aws: Whether an interruption was an error of AWS's own, and not capacity that went to others.
     """
 
     phase: JobPhase
@@ -58,6 +59,7 @@ class PhaseChange:
     ended_at: datetime | None
     text: str = ""
     detail: str = ""
+    error_of_aws: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,9 @@ class JobView:
     waits_because: str | None = None
     """What EC2 or AWS Batch says of why an attempt on a fleet or in a queue has no instance; None where it has
     one."""
+
+    never_fits: bool = False
+    """Whether AWS Batch says that it asks for more than its queue or share may ever have: it blocks those behind it."""
 
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
     """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances: all, or the last

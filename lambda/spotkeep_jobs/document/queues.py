@@ -14,11 +14,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spotkeep_jobs.document.values import must, wrong
+from spotkeep_jobs.document.values import DurationOf, must, wrong
 
 QueueName = Annotated[
     str,
@@ -40,6 +41,13 @@ InstanceCounts = Annotated[
     dict[_InstanceType, Annotated[int, Field(ge=1, le=10_000)]], Field(min_length=1, max_length=5)
 ]
 """How many instances of each type."""
+
+
+FrontLimit = Annotated[int, DurationOf(lowest=600, highest=86_400)]
+"""How long a job may stand at the front of its queue, in seconds.
+
+Source: https://docs.aws.amazon.com/batch/latest/APIReference/API_JobStateTimeLimitAction.html (maxTimeSeconds)
+"""
 
 
 class _Part(BaseModel):
@@ -82,6 +90,16 @@ class Queue(_Part):
     shares: dict[QueueName, Share] = Field(
         min_length=1, max_length=20, description="its quota shares by name, one at least"
     )
+    never_fits_limit: FrontLimit | None = Field(
+        default=None,
+        description="how long a job may stand at the front that asks for more than it may ever have (10m to 24h): then "
+        "AWS Batch ends it; without a limit when left out",
+    )
+    no_capacity_limit: FrontLimit | None = Field(
+        default=None,
+        description="how long a job may stand at the front for which AWS has no capacity (10m to 24h): then AWS Batch "
+        "ends it; without a limit when left out",
+    )
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
@@ -100,6 +118,43 @@ class Queue(_Part):
                     "Raise the queue's number, or lower the shares'.",
                 )
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How many instances of a type a share may have at once, when all that it may use is idle.
+
+    Attributes:
+        own: Those that belong to it.
+        borrowed: Those that it may borrow besides.
+    """
+
+    own: int
+    borrowed: int
+
+    @property
+    def most(self) -> int:
+        """Together: a job that needs more never has its turn, and those behind it in the share do not, either."""
+        return self.own + self.borrowed
+
+
+def reach_of(queue: Queue, share_name: str, instance_type: str) -> Reach:
+    """Return what a share of a queue may have of an instance type.
+
+    It borrows what others lend and what no share has as its own; what others reserve it never gets.
+    """
+    share = queue.shares[share_name]
+    own = share.types.get(instance_type, 0)
+    if share.lending != "lend-and-borrow":
+        return Reach(own=own, borrowed=0)
+    reserved = sum(
+        other.types.get(instance_type, 0)
+        for name, other in queue.shares.items()
+        if name != share_name and other.lending == "reserve"
+    )
+    lent = queue.types.get(instance_type, 0) - own - reserved
+    limit = lent if share.borrow_limit_percent is None else own * share.borrow_limit_percent // 100
+    return Reach(own=own, borrowed=min(lent, limit))
 
 
 Queues = Annotated[dict[QueueName, Queue], Field(max_length=50)]

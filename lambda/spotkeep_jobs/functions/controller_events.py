@@ -27,6 +27,7 @@ FLEET_CHANGES: Final = (
     "EC2 Fleet Information",
 )
 SERVICE_JOB_CHANGES: Final = (
+    "Batch Service Job Queue Blocked",
     "Batch Service Job State Change",
     "Batch Service Job Preemption Started",
     "Batch Service Job Preemption Completed",

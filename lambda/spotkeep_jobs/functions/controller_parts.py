@@ -77,7 +77,8 @@ class ControllerParts:
 
         Args:
             job_name: The job's name.
-            deployment: What its tag says, as far as it is known: SageMaker is asked only about a job of ours.
+            deployment: What its tag says, as far as it is known: SageMaker is asked only about a job of ours, and about
+                one without this tag that AWS Batch made. AWS does not say whether those get their service job's tags.
             run: What its other tag says: in a queue its name is AWS Batch's.
 
         Returns:
@@ -88,6 +89,8 @@ class ControllerParts:
             AwsCallError: SageMaker could not answer.
         """
         found = self.runs.reconcile_job(job_name)
+        if found is None and deployment is None and (marked := self.queues.run_of_training_job(job_name)) is not None:
+            return self.runs.reconcile(marked)
         if found is not None or deployment != self.deployment.name:
             return found
         if run is not None and (found := self.runs.reconcile(run)) is not None:

@@ -65,6 +65,7 @@ def wired(
             training_jobs=jobs,
             deployment=settings.deployment,
             now=clock,
+            has_queues=bool(settings.queues),
         ),
         logs=JobLogs(logs),
         topic=NotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn),

@@ -100,6 +100,8 @@ def judge_service_job(job: ServiceJob, run: Run | None, *, context: Context) -> 
         run: The run that its environment names, read after the job was listed; None when there is none.
         context: The time.
     """
+    if RUN_VARIABLE not in job.environment:
+        return None  # Another client submitted it: its own affair, and its own bill.
     if run is None:
         kind, since, why = OrphanKind.UNRECORDED_JOB, job.created_at, "no run knows it"
     else:

@@ -40,6 +40,7 @@ DEFAULT_NOTIFY: Final = (
     NotificationKind.FAILED,
     NotificationKind.STOPPED,
     NotificationKind.LOG_REFUSED,
+    NotificationKind.QUEUE_BLOCKED,
     NotificationKind.POOL_EXPIRING,
     NotificationKind.POOL_EXPIRED,
 )
@@ -343,7 +344,9 @@ class QueuedTrainingJob(Record):
     left_at: UtcTime | None = None
     """When it was asked to stop, or ended."""
     preempted: bool = False
-    """Whether AWS Batch stopped it and put its service job back into the queue."""
+    """Whether AWS Batch put its service job back into the queue: it stopped it, or tries it again."""
+    failed_in_sagemaker: bool = False
+    """Whether it ended by an error of SageMaker's own."""
     training_seconds: int | None = None
     billable_seconds: float | None = None
 
@@ -513,6 +516,8 @@ class Attempt(Record):
     ended_at: UtcTime | None = None
     output_uri: Address | None = None
     interruptions: int = 0
+    queue_blocked_notified: bool = False
+    """Whether its users were notified that it blocks its queue."""
     long_wait_notified: int | None = None
     """After which interruption (0: before the first capacity) a long wait was last notified."""
     stale_notified: int = 0

@@ -116,6 +116,10 @@ class EndReason(StrEnum):
     JOB_VANISHED = "JOB_VANISHED"
     """The job was there and is not any more: a person deleted it before its end was seen."""
 
+    # Set by AWS Batch, by a setting of its queue.
+    NEVER_FITS = "NEVER_FITS"
+    """It asked for more instances than its queue or share may ever have, and stood at the front for too long."""
+
     # Set by the launcher.
     QUOTA = "QUOTA"
     """SageMaker refused CreateTrainingJob for the account's quota (ResourceLimitExceeded): the quota is below what the
@@ -163,6 +167,8 @@ class TimelineKind(StrEnum):
     """The script took up a checkpoint (or found none), with the step it resumed from."""
     LOG_REFUSED = "log-refused"
     """Something in the job's log was not taken, or not all of it was read."""
+    QUEUE_BLOCKED = "queue-blocked"
+    """AWS Batch says that the job can never have its turn."""
 
     # Set by the function that ended the run.
     ENDED = "ended"
@@ -197,6 +203,9 @@ class NotificationKind(StrEnum):
     """Most of the run's max_cost is spent; it goes on until the rest is. Once for each run."""
     LOG_REFUSED = "log-refused"
     """Something in its job's log was not taken, or not all of it was read. Once for each run."""
+    QUEUE_BLOCKED = "queue-blocked"
+    """It stands at the front of its queue, can never have its turn, and holds up the jobs behind it. Once for each
+    attempt."""
     POOL_EXPIRING = "pool-expiring"
     """The warm pool of an ended job will be gone soon."""
     POOL_EXPIRED = "pool-expired"

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from spotkeep_jobs.backends.batch.parameters_file import ParametersFile, fits, sizes_of, with_parameters_file
-from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES
+from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, MAX_SUBMISSION_BYTES
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
@@ -256,8 +256,8 @@ def _too_long(place: QueuePlace, job_request: Mapping[str, Any]) -> Problem:
     return Problem(
         field="queue",
         found=shown(place.queue),
-        problem=f"takes requests of {MAX_PAYLOAD_BYTES:,} bytes at most (AWS Batch); the largest parts of this job's "
-        f"have {sizes_of(job_request)}",
+        problem=f"takes requests of {MAX_PAYLOAD_BYTES:,} bytes at most (AWS Batch), and of "
+        f"{MAX_SUBMISSION_BYTES:,} with tags; the largest parts of this job's have {sizes_of(job_request)}",
         fix="Shorten them: a file of the source may hold what they say.",
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from spotkeep_jobs.backends.sagemaker.job_status import is_internal_server_error
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import (
     NextJob,
@@ -87,6 +88,9 @@ def next_job(
             if failed > request.script_retries:
                 return NoMoreJobs(because=f"the script has failed {failed} times (script_retries)")
             because = f"the script failed and may be started again ({failed} of {request.script_retries})"
+        case EndReason.PLATFORM_ERROR if is_internal_server_error(last.failure_reason):
+            pause = _pause_after_errors_of_sagemaker(attempts)
+            because = "SageMaker had an error of its own (InternalServerError)"
         case EndReason.MAX_RUNTIME_EXCEEDED if deadline_at and last.ended_at and last.ended_at >= deadline_at:
             return NoMoreJobs(because="its deadline has passed")
         case EndReason.MAX_RUNTIME_EXCEEDED if request.max_total_run or request.max_cost or deadline_at:
@@ -140,6 +144,19 @@ def _asked_again(
     begins_at = ended_at + timedelta(seconds=pause)
     too_late = begins_at >= since + longest_wait_without_a_job(request)
     return None if too_late or (deadline_at is not None and begins_at >= deadline_at) else (pause, since)
+
+
+def _pause_after_errors_of_sagemaker(attempts: Sequence[Attempt]) -> int:
+    """Return for how many seconds the next job waits: the first one not, those that follow errors in a row do."""
+    in_a_row = 0
+    for attempt in reversed(attempts):
+        if not is_internal_server_error(attempt.failure_reason):
+            break
+        in_a_row += 1
+    if in_a_row < 2:
+        return 0
+    doubled: int = _FIRST_PAUSE_SECONDS * 2 ** min(in_a_row - 2, _MOST_DOUBLINGS)
+    return min(doubled, _LONGEST_PAUSE_SECONDS)
 
 
 def _trained_seconds(attempts: Sequence[Attempt]) -> float:

@@ -39,7 +39,7 @@ from spotkeep_jobs.runs.max_cost import hold_to_max_cost
 from spotkeep_jobs.runs.max_run import hold_to_max_run
 from spotkeep_jobs.runs.on_the_way import resume_entries, show_phases
 from spotkeep_jobs.runs.steering import steer
-from spotkeep_jobs.runs.waiting import hold_to_waits, hold_to_waits_without_a_job
+from spotkeep_jobs.runs.waiting import hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
@@ -51,6 +51,7 @@ _RULES: Final[tuple[Callable[[JobFacts], Held], ...]] = (
     steer,
     hold_to_max_cost,
     hold_to_waits,
+    hold_to_queue,
     hold_to_max_run,
     hold_to_log,
 )

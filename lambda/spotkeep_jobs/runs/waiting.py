@@ -7,7 +7,11 @@ from datetime import datetime, timedelta
 from spotkeep_jobs.backends.job_phases import waiting_since
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
 from spotkeep_jobs.notifications.texts.composition import Moment
-from spotkeep_jobs.notifications.texts.on_the_way import long_quota_wait_notification, long_wait_notification
+from spotkeep_jobs.notifications.texts.on_the_way import (
+    long_quota_wait_notification,
+    long_wait_notification,
+    queue_blocked_notification,
+)
 from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
@@ -53,6 +57,29 @@ def hold_to_waits_without_a_job(facts: RunFacts) -> Held:
     if since is None or not waits or facts.now - since < _long_wait(facts):
         return Held(run=run, attempt=facts.attempt)
     return _notified(facts, since=since, because=None)
+
+
+def hold_to_queue(facts: JobFacts) -> Held:
+    """Notify the users, once an attempt, that AWS Batch can never give its job a turn, and that others wait behind it.
+
+    Args:
+        facts: What is known.
+    """
+    run, attempt, now = facts.run, facts.attempt, facts.now
+    stops = run.stop_requested_at is not None
+    if not facts.job.never_fits or attempt.queue is None or attempt.queue_blocked_notified or stops:
+        return Held(run=run, attempt=attempt)
+    because = facts.job.waits_because or ""
+    text = f"Can never have its turn: {because}"
+    entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.QUEUE_BLOCKED, text=text)
+    moment = Moment(run=run, attempt=attempt.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now)
+    asked = NotificationKind.QUEUE_BLOCKED in run.notify
+    return Held(
+        run=run,
+        attempt=attempt.model_copy(update={"queue_blocked_notified": True}),
+        timeline=[entry],
+        notifications=[queue_blocked_notification(moment, because=because)] if asked else [],
+    )
 
 
 def _notified(facts: RunFacts, *, since: datetime, because: str | None, due_again_at: datetime | None = None) -> Held:

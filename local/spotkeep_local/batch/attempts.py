@@ -23,11 +23,13 @@ from spotkeep_local.batch.records import JobStatus, ServiceJob, ServiceJobAttemp
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 NO_CAPACITY: Final = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Unable to provision requested compute resources"
 NO_CAPACITY_PAUSE_SECONDS: Final = 1.0
 """How long a job waits after SageMaker had no capacity for it. AWS gives no figure."""
+ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
+_FRONT_REASONS: Final = ("CAPACITY:", "MISCONFIGURATION:")
 TIMED_OUT: Final = "Job attempt duration exceeded timeout"
 _RECEIVED: Final = "Received status from SageMaker: "
 _MOST_PREEMPTED_KEPT: Final = 10
@@ -52,8 +54,13 @@ def training_job_name(job_name: str) -> str:
     return f"{_PREFIX}{kept}{secrets.token_hex(_HASH_CHARACTERS // 2)}"
 
 
-def training_request(job: ServiceJob) -> dict[str, Any]:
-    """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with its own name and tags.
+def training_request(job: ServiceJob, *, hands_tags_on: bool) -> dict[str, Any]:
+    """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with Batch's name of it.
+
+    Args:
+        job: The job.
+        hands_tags_on: Whether the training job gets the service job's tags, beside those of the payload: SageMaker
+            refuses a key that is there twice.
 
     Raises:
         ValueError: The payload is no JSON object. Batch takes any text at the submission.
@@ -62,15 +69,10 @@ def training_request(job: ServiceJob) -> dict[str, Any]:
     if not isinstance(payload, dict):
         raise ValueError("serviceRequestPayload is not a JSON object")  # noqa: TRY004 - as of what is not JSON
     request = payload | {"TrainingJobName": job.training_job}
-    tags = {**_tags_in(payload), **job.tags}
-    return request | {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]} if tags else request
-
-
-def _tags_in(payload: Mapping[str, Any]) -> dict[str, str]:
-    tags = payload.get("Tags")
-    if not isinstance(tags, list):
-        return {}
-    return {tag["Key"]: tag.get("Value", "") for tag in tags if isinstance(tag, dict) and "Key" in tag}
+    if not hands_tags_on or not job.tags:
+        return request
+    own = [{"Key": key, "Value": value} for key, value in job.tags.items()]
+    return request | {"Tags": [*(payload.get("Tags") or ()), *own]}
 
 
 def needs_of(payload: str) -> dict[str, int]:
@@ -128,6 +130,8 @@ def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> Serv
         return job
     started = training.training_started_at
     job = replace(job, latest_training_job=training.arn, started_at=started)
+    if started is not None:
+        job = replace(job, front_reason=None)
     if not training.ended:
         status = _STATUS_OF.get(training.secondary, JobStatus.SCHEDULED)
         return replace(job, status=max(job.status, status, key=_ORDER.index))
@@ -152,6 +156,34 @@ def _after(job: ServiceJob, attempt: ServiceJobAttempt, training: TrainingJob, *
 def terminated(job: ServiceJob, *, now: float) -> ServiceJob:
     """Return a job that TerminateServiceJob ended."""
     return _ended(job, JobStatus.FAILED, reason=job.terminate_reason, now=now)
+
+
+def held_up(job: ServiceJob, *, now: float) -> ServiceJob:
+    """Return a job that waits, with why and since when it cannot leave the front of its queue."""
+    code = (job.status_reason or "").partition(" - ")[0]
+    if not job.waits or not code.startswith(_FRONT_REASONS) or code == job.front_reason:
+        return job
+    return replace(job, front_reason=code, front_since=now)
+
+
+def ended_at_the_front(job: ServiceJob, actions: Sequence[Mapping[str, Any]], *, now: float) -> ServiceJob | None:
+    """Return a job that its queue's time limits end now; None where none does.
+
+    Args:
+        job: A job that waits.
+        actions: The queue's jobStateTimeLimitActions.
+        now: The time.
+    """
+    until = front_limit_of(job, actions)
+    if until is None or now < until:
+        return None
+    return _ended(job, JobStatus.FAILED, reason=f"{ENDED_AT_THE_FRONT}{job.front_reason}", now=now)
+
+
+def front_limit_of(job: ServiceJob, actions: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return when its queue's time limits end a job; None where none does."""
+    limits = [float(each["maxTimeSeconds"]) for each in actions if each["reason"] == job.front_reason]
+    return job.front_since + min(limits) if limits and job.waits and job.front_reason is not None else None
 
 
 def times_out_at(job: ServiceJob) -> float | None:

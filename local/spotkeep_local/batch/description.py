@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 STATE_CHANGE: Final = "Batch Service Job State Change"
+QUEUE_BLOCKED: Final = "Batch Service Job Queue Blocked"
 PREEMPTION_STARTED: Final = "Batch Service Job Preemption Started"
 PREEMPTION_COMPLETED: Final = "Batch Service Job Preemption Completed"
 _ECHOED: Final = (

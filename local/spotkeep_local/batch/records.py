@@ -151,6 +151,8 @@ class ServiceJob:
         stop_cause: Why Batch stops the present attempt's training job; None when it does not, or a user terminated it.
         terminate_reason: TerminateServiceJob was called, for this reason.
         not_before: It waits until then for its next attempt: SageMaker had no capacity.
+        front_reason: Why it cannot leave the front of its queue, as the queue's time limits name it; None where it can.
+        front_since: Since when.
         promised: Other jobs were preempted for it: it comes before others that borrow.
     """
 
@@ -177,6 +179,8 @@ class ServiceJob:
     stop_cause: StopCause | None = None
     terminate_reason: str | None = None
     not_before: float = 0.0
+    front_reason: str | None = None
+    front_since: float = 0.0
     promised: bool = False
     tags: dict[str, str] = field(default_factory=dict)
 

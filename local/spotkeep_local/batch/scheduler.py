@@ -19,7 +19,7 @@ from spotkeep_local.batch.records import JobStatus, ServiceJob, StopCause
 from spotkeep_local.service_base.aws_service import ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from spotkeep_local.batch.account import BatchAccount
     from spotkeep_local.batch.records import JobQueue, ServiceEnvironment
@@ -38,6 +38,7 @@ class Scheduler:
         training: SageMaker.
         send: Sends an event: its detail, its detail type, its resources.
         now: The clock, in epoch seconds.
+        hands_tags_on: Whether training jobs get the tags of their service job, from now on.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Scheduler:
         training: TrainingService,
         send: Callable[[dict[str, Any], str, list[str]], None],
         now: Callable[[], float],
+        hands_tags_on: bool,
     ) -> None:
+        self.hands_tags_on = hands_tags_on
         self._account = account
         self._training = training
         self._send = send
@@ -143,7 +146,7 @@ class Scheduler:
         arns = {queue.arn for queue in queues}
         for job in self._jobs():
             if job.queue in arns and job.waits:
-                self._explain(job, decision.blocked.get(job.job_id))
+                self._explain(job, decision.blocked.get(job.job_id), now=now)
 
     def _preempt(self, preemption: scheduling.Preemption) -> None:
         job = replace(self._account.jobs[preemption.job_id], stop_cause=StopCause.PREEMPTION)
@@ -152,9 +155,18 @@ class Scheduler:
         self._send(detail, description.PREEMPTION_STARTED, [job.arn])
         self._put(replace(self._account.jobs[preemption.beneficiary], promised=True))
 
-    def _explain(self, job: ServiceJob, blocked: str | None) -> None:
-        if blocked is not None or (job.status_reason or "").startswith(_MISCONFIGURED):
-            self._put(replace(job, status_reason=blocked))
+    def _explain(self, job: ServiceJob, blocked: str | None, *, now: float) -> None:
+        was_blocked = (job.status_reason or "").startswith(_MISCONFIGURED)
+        if blocked is not None or was_blocked:
+            job = replace(job, status_reason=blocked, front_reason=job.front_reason if blocked else None)
+        job = attempts.held_up(job, now=now)
+        self._put(attempts.ended_at_the_front(job, self._limits_of(job), now=now) or job)
+        if blocked is not None and not was_blocked:
+            self._send(description.state_change(job), description.QUEUE_BLOCKED, [job.arn])
+
+    def _limits_of(self, job: ServiceJob) -> Sequence[Mapping[str, Any]]:
+        queue = self._account.queues.get(job.queue)
+        return () if queue is None else queue.time_limit_actions
 
     def _queue(self, queue: JobQueue, *, now: float) -> scheduling.SchedulerQueue:
         jobs = [job for job in self._jobs() if job.queue == queue.arn]
@@ -182,7 +194,7 @@ class Scheduler:
 
     def _create(self, job: ServiceJob) -> None:
         try:
-            request = attempts.training_request(job)
+            request = attempts.training_request(job, hands_tags_on=self.hands_tags_on)
         except ValueError as error:
             self._refuse(job, code="ValidationException", message=str(error))
             return
@@ -213,3 +225,5 @@ class Scheduler:
                 yield times_out_at
             if job.waits and job.not_before > now:
                 yield job.not_before
+            if (until := attempts.front_limit_of(job, self._limits_of(job))) is not None:
+                yield until

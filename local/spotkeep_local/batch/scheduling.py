@@ -325,5 +325,15 @@ class _QuotaScheduler:
         share = self._shares[job.share or ""]
         if self._scheduler.exceeds_limits(job.needs):
             self._scheduler.blocked[job.job_id] = ENVIRONMENT_TOO_SMALL
-        elif any(number > share.most(unit) for unit, number in job.needs.items()):
+        elif any(number > self._reach(share, unit) for unit, number in job.needs.items()):
             self._scheduler.blocked[job.job_id] = SHARE_TOO_SMALL
+
+    def _reach(self, share: QuotaShare, unit: str) -> float:
+        """Return how much of a unit a share may ever have: its own, and what others do not reserve."""
+        reserved = sum(
+            other.limits.get(unit, 0)
+            for other in self._shares.values()
+            if other.name != share.name and other.strategy is SharingStrategy.RESERVE
+        )
+        lent = self._scheduler.limits.get(unit, 0) - reserved
+        return max(share.limits.get(unit, 0), min(share.most(unit), lent))

@@ -14,7 +14,7 @@ from spotkeep_local.service_base.aws_service import AwsService, RestJsonProtocol
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from spotkeep_local.capacity import EventFaults
@@ -42,15 +42,28 @@ class BatchService:
         options: The options of the local AWS.
         training: Runs the training jobs.
         publish_event: Puts an `aws.batch` event on the default bus; called from a thread of its own.
+        now: The clock, in epoch seconds.
     """
 
     def __init__(
-        self, *, state_dir: Path, options: ServerOptions, training: TrainingService, publish_event: PublishEvent
+        self,
+        *,
+        state_dir: Path,
+        options: ServerOptions,
+        training: TrainingService,
+        publish_event: PublishEvent,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.account = BatchAccount(state_dir=state_dir, region=options.region, account_id=options.account_id)
         self._events = StateChangeEvents(publish_event)
-        self._scheduler = Scheduler(self.account, training=training, send=self._events.send, now=time.time)
-        jobs = ServiceJobs(self.account, announce=self._scheduler.announce, now=time.time)
+        self._scheduler = Scheduler(
+            self.account,
+            training=training,
+            send=self._events.send,
+            now=now,
+            hands_tags_on=options.batch_hands_tags_on,
+        )
+        jobs = ServiceJobs(self.account, announce=self._scheduler.announce, now=now)
         resources = Resources(self.account, end_jobs=jobs.end_jobs)
         self._protocol = _BatchProtocol("batch")
         operations = {**resources.operations, **jobs.operations}
@@ -70,6 +83,18 @@ class BatchService:
     def set_event_faults(self, faults: EventFaults) -> None:
         """Set what goes wrong with events that are sent from now on."""
         self._events.set_faults(faults)
+
+    @property
+    def control_operations(self) -> dict[str, Operation]:
+        """What AWS lets no client decide."""
+        return {"BatchTags": self._set_tags}
+
+    def _set_tags(self, request: dict[str, Any]) -> dict[str, Any]:
+        handed_on = request.get("handed_on")
+        if not isinstance(handed_on, bool):
+            raise ClientError(f"handed_on must be true or false, found {handed_on!r}")
+        self._scheduler.hands_tags_on = handed_on
+        return {}
 
     def call(self, operation: str, request: dict[str, Any]) -> Mapping[str, Any]:
         """Do an operation for another part of this local AWS.

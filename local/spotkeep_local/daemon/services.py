@@ -177,6 +177,7 @@ class LocalServices:
             CONTROL_TARGET,
             {
                 **self._training.control_operations,
+                **self._batch.control_operations,
                 **self._ec2.control_operations,
                 **permission_operations(self._uses, self._withheld),
                 **calls.control_operations(),

@@ -80,6 +80,9 @@ CAPACITY_ERROR = (
 )
 """What SageMaker says when it gives up.
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html (FailureReason)"""
+INTERNAL_SERVER_ERROR = "InternalServerError: We encountered an internal error. Please try again."
+"""What SageMaker says when it fails itself.
+Source: sagemaker.train.aws_batch.constants, of the SageMaker SDK"""
 NO_CAPACITY_MESSAGE = "Insufficient capacity error from EC2 while launching instances, retrying!"
 
 _BILLED = frozenset(
@@ -172,6 +175,7 @@ class TrainingJob:
         log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
         warm_pool: Its warm pool; None when it asked for none, or the quota had no room for one.
         takes_over: The job whose kept host it began on; None when it began on a new one.
+        restarts: How often it was started again after an error of SageMaker's own.
         queued_as: The name of the Batch service job that it was created for; None for all others.
     """
 
@@ -194,6 +198,7 @@ class TrainingJob:
     warm_pool: WarmPool | None = None
     takes_over: str | None = None
     queued_as: str | None = None
+    restarts: int = 0
 
     @property
     def scripted_as(self) -> str:

@@ -49,6 +49,7 @@ def create_problems(request: dict[str, Any], *, programs: Programs) -> list[str]
         *_channels(request),
         *_algorithm(request, programs),
         *_locations(request),
+        *_tags(request),
         *(f"the local AWS has no {what}: leave {name} out" for name, what in _ELSEWHERE.items() if name in request),
     ]
 
@@ -61,6 +62,11 @@ def is_spot(request: dict[str, Any]) -> bool:
 def keep_alive_seconds(request: dict[str, Any]) -> int:
     """Return how long the job's host is kept for a next job; 0 for not at all."""
     return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
+
+
+def most_restarts(request: dict[str, Any]) -> int:
+    """Return how often the job is started again that failed by an error of SageMaker's own."""
+    return int(request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0))
 
 
 def instance_type(request: dict[str, Any]) -> str:
@@ -225,6 +231,11 @@ def _locations(request: dict[str, Any]) -> list[str]:
         elif any(local == path or local.startswith(f"{path}/") for path in taken):
             problems.append(f"CheckpointConfig.LocalPath must not be in {', '.join(taken)}, found {local!r}")
     return problems
+
+
+def _tags(request: dict[str, Any]) -> list[str]:
+    counts = Counter(tag["Key"] for tag in request.get("Tags", ()))
+    return [f"Duplicate tag key '{key}': a key may be given once" for key, n in counts.items() if n > 1]
 
 
 def _s3_problems(uri: str, name: str) -> list[str]:

@@ -26,6 +26,7 @@ from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_local.training.job import (
     CAPACITY_ERROR,
     FAILURE_REASON_CHARACTERS,
+    INTERNAL_SERVER_ERROR,
     NO_CAPACITY_MESSAGE,
     Ending,
     PoolStatus,
@@ -46,6 +47,7 @@ from spotkeep_local.training.request_rules import (
     keep_alive_seconds,
     max_pending_seconds,
     max_runtime_seconds,
+    most_restarts,
 )
 from spotkeep_local.training.warm_pools import pool_after, strip_host
 
@@ -237,7 +239,16 @@ class JobRunner:
             if isinstance(outcome, Ending):
                 return outcome
             wait_seconds = outcome.capacity_returns_after_seconds
-            self._advance(SecondaryStatus.INTERRUPTED)
+            if not outcome.internal_error:
+                self._advance(SecondaryStatus.INTERRUPTED)
+            elif self.job.restarts < most_restarts(self.job.request):
+                self.update(
+                    lambda job: advance(
+                        replace(job, restarts=job.restarts + 1), SecondaryStatus.RESTARTING, now=time.time()
+                    )
+                )
+            else:
+                return Ending(secondary=SecondaryStatus.FAILED, failure_reason=INTERNAL_SERVER_ERROR)
 
     def _take_up_again(self) -> None:
         if self.job.secondary in (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING):
@@ -250,7 +261,8 @@ class JobRunner:
         capacity_at = None if seconds is None else time.time() + seconds
         given_up_at = None if patience_seconds is None else time.time() + patience_seconds
         stopped_at = None if pending_seconds is None else self.job.created_at + pending_seconds
-        if self.job.secondary is not SecondaryStatus.INTERRUPTED and seconds != 0:
+        lost = self.job.secondary in (SecondaryStatus.INTERRUPTED, SecondaryStatus.RESTARTING)
+        if not lost and seconds != 0:
             self._advance(SecondaryStatus.STARTING, message=NO_CAPACITY_MESSAGE)
         with self._changed:
             while True:
@@ -510,7 +522,8 @@ class JobRunner:
 
     def _next_interruption(self) -> Interruption | None:
         script = self._job.capacity_script
-        return script.interruptions[0] if self._job.spot and script and script.interruptions else None
+        following = script.interruptions[0] if script and script.interruptions else None
+        return following if following and (self._job.spot or following.internal_error) else None
 
     def _strike_if_due(self, now: float) -> None:
         """Take the capacity away if the script says so now; the caller holds the lock."""

@@ -166,6 +166,36 @@ class TestWhatFollows:
         assert "no capacity for" in str(the_end(request, last))
 
     @pytest.mark.parametrize(
+        "words",
+        [
+            "InternalServerError: We encountered an internal error. Please try again.",
+            "Received status from SageMaker: InternalServerError: We encountered an internal error.",
+            "Received status from SageMaker:InternalServerError",
+        ],
+    )
+    def test_an_error_of_sagemakers_own_is_answered_by_another_job_later_and_later_within_max_attempts(
+        self, words: str
+    ) -> None:
+        request = asked(capacity="spot", max_attempts=5)
+        attempts: list[Attempt] = []
+        pauses = []
+        for number in range(1, 5):
+            failed = ended(EndReason.PLATFORM_ERROR, number=number).model_copy(update={"failure_reason": words})
+            attempts.append(failed)
+            job = the_next(request, *attempts)
+            assert (job.position, job.no_capacity_since) == (0, None)
+            assert "InternalServerError" in job.because
+            pauses.append(job.pause_seconds // 60)
+        assert pauses == [0, 5, 10, 20]
+        last = ended(EndReason.PLATFORM_ERROR, number=5).model_copy(update={"failure_reason": words})
+        assert "5 jobs (max_attempts)" in str(the_end(request, *attempts, last))
+
+    @pytest.mark.parametrize("words", [None, "", "UnknownError: oh", "no retry left: InternalServerError"])
+    def test_a_failure_of_another_class_may_fail_each_time_and_ends_the_run(self, words: str | None) -> None:
+        failed = ended(EndReason.PLATFORM_ERROR).model_copy(update={"failure_reason": words})
+        assert the_end(asked(capacity="auto", max_total_run="9d"), failed) is None
+
+    @pytest.mark.parametrize(
         "reason",
         [
             EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.INPUT_ERROR, EndReason.PLATFORM_ERROR,

@@ -53,7 +53,7 @@ def test_a_name_and_a_command_are_enough() -> None:
     assert (request.instance_count, request.volume_size_gb) == (1, 30)
     assert (request.max_run, request.max_wait, request.keep_alive) == (86_400, 172_800, 0)
     assert request.checkpoints is True
-    by_default = ["completed", "failed", "stopped", "log-refused", "pool-expiring", "pool-expired"]
+    by_default = ["completed", "failed", "stopped", "log-refused", "queue-blocked", "pool-expiring", "pool-expired"]
     assert [str(kind) for kind in request.notify] == by_default
 
 

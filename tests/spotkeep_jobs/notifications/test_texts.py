@@ -17,13 +17,14 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     interruption_notification,
     max_cost_near_notification,
     next_fallback_notification,
+    queue_blocked_notification,
     resume_notification,
     stale_checkpoint_notification,
 )
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
 from spotkeep_jobs.notifications.texts.wording import COLUMNS, spoken_duration, spoken_usd
 from spotkeep_jobs.progress.checkpoint_alert import Freshness
-from spotkeep_jobs.record.record import Cost, Notification, Run
+from spotkeep_jobs.record.record import Cost, Notification, QueuePlace, Run
 from spotkeep_jobs.record.states import EndReason, PoolEndReason, PoolState, RunState
 from spotkeep_jobs.runs.ending import state_after
 
@@ -124,6 +125,12 @@ STORIES: dict[str, dict[str, Any]] = {
         "failure_reason": "The account-level service limit 'ml.m5.xlarge for spot training job usage' is 0 Instances",
         "no_more_jobs_because": "the ladder has no fallback below on-demand ml.m5.xlarge",
     },
+    "never-fits": {
+        "reason": EndReason.NEVER_FITS, "cost": NEVER_RAN, "interruptions": 0, "capacity": "on-demand",
+        "queue": QueuePlace(queue="gpu", share="vision", priority=0),
+        "failure_reason": "Terminated by JobStateTimeLimit action due to reason: "
+        "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED",
+    },
     "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
     "paused": {"reason": EndReason.PAUSED, "paused_at_step": 1000, "interruptions": 0},
     "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
@@ -159,6 +166,14 @@ class TestTheWords:
     def test_of_an_interruption(self, make: Any, checkpoints: bool, snapshot: SnapshotAssertion) -> None:
         run = make.run(request={"checkpoints": checkpoints})
         assert as_mail(interruption_notification(moment(make, run=run, attempt=2))) == snapshot
+
+    def test_of_an_interruption_by_an_error_of_sagemakers_own(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        assert as_mail(interruption_notification(moment(make), error_of_aws=True)) == snapshot
+
+    def test_of_a_queue_that_it_blocks(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        run = make.run(queue=QueuePlace(queue="gpu", share="vision", priority=0), capacity="on-demand")
+        because = "MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED - The quota share cannot meet the requirement."
+        assert as_mail(queue_blocked_notification(moment(make, run=run, nth=0), because=because)) == snapshot
 
     def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
         assert as_mail(resume_notification(moment(make, nth=3), away_seconds=1840)) == snapshot

@@ -106,7 +106,14 @@ class TestServiceJobs:
     @pytest.fixture
     def waiting(self, context: Context) -> ServiceJob:
         asked_at = context.now - timedelta(hours=2)
-        return ServiceJob(job_id="5f2c", arn="arn:job", name="digits-1", status="RUNNABLE", created_at=asked_at)
+        return ServiceJob(
+            job_id="5f2c",
+            arn="arn:job",
+            name="digits-1",
+            status="RUNNABLE",
+            created_at=asked_at,
+            environment={"SPOTKEEP_RUN": "digits"},
+        )
 
     def test_one_that_no_run_knows_is_terminated(self, waiting: ServiceJob, context: Context) -> None:
         found = is_found(judge_service_job(waiting, None, context=context))

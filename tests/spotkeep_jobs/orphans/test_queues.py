@@ -51,17 +51,22 @@ def test_what_a_live_run_has_is_left_alone(passing: QueuePass) -> None:
     assert not passing.site.service_job.terminated
 
 
-def test_what_outlives_its_run_is_ended(passing: QueuePass) -> None:
+@pytest.mark.parametrize("tags_handed_on", [False, True])
+def test_what_outlives_its_run_is_ended(passing: QueuePass, tags_handed_on: bool) -> None:
     site = passing.site
+    site.batch.hands_tags_on = tags_handed_on
     site.trains()
     site.passes()
     passing.run_ends()
     training_job = site.service_job.training_job
     assert training_job is not None
+    # A search finds a training job by its tags; where it has none, the end of its service job is its end.
+    by_its_tags = {(OrphanKind.OUTLIVING_JOB, training_job.name): OrphanOutcome.REMOVED} if tags_handed_on else {}
     assert passing.found_later(hours=2) == {
-        (OrphanKind.OUTLIVING_JOB, training_job.name): OrphanOutcome.REMOVED,
+        **by_its_tags,
         (OrphanKind.OUTLIVING_JOB, site.service_job.job_id): OrphanOutcome.REMOVED,
     }
+    assert training_job.status == "Stopping"
     assert site.service_job.terminated
     assert site.run.state is RunState.FAILED
 
@@ -79,7 +84,9 @@ def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing
     }
     lost = site.batch.submit_service_job(**submission)["jobId"]
     theirs = site.batch.submit_service_job(**{**submission, "clientToken": "x", "tags": {}})["jobId"]
+    of_the_sdk = {"serviceRequestPayload": "{}", "clientToken": "sdk"}
+    other_clients = site.batch.submit_service_job(**{**submission, **of_the_sdk})["jobId"]
     assert passing.found_later(minutes=30) == {}
     assert passing.found_later(hours=2) == {(OrphanKind.UNRECORDED_JOB, lost): OrphanOutcome.REMOVED}
-    assert [site.batch.jobs[each].terminated for each in (lost, theirs)] == [True, False]
+    assert [site.batch.jobs[each].terminated for each in (lost, theirs, other_clients)] == [True, False, False]
     assert site.table.get(RUN) is not None

@@ -145,7 +145,7 @@ class TestAPoolIsLeft:
 
     @pytest.mark.parametrize(
         ("keep_alive", "end"),
-        [(0, {}), (1800, {"status": "Failed", "FailureReason": "InternalServerError"})],
+        [(0, {}), (1800, {"status": "Failed", "FailureReason": "UnknownError: oh"})],
         ids=["it asked for none", "an error of the platform"],
     )
     def test_after_no_other_and_nothing_is_reported_of_one(

@@ -220,6 +220,63 @@ def test_a_failed_script_is_started_again_on_its_fallback_and_then_notified(stor
     assert "the script has failed 2 times" in " ".join(notification.body.split())
 
 
+@pytest.mark.parametrize("capacity", ["spot", "on-demand"])
+def test_sagemaker_restarts_a_job_after_an_error_of_its_own_as_after_an_interruption(
+    story: Story, capacity: str
+) -> None:
+    """I1 and I8: the same job, the same lock, and what it repeats is on the bill."""
+    story.launched(capacity=capacity, instance_types=["ml.g5.xlarge"], longest_wait=None, notify=["interrupted"])
+    job = story.account.jobs["first-1"]
+    assert job.may_restart
+    story.account.gets_capacity(job)
+    story.account.trains(job, 8)
+    story.account.has_an_error(job)
+    story.passes(minutes=1, every=1)
+    assert (story.run.state, story.run.interruptions) == (RunState.INTERRUPTED, 1)
+    assert story.table.checkpoint_lock_owner(story.run.checkpoint_uri) == "first"
+    story.account.gets_capacity(job)
+    story.account.trains(job, 8)
+    story.account.ends(job, "Completed")
+    story.passes(minutes=1, every=1)
+    ended = story.run
+    assert (ended.state, ended.attempt, len(story.account.jobs)) == (RunState.COMPLETED, 1, 1)
+    assert ended.cost is not None
+    assert ended.cost.billed_seconds == job.billable_seconds
+    assert ended.cost.redone_steps == story.account.redone["first"] == 3
+    assert ended.cost.clean_on_demand_seconds < job.trained_seconds
+    (sent,) = [each for each in story.table.notifications("first") if each.kind is NotificationKind.INTERRUPTED]
+    assert "SageMaker had an error of its own" in " ".join(sent.body.split())
+
+
+def test_another_job_follows_one_that_sagemaker_gave_up_and_the_run_ends_when_it_has_had_all_its_jobs(
+    story: Story,
+) -> None:
+    story.launched(max_attempts=3)
+    for number in (1, 2, 3):
+        job = story.account.jobs[f"first-{number}"]
+        story.account.gets_capacity(job)
+        while job.live:
+            story.account.has_an_error(job)
+        story.passes(minutes=20)
+    assert story.places == ["spot ml.g5.xlarge"] * 3
+    ended = story.run
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.PLATFORM_ERROR)
+    assert ended.no_more_jobs_because == "the run has had its 3 jobs (max_attempts)"
+    assert [each.notification_id for each in story.table.notifications("first")] == ["first/failed/3"]
+    assert story.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+
+
+def test_an_error_before_it_had_instances_is_no_interruption(story: Story) -> None:
+    story.launched(notify=["interrupted", "resumed"])
+    job = story.account.jobs["first-1"]
+    story.account.has_an_error(job)
+    story.passes(minutes=1, every=1)
+    assert (story.run.state, story.run.interruptions) == (RunState.WAITING, 0)
+    story.account.gets_capacity(job)
+    story.passes(minutes=1, every=1)
+    assert (story.run.state, list(story.table.notifications("first"))) == (RunState.TRAINING, [])
+
+
 def test_the_next_jobs_log_is_read_though_functions_ended_while_they_read_the_last_ones(story: Story) -> None:
     story.launched(script_retries=1)
     story.account.moves("first-1", "Training")

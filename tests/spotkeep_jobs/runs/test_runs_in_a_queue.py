@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
+from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import ParametersStore
+from spotkeep_jobs.backends.sagemaker.request import RESTARTS
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.functions.controller_events import hint_of
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from tests.launching import DEFAULTS, PRICES, launcher_on
-from tests.models.batch import ModelServiceJob
+from tests.models.batch import MISFIT, NO_CAPACITY, ModelServiceJob
 from tests.models.faults import Fault
 from tests.models.s3 import Objects
 
@@ -92,9 +95,12 @@ class Site:
         return [entry.text for entry in self.table.timeline(RUN)]
 
 
-@pytest.fixture
-def site(world: Any) -> Site:
-    return Site(world)
+@pytest.fixture(params=[False, True], ids=["training jobs without tags", "tags handed on"])
+def site(world: Any, request: pytest.FixtureRequest) -> Site:
+    """AWS does not say whether AWS Batch gives the tags of a service job to its training jobs."""
+    site = Site(world)
+    site.batch.hands_tags_on = request.param
+    return site
 
 
 def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> None:
@@ -210,6 +216,59 @@ def test_the_end_of_a_training_job_is_not_the_end_before_batch_says_so(site: Sit
     assert ended.failure_reason == "AlgorithmError: exit 1"
 
 
+class TestAnErrorOfSageMakersOwn:
+    """Batch tries the service job again, as often as SageMaker would; then another service job follows."""
+
+    def strikes(self, site: Site, *, steps: int = 12) -> None:
+        job = site.batch.has_its_turn([each for each in site.batch.jobs.values() if each.waits][-1])
+        site.sagemaker.gets_capacity(job)
+        site.sagemaker.trains(job, steps)
+        site.passes()
+        site.sagemaker.has_an_error(job)
+        site.batch.catches_up()
+
+    def test_it_is_an_interruption_and_the_same_service_job_goes_on(self, site: Site) -> None:
+        site.launch()
+        assert "RetryStrategy" not in site.service_job.request, "both together would multiply"
+        self.strikes(site)
+        assert site.passes().state is RunState.INTERRUPTED
+        site.trains(10)
+        site.sagemaker.ends(site.service_job.training_job, "Completed")
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.interruptions, ended.attempt) == (RunState.COMPLETED, 1, 1)
+        assert ended.cost.billed_seconds == sum(job.billable_seconds for job in site.service_job.made)
+        assert ended.cost.redone_steps == site.sagemaker.redone[RUN] == 2
+        (sent,) = [each for each in site.table.notifications(RUN) if each.kind.value == "interrupted"]
+        assert "InternalServerError" in sent.body
+        assert "another job of the queue" not in sent.body
+
+    def test_another_service_job_follows_one_that_is_given_up(self, site: Site) -> None:
+        site.launch()
+        for _ in range(1 + RESTARTS):
+            self.strikes(site)
+        again = site.passes(minutes=1)
+        assert (again.attempt, again.state.ended) == (2, False)
+        first, second = site.batch.jobs.values()
+        assert (first.status, second.name) == ("FAILED", "first-2")
+        assert site.table.checkpoint_lock_owner(again.checkpoint_uri) == RUN, "I1"
+        assert not site.table.notifications(RUN) or "first/failed/1" not in [
+            each.notification_id for each in site.table.notifications(RUN)
+        ]
+
+    def test_a_user_who_stops_it_then_has_stopped_it(self, site: Site) -> None:
+        site.launch()
+        self.strikes(site)
+        site.parts.runs.stop(RUN)
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.STOPPED, EndReason.STOPPED_BY_USER, 1)
+
+    def test_a_failed_script_is_not_tried_again(self, site: Site) -> None:
+        site.launch()
+        ended = site.fails()
+        assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
+        assert len(site.service_job.made) == 1
+
+
 MANY = {f"VARIABLE_{number}": "x" * 500 for number in range(20)}
 
 
@@ -264,9 +323,21 @@ class TestALongRequest:
         (problem,) = refused.value.problems
         assert problem.field == "queue"
         assert problem.problem.startswith(
-            "takes requests of 10,240 bytes at most (AWS Batch); the largest parts of this job's have InputDataConfig 1"
+            "takes requests of 10,240 bytes at most (AWS Batch), and of 30,720 with tags; the largest parts of this "
+            "job's have InputDataConfig 1"
         )
         assert (site.table.get(RUN), site.batch.jobs, site.objects.contents) == (None, {}, {})
+
+    @pytest.mark.parametrize("letter", ["x", "é"])
+    def test_so_are_tags_that_the_whole_call_has_no_room_for(self, site: Site, letter: str) -> None:
+        tags = {f"{number:02}" + letter * 126: letter * 256 for number in range(46)}
+        if letter == "x":  # About 19 KB of them.
+            assert site.launch(tags=tags, environment=MANY).state is RunState.LAUNCHING
+            return
+        with pytest.raises(RequestRefusedError) as refused:
+            site.launch(tags=tags)
+        assert "the largest parts of this job's have Tags 3" in refused.value.problems[0].problem
+        assert (site.table.get(RUN), site.batch.jobs) == (None, {})
 
 
 def test_what_batch_refuses_ends_the_launch(site: Site) -> None:
@@ -368,6 +439,70 @@ def test_i1_a_live_service_job_is_not_resumed_beside(site: Site) -> None:
     site.table.commit(RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end)))
     with pytest.raises(RequestRefusedError, match="is not over"):
         site.parts.runs.resume(RUN)
+
+
+class TestAtTheFront:
+    """A job that can never have its turn blocks those behind it: its users are notified once (I4), with what to do."""
+
+    def test_its_users_are_notified_once_however_often_batch_says_so(self, site: Site) -> None:
+        site.launch(notify=["queue-blocked", "failed"])
+        for _ in range(3):
+            site.batch.never_fits(site.service_job)
+            site.passes(minutes=5)
+        assert site.run.waits_because is not None
+        (sent,) = site.table.notifications(RUN)
+        assert sent.notification_id == "first/queue-blocked/1"
+        body = " ".join(sent.body.split())
+        assert "at the front of share vision of the queue gpu and can never have its turn" in body
+        assert "QUOTA_MANAGEMENT_LIMIT_EXCEEDED" in body
+        assert f"spotkeep stop {RUN}" in body
+        assert len([text for text in site.timeline() if text.startswith("Can never have its turn")]) == 1
+
+    def test_the_event_has_it_seen_at_once(self, site: Site) -> None:
+        site.launch(notify=["queue-blocked"])
+        site.batch.never_fits(site.service_job)
+        blocked = site.sagemaker.events[-1]
+        assert blocked["detail-type"] == "Batch Service Job Queue Blocked"
+        reconcile_hint(hint_of(blocked), parts=site.world.parts)
+        reconcile_hint(hint_of(blocked), parts=site.world.parts)
+        assert [each.notification_id for each in site.world.topic.published] == ["first/queue-blocked/1"]
+
+    def test_a_run_that_waits_for_others_is_not_one(self, site: Site) -> None:
+        site.launch(notify=["queue-blocked"])
+        job = site.batch.has_its_turn(site.service_job)
+        site.sagemaker.ends(job, "Failed", failure="CapacityError: no instances")
+        site.passes(minutes=5)
+        assert site.run.waits_because.startswith("CAPACITY:")
+        assert not site.table.notifications(RUN)
+
+    @pytest.mark.parametrize("terminated", [False, True])
+    @pytest.mark.parametrize(
+        ("reason", "end_reason", "state"),
+        [
+            (MISFIT, EndReason.NEVER_FITS, RunState.FAILED),
+            (NO_CAPACITY, EndReason.MAX_WAIT_EXCEEDED, RunState.STOPPED),
+        ],
+    )
+    def test_one_that_a_limit_of_its_queue_ended_names_it(
+        self, site: Site, reason: str, end_reason: EndReason, state: RunState, terminated: bool
+    ) -> None:
+        site.launch()
+        site.passes()
+        site.batch.ends_at_the_front(site.service_job, reason, terminated=terminated)
+        ended = site.passes(minutes=1)
+        assert (ended.state, ended.end_reason) == (state, end_reason)
+        assert reason in (ended.failure_reason or "")
+        assert site.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+        assert len(site.batch.jobs) == 1, "no other follows"
+
+    def test_one_that_was_preempted_before_is_named_the_same(self, site: Site) -> None:
+        site.launch()
+        site.trains()
+        site.passes()
+        site.is_preempted()
+        site.passes()
+        site.batch.ends_at_the_front(site.service_job, NO_CAPACITY, terminated=False)
+        assert site.passes(minutes=1).end_reason is EndReason.MAX_WAIT_EXCEEDED
 
 
 class TestPriority:

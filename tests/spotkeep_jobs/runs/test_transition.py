@@ -132,7 +132,7 @@ class TestEndings:
             ("Completed", "Completed", None, EndReason.COMPLETED, RunState.COMPLETED),
             ("Failed", "Failed", "AlgorithmError: exit code 1", EndReason.SCRIPT_FAILED, RunState.FAILED),
             ("Failed", "Failed", "ClientError: no data", EndReason.INPUT_ERROR, RunState.FAILED),
-            ("Failed", "Failed", "InternalServerError: oh", EndReason.PLATFORM_ERROR, RunState.FAILED),
+            ("Failed", "Failed", "UnknownError: oh", EndReason.PLATFORM_ERROR, RunState.FAILED),
             ("Failed", "Failed", None, EndReason.PLATFORM_ERROR, RunState.FAILED),
             ("Stopped", "Stopped", None, EndReason.STOPPED_BY_USER, RunState.STOPPED),
             ("Stopped", "MaxRuntimeExceeded", None, EndReason.MAX_RUNTIME_EXCEEDED, RunState.STOPPED),

@@ -79,6 +79,7 @@ class Batch:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sagemaker = HandedSageMaker()
+        self.later_seconds = 0.0
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._arrived = threading.Condition()
         self.service = self._start()
@@ -89,10 +90,16 @@ class Batch:
             options=ServerOptions.fast(),
             training=self.sagemaker,
             publish_event=self._publish,
+            now=lambda: time.time() + self.later_seconds,
         )
         self.sagemaker.on_change = service.account.changed.set
         service.start()
         return service
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time go by for Batch."""
+        self.later_seconds += seconds
+        self.service.account.changed.set()
 
     def restart(self) -> None:
         """Stop the service and start another one on what it saved."""

@@ -101,13 +101,12 @@ def test_a_payload_that_is_nothing_needs_nothing(payload: str):
     assert attempts.needs_of(payload) == {}
 
 
-def test_tags_of_the_service_job_go_before_those_of_the_payload():
-    payload = json.dumps({"Tags": [{"Key": "a", "Value": "payload"}, {"Key": "b", "Value": "payload"}]})
+def test_tags_of_the_service_job_are_its_own_unless_they_are_handed_on_beside_those_of_the_payload():
+    payload = json.dumps({"Tags": [{"Key": "a", "Value": "payload"}]})
     job = ServiceJob(
         **{**JOB.__dict__, "request": {"serviceRequestPayload": payload}, "tags": {"a": "job"}, "training_job": "t"}
     )
-    request = attempts.training_request(job)
-    assert request == {
-        "TrainingJobName": "t",
-        "Tags": [{"Key": "a", "Value": "job"}, {"Key": "b", "Value": "payload"}],
-    }
+    of_the_payload = [{"Key": "a", "Value": "payload"}]
+    assert attempts.training_request(job, hands_tags_on=False) == {"TrainingJobName": "t", "Tags": of_the_payload}
+    handed_on = attempts.training_request(job, hands_tags_on=True)["Tags"]
+    assert handed_on == [*of_the_payload, {"Key": "a", "Value": "job"}], "SageMaker refuses a key that is there twice"

@@ -107,12 +107,14 @@ def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, 
     interruption = Interruption(at_step=2, notice=False, capacity_returns_after_seconds=0.1)
     control = LocalControl(local_aws)
     control.event_faults(EventFaults(duplicate=True))
+    control.batch_tags(handed_on=True)
     control.script_capacity(run=name, script=CapacityScript(interruptions=(interruption,)))
     job = submit(client, queue, payload(local_aws, bucket, f"{name}-1") | {"TrainingJobName": name}, tags={"a": "b"})
     try:
         ended = wait_for(client, job, "SUCCEEDED", "FAILED")
     finally:
         control.event_faults(EventFaults())
+        control.batch_tags(handed_on=False)
     assert ended["status"] == "SUCCEEDED", ended["statusReason"]
     training_arn = ended["latestAttempt"]["serviceResourceId"]["value"]
     training_name = training_arn.rpartition("/")[2]

@@ -246,6 +246,14 @@ def test_a_job_beyond_its_shares_most_says_so():
     assert of_types(4, queue).blocked == {"w1": SHARE_TOO_SMALL, "w2": ENVIRONMENT_TOO_SMALL}
 
 
+def test_a_job_that_needs_what_others_reserve_can_never_have_it():
+    shares = (share("a", 1), share("b", 2, RESERVE))
+    fits, never = waiting(1, 2, share="a"), waiting(1, 3, share="a")
+    for job, blocked in ((fits, {}), (never, {"w1": SHARE_TOO_SMALL})):
+        placed_now = SchedulerQueue(priority=1, waiting=(job,), placed=(placed(7, 1, share="a"),), shares=shares)
+        assert of_types(4, placed_now).blocked == blocked
+
+
 def test_a_type_without_a_limit_waits():
     queue = SchedulerQueue(priority=1, waiting=(waiting(1, needs={OTHER: 1}, share="a"),), shares=(share("a", 4),))
     decision = of_types(4, queue)

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from tests.spotkeep_local.batch.conftest import Batch
 
 CHANGE = "Batch Service Job State Change"
+BLOCKED = "Batch Service Job Queue Blocked"
+
+
+def test_its_tags_are_handed_on_where_that_is_asked_for(batch: Batch):
+    batch.make_queue()
+    with pytest.raises(ServiceError, match="handed_on must be true or false"):
+        batch.service.control_operations["BatchTags"]({"handed_on": "yes"})
+    batch.service.control_operations["BatchTags"]({"handed_on": True})
+    batch.training_job(batch.submit("digits", tags={"team": "a"}))
+    assert batch.sagemaker.requests[0]["Tags"] == [{"Key": "team", "Value": "a"}]
 
 
 def test_a_job_follows_its_training_job(batch: Batch):
@@ -26,7 +36,7 @@ def test_a_job_follows_its_training_job(batch: Batch):
     assert re.fullmatch(r"AWSBatchdigits[0-9a-f]{32}", name)
     assert batch.describe(job)["status"] == "SCHEDULED"
     request = batch.sagemaker.requests[0]
-    assert request["Tags"] == [{"Key": "team", "Value": "a"}]
+    assert "Tags" not in request
     assert request["ResourceConfig"]["InstanceType"] == "ml.m5.large"
     assert batch.sagemaker.queued_as == ["digits"]
     for secondary, status in (
@@ -72,6 +82,55 @@ def test_a_job_that_can_never_fit_says_why_it_waits(batch: Batch):
     limits = [{"maxCapacity": 2, "capacityUnit": "NUM_INSTANCES"}]
     batch.call("UpdateServiceEnvironment", serviceEnvironment="queue-environment", capacityLimits=limits)
     assert "statusReason" not in batch.wait_for(job, "SCHEDULED")
+
+
+def test_a_job_that_can_never_fit_blocks_those_behind_it_and_an_event_says_so_once(batch: Batch):
+    batch.make_quota_queue(2, small=(1, "LEND"), other=(1, "LEND"))
+    large = batch.submit("large", instances=2, quotaShareName="small")
+    behind = batch.submit("behind", quotaShareName="small")
+    beside = batch.submit("beside", quotaShareName="other")
+    said = batch.wait_for_event(BLOCKED, jobName="large")
+    assert said["statusReason"].startswith("MISCONFIGURATION:QUOTA_MANAGEMENT_LIMIT_EXCEEDED")
+    assert not said.keys() & {"serviceRequestPayload", "tags"}
+    batch.wait_for(beside, "SCHEDULED")
+    for job in (large, behind):
+        batch.wait_for(job, "RUNNABLE")
+    batch.call("TerminateServiceJob", jobId=large, reason="enough")
+    batch.wait_for(behind, "SCHEDULED")
+    assert [detail["jobName"] for kind, detail in batch.events if kind == BLOCKED] == ["large"]
+
+
+def limit(reason: str) -> list[dict[str, object]]:
+    return [{"reason": reason, "state": "RUNNABLE", "maxTimeSeconds": 600, "action": "TERMINATE"}]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_queues_time_limit_ends_what_can_never_fit_so_that_the_next_one_has_its_turn(batch: Batch, ends: bool):
+    misfit, capacity = "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE", "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY"
+    batch.make_queue(limit=1, jobStateTimeLimitActions=limit(misfit if ends else capacity))
+    large, behind = batch.submit("large", instances=2), batch.submit("behind")
+    batch.wait_for_event(BLOCKED, jobName="large")
+    batch.let_pass(700)
+    if not ends:
+        batch.wait_until(lambda: batch.describe(large)["statusReason"].startswith("MISCONFIGURATION"))
+        batch.wait_for(behind, "RUNNABLE")
+        return
+    ended = batch.wait_for(large, "FAILED")
+    assert ended["statusReason"] == f"Terminated by JobStateTimeLimit action due to reason: {misfit}"
+    batch.wait_for(behind, "SCHEDULED")
+
+
+def test_a_queues_time_limit_ends_what_has_no_capacity(batch: Batch):
+    batch.make_queue(jobStateTimeLimitActions=limit("CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY"))
+    job = batch.submit("scarce")
+    batch.sagemaker.advance(batch.training_job(job), SecondaryStatus.FAILED, reason=CAPACITY_ERROR)
+    batch.wait_for(job, "RUNNABLE")
+    batch.let_pass(700)
+    batch.wait_until(lambda: batch.describe(job)["status"] in ("FAILED", "SCHEDULED"))
+    if batch.describe(job)["status"] == "SCHEDULED":  # It was tried once more: then its time is over at the next wait.
+        batch.sagemaker.advance(batch.training_job(job), SecondaryStatus.FAILED, reason=CAPACITY_ERROR)
+    ended = batch.wait_for(job, "FAILED")
+    assert ended["statusReason"].endswith("due to reason: CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY")
 
 
 def test_a_disabled_environment_dispatches_nothing_and_a_disabled_queue_takes_nothing(batch: Batch):

@@ -335,6 +335,35 @@ if not (base / "checkpoints" / "saved").exists():
         assert len(training.facts("steady-1").lifetimes) == 1
 
 
+class TestAnErrorOfSageMakersOwn:
+    """It comes on demand, too; RetryStrategy says how often the job starts again."""
+
+    ERROR = Interruption(at_step=5, notice=False, capacity_returns_after_seconds=0.1, internal_error=True)
+
+    def test_the_job_starts_again_from_its_checkpoint_by_way_of_restarting(self, training):
+        training.script_capacity("unlucky", CapacityScript(interruptions=(self.ERROR,)))
+        training.create(
+            "unlucky-1", training.resuming_script, 20, 0.05, spot=False, RetryStrategy={"MaximumRetryAttempts": 1}
+        )
+        ended = training.wait_ended("unlucky-1")
+        assert ended["TrainingJobStatus"] == "Completed"
+        assert training.path("unlucky-1") == [
+            "Starting", "Downloading", "Training", "Restarting",
+            "Starting", "Downloading", "Training", "Uploading", "Completed",
+        ]  # fmt: skip
+        assert [life.interrupted for life in training.facts("unlucky-1").lifetimes] == [True, False]
+        assert ended["BillableTimeInSeconds"] <= ended["TrainingTimeInSeconds"]
+
+    @pytest.mark.parametrize("strategy", [{}, {"RetryStrategy": {"MaximumRetryAttempts": 1}}])
+    def test_it_fails_when_it_may_not_start_again(self, training, strategy):
+        training.script_capacity("lost", CapacityScript(interruptions=(self.ERROR,) * 2))
+        training.create("lost-1", training.resuming_script, 1000, 0.02, spot=False, **strategy)
+        ended = training.wait_ended("lost-1")
+        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Failed", "Failed")
+        assert ended["FailureReason"].startswith("InternalServerError: We encountered")
+        assert training.path("lost-1").count("Restarting") == len(strategy)
+
+
 class TestCheckpoints:
     def test_deletions_are_mirrored_and_markers_stay_local(self, training):
         training.create(

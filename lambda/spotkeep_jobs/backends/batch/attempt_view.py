@@ -1,7 +1,8 @@
 """One job of a queue as the controller sees any job: a service job and its training jobs, merged. Pure.
 
 AWS Batch makes training jobs one after another for a service job: where one is preempted, SageMaker stops it, and the
-next one is created when it is its turn again. In the view these are one job that was interrupted. Three rules keep the
+next one is created when it is its turn again. So it is where one failed by an error of SageMaker's own. In the view
+these are one job that was interrupted. Three rules keep the
 view true whatever is forgotten, late or out of order:
 
 - Its phases only grow. A training job counts from its first instances on: one that SageMaker had no capacity for is
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
 from spotkeep_jobs.backends.job_phases import with_phases
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange
+from spotkeep_jobs.backends.sagemaker.job_status import ERROR_OF_SAGEMAKER, is_internal_server_error
 from spotkeep_jobs.record.record import EarlierTrainingJobs, PhaseSpan, QueuedTrainingJob
 from spotkeep_jobs.record.states import EndReason
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 T = TypeVar("T", int, float)
+TRIED_AGAIN: Final = f"{ERROR_OF_SAGEMAKER} at its next turn in the queue"
 PREEMPTED: Final = "Preempted: its instances went to another job, and it waits in the queue for its next turn"
 KNOWN_AFTER: Final = timedelta(minutes=10)
 """A training job that SageMaker does not know so long after its service job was over is gone."""
@@ -80,6 +83,7 @@ def training_job_of(view: JobView) -> QueuedTrainingJob | None:
             for each in phases
         ),
         left_at=left_at,
+        failed_in_sagemaker=is_internal_server_error(view.failure_reason),
         training_seconds=view.training_seconds,
         billable_seconds=view.billable_seconds,
     )
@@ -140,6 +144,7 @@ def as_job_view(
         earlier_phases=earlier.phases,
         environment=service_job.environment,
         waits_because=service_job.status_reason if service_job.waits else None,
+        never_fits=service_job.never_fits,
         session_targets=newest.session_targets if newest is not None else (),
         remote_debugging_off_in=newest.remote_debugging_off_in if newest is not None else None,
         training_jobs=jobs,
@@ -180,7 +185,16 @@ def _merged(
     return tuple(
         job.model_copy(update={"preempted": True})
         if following is not None
-        or (job.left_at is not None and (service_job.waits or job.name in service_job.preempted))
+        or (
+            job.left_at is not None
+            and (
+                service_job.waits
+                or job.name != next(iter(service_job.training_jobs[-1:]), job.name)
+                or job.name in service_job.preempted
+                # It would have been tried again.
+                or (job.failed_in_sagemaker and service_job.terminated)
+            )
+        )
         else job
         for job, following in zip(jobs, [*jobs[1:], None], strict=False)
     )
@@ -225,7 +239,7 @@ def _first_wait(service_job: ServiceJob, jobs: Sequence[QueuedTrainingJob]) -> P
 
 
 def _phases_of(job: QueuedTrainingJob, *, until: datetime | None) -> Iterator[PhaseChange]:
-    """Yield the phases of a training job, and the preemption that ended it.
+    """Yield the phases of a training job, and the preemption or the error of SageMaker's own that ended it.
 
     Args:
         job: The training job.
@@ -233,7 +247,14 @@ def _phases_of(job: QueuedTrainingJob, *, until: datetime | None) -> Iterator[Ph
     """
     yield from (_change(span) for span in job.phases)
     if job.preempted and _had_instances_last(job):
-        yield PhaseChange(phase=JobPhase.INTERRUPTED, started_at=_left_at(job), ended_at=until, text=PREEMPTED)
+        error = job.failed_in_sagemaker
+        yield PhaseChange(
+            phase=JobPhase.INTERRUPTED,
+            started_at=_left_at(job),
+            ended_at=until,
+            text=TRIED_AGAIN if error else PREEMPTED,
+            error_of_aws=error,
+        )
 
 
 def _phase(
@@ -305,15 +326,20 @@ def _change(span: PhaseSpan) -> PhaseChange:
 def _end_reason(service_job: ServiceJob, last: JobView | None, *, was_preempted: bool) -> EndReason:
     if service_job.status == "SUCCEEDED":
         return EndReason.COMPLETED
+    if (front := service_job.ended_at_the_front) is not None:
+        return EndReason.NEVER_FITS if front.startswith("MISCONFIGURATION:") else EndReason.MAX_WAIT_EXCEEDED
     if last is not None and last.end_reason is not None:
         return last.end_reason
     if service_job.terminated:
         return EndReason.STOPPED_BY_USER
     # Batch does not judge the payload when it is submitted: SageMaker refuses it when it is its turn.
-    return EndReason.PLATFORM_ERROR if was_preempted else EndReason.LAUNCH_REFUSED
+    of_aws = was_preempted or is_internal_server_error(service_job.status_reason)
+    return EndReason.PLATFORM_ERROR if of_aws else EndReason.LAUNCH_REFUSED
 
 
 def _failure_reason(service_job: ServiceJob, last: JobView | None) -> str | None:
+    if service_job.ended_at_the_front is not None:
+        return service_job.status_reason
     if last is not None:
         return last.failure_reason
     return service_job.status_reason if service_job.status == "FAILED" and not service_job.terminated else None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_jobs.backends.batch.attempt_view import KnownTrainingJobs, as_job_view, to_describe
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, job_id_of, submission_of
 from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, is_same_launch
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, RUN_VARIABLE, is_same_launch
 from spotkeep_jobs.document.queues import job_queue_name
 from spotkeep_jobs.errors import TrainingJobNotFoundError
 from spotkeep_jobs.record.record import Attempt, QueuePlace, Run
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.api import ServiceJobsApi
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 
+TRAINING_JOB_PREFIX: Final = "AWSBatch"
+"""With it the names begin that AWS Batch gives to training jobs."""
 STOPPED_BY_SPOTKEEP: Final = "Stopped by Spotkeep"
 TWICE: Final = "Submitted twice: the older one of its launch goes on"
 
@@ -42,12 +44,14 @@ class ServiceJobs:
         training_jobs: SageMaker, which is asked about the training jobs that Batch makes.
         deployment: The deployment's name.
         now: The time, aware.
+        has_queues: Whether the deployment has queues. Without any, no training job of AWS Batch's is its own.
     """
 
     api: ServiceJobsApi
     training_jobs: SageMakerTrainingJobs
     deployment: str
     now: Callable[[], datetime]
+    has_queues: bool = True
 
     def run_of(self, job_id: str) -> str | None:
         """Return the run that a service job's tags name; None of another deployment's, or of none.
@@ -57,6 +61,20 @@ class ServiceJobs:
         """
         found = self.api.describe(job_id)
         return None if found is None or not self.owns(found) else found.tags.get(RUN_TAG)
+
+    def run_of_training_job(self, job_name: str) -> str | None:
+        """Return the run that a training job's environment names, by its marks; None where AWS Batch did not make it.
+
+        For a hint alone: any client that creates a job chooses its environment. The run's record decides, by what
+        DescribeServiceJob says of its own service job.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        if not self.has_queues or not job_name.startswith(TRAINING_JOB_PREFIX):
+            return None
+        found = self.training_jobs.observe(job_name)
+        return None if found is None else found.environment.get(RUN_VARIABLE)
 
     def unfinished(self, queues: Sequence[str]) -> Iterator[str]:
         """Yield the ids of the service jobs of queues that are not over, those of other clients too.

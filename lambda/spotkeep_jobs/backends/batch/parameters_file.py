@@ -16,12 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, payload_of
+from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, MAX_SUBMISSION_BYTES, as_json, payload_of
 from spotkeep_jobs.backends.sagemaker.request import LAUNCH_MARKS, input_channel
 
 PARAMETERS_CHANNEL: Final = "spotkeep-parameters"
 _ROOM_BYTES: Final = 64
 """The request of a run's next job is the same with greater numbers: they may be longer by some digits."""
+_ROOM_OF_A_SUBMISSION_BYTES: Final = 1_024
+"""For the names of the job, its queue and share, its token, and how a failed training job is retried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +40,14 @@ class ParametersFile:
 
 
 def fits(request: Mapping[str, Any]) -> bool:
-    """Say whether AWS Batch takes a request, and that of each job that may follow it."""
-    return len(payload_of(request).encode()) <= MAX_PAYLOAD_BYTES - _ROOM_BYTES
+    """Say whether AWS Batch takes a request with its tags, and that of each job that may follow it."""
+    payload = payload_of(request)
+    # As boto3 writes it: letters outside ASCII take six bytes each.
+    whole = json.dumps([payload, request.get("Tags", ())])
+    return (
+        len(payload.encode()) <= MAX_PAYLOAD_BYTES - _ROOM_BYTES
+        and len(whole) <= MAX_SUBMISSION_BYTES - _ROOM_OF_A_SUBMISSION_BYTES
+    )
 
 
 def with_parameters_file(
@@ -67,7 +75,7 @@ def with_parameters_file(
 
 def sizes_of(request: Mapping[str, Any]) -> str:
     """Return the largest parts of a request with their sizes, in words."""
-    sizes = sorted(((len(payload_of(part).encode()), name) for name, part in request.items()), reverse=True)
+    sizes = sorted(((len(as_json(part).encode()), name) for name, part in request.items()), reverse=True)
     return ", ".join(f"{name} {size:,}" for size, name in sizes[:3])
 
 

@@ -4,6 +4,10 @@ An attempt is one service job. Its payload is the CreateTrainingJob request that
 the training jobs names of its own, and names of service jobs are not unique: what is ours is known by the marks of its
 launch, which are in the environment that the payload asks for.
 
+Tags are not in the payload. AWS's own client (`sagemaker.train.aws_batch`) gives them to the service job alone, and AWS
+does not say whether AWS Batch hands them on to the training jobs: if it did, a payload with tags would name each key
+twice. So nothing here asks a training job of a queue for its tags.
+
 Sources: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html
     https://docs.aws.amazon.com/batch/latest/APIReference/API_DescribeServiceJob.html
 """
@@ -17,12 +21,28 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE
+from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE, RESTARTS
 from spotkeep_jobs.document.queues import job_queue_name
 from spotkeep_jobs.record.record import QueuePlace
 
 SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"
 MAX_PAYLOAD_BYTES: Final = 10_240
+MAX_SUBMISSION_BYTES: Final = 30_720
+"""Of the whole call, with tags, as JSON."""
+RETRY_STRATEGY: Final = {
+    "attempts": 1 + RESTARTS,
+    "evaluateOnExit": [
+        {"action": "RETRY", "onStatusReason": "Received status from SageMaker: InternalServerError*"},
+        {"action": "RETRY", "onStatusReason": "Received status from SageMaker:InternalServerError*"},
+        {"action": "EXIT", "onStatusReason": "*"},
+    ],
+}
+"""AWS's guide writes a space behind the colon, and AWS's own client none.
+
+Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
+    sagemaker.train.aws_batch.constants, of the SageMaker SDK
+"""
+_ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
 
@@ -65,6 +85,23 @@ class ServiceJob:
         return self.status in _WAITS
 
     @property
+    def never_fits(self) -> bool:
+        """Whether it waits at the front for more than its queue or share may ever have.
+
+        Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
+        """
+        return self.waits and (self.status_reason or "").startswith("MISCONFIGURATION:")
+
+    @property
+    def ended_at_the_front(self) -> str | None:
+        """Why a setting of the queue ended it, which waited at its front; None where none did.
+
+        Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
+        """
+        said = (self.status_reason or "").partition(_ENDED_AT_THE_FRONT)[2]
+        return said if self.status == "FAILED" and said else None
+
+    @property
     def over(self) -> bool:
         """Whether AWS Batch makes no training job for it any more."""
         return self.status in _OVER
@@ -78,8 +115,8 @@ def job_id_of(arn: str) -> str:
 def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: str) -> dict[str, Any]:
     """Return the parameters of SubmitServiceJob.
 
-    A failed training job is not tried again by Batch (`attempts` 1): whether another one follows is decided where it
-    is for every run. A preempted one goes back to the queue as often as it takes.
+    A training job that failed by an error of SageMaker's own is tried again by Batch. No other failed one is: whether
+    another follows is decided where it is for every run. A preempted one goes back to the queue as often as it takes.
 
     Args:
         request: The CreateTrainingJob request that is recorded in the attempt.
@@ -92,7 +129,7 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
         "serviceJobType": SERVICE_JOB_TYPE,
         "quotaShareName": place.share,
         "schedulingPriority": place.priority,
-        "retryStrategy": {"attempts": 1},
+        "retryStrategy": RETRY_STRATEGY,
         "serviceRequestPayload": payload_of(request),
         "clientToken": client_token_of(request),
         "tags": {tag["Key"]: tag["Value"] for tag in request["Tags"]},
@@ -100,8 +137,16 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
 
 
 def payload_of(request: Mapping[str, Any]) -> str:
-    """Return the request as AWS Batch takes it: the same bytes for the same request, as its client token asks for."""
-    return json.dumps(request, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Return the request as AWS Batch takes it: the same bytes for the same request, as its client token asks for.
+
+    Its tags are not in it: they are the service job's (`submission_of`).
+    """
+    return as_json({name: value for name, value in request.items() if name != "Tags"})
+
+
+def as_json(value: object) -> str:
+    """Return a part of a payload as AWS Batch takes it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def client_token_of(request: Mapping[str, Any]) -> str:

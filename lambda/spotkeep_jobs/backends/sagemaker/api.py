@@ -13,8 +13,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
-from spotkeep_jobs.backends.job_view import JobPhase, JobSummary, JobView, PhaseChange, WarmPoolStatus
-from spotkeep_jobs.backends.sagemaker.job_status import end_reason_of, phase_of, transition_of
+from spotkeep_jobs.backends.job_view import (
+    ON_INSTANCES_PHASES,
+    JobPhase,
+    JobSummary,
+    JobView,
+    PhaseChange,
+    WarmPoolStatus,
+)
+from spotkeep_jobs.backends.sagemaker.job_status import ERROR_OF_SAGEMAKER, end_reason_of, phase_of, transition_of
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, traits_of
 from spotkeep_jobs.errors import (
     AwsCallError,
@@ -227,6 +234,9 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
     status, secondary_status = answer["TrainingJobStatus"], answer["SecondaryStatus"]
     entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
     phase, reason = phase_of(status, secondary_status), None
+    transitions = tuple(_changes_of(entries))
+    if phase is JobPhase.INTERRUPTED and transitions and transitions[-1].phase is JobPhase.WAITING:
+        phase = JobPhase.WAITING
     count = resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1
     if phase is JobPhase.ENDED:
         words = [entry["Status"] for entry in entries]
@@ -248,7 +258,7 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
         instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
         instance_count=count,
         model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-        transitions=tuple(_change_of(entry) for entry in entries),
+        transitions=transitions,
         environment=dict(answer.get("Environment", {})),
         keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
         warm_pool=_warm_pool_of(answer),
@@ -309,10 +319,18 @@ def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPoolStatus | None:
     )
 
 
-def _change_of(entry: Mapping[str, Any]) -> PhaseChange:
-    # Its StatusMessage says no more than its Status.
-    phase, text = transition_of(entry["Status"])
-    return PhaseChange(phase=phase, started_at=entry["StartTime"], ended_at=entry.get("EndTime"), text=text)
+def _changes_of(entries: Sequence[Mapping[str, Any]]) -> Iterator[PhaseChange]:
+    had_instances = False
+    for entry in entries:
+        # Its StatusMessage says no more than its Status.
+        phase, text = transition_of(entry["Status"])
+        restarts = text == ERROR_OF_SAGEMAKER
+        if restarts and not had_instances:
+            phase = JobPhase.WAITING  # What it never had, it has not lost.
+        had_instances = had_instances or phase in ON_INSTANCES_PHASES
+        yield PhaseChange(
+            phase=phase, started_at=entry["StartTime"], ended_at=entry.get("EndTime"), text=text, error_of_aws=restarts
+        )
 
 
 def _kind_of_creation(code: str, _reason: str) -> type[AwsCallError]:

@@ -11,6 +11,7 @@ from typing import Final
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason
 
+ERROR_OF_SAGEMAKER: Final = "Lost to an error of SageMaker's own (InternalServerError), starts again"
 _ENDED: Final = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
 """Statuses after which a job never runs again. `Deleting` follows one of the others."""
 
@@ -26,7 +27,7 @@ _PHASES: Final = {
     "Starting": (JobPhase.WAITING, "Waits for capacity and starts"),
     "LaunchingMLInstances": (JobPhase.WAITING, "Instances are launched"),
     "PreparingTrainingStack": (JobPhase.WAITING, "Instances are prepared"),
-    "Restarting": (JobPhase.WAITING, "SageMaker restarts the job after an error of its own"),
+    "Restarting": (JobPhase.INTERRUPTED, ERROR_OF_SAGEMAKER),
     "Downloading": (JobPhase.LOADING, "Has capacity, downloads its data"),
     "DownloadingTrainingImage": (JobPhase.LOADING, "Has capacity, downloads its image"),
     "Training": (JobPhase.TRAINING, "Trains"),
@@ -59,6 +60,15 @@ def transition_of(status: str) -> tuple[JobPhase, str]:
     if status in _END_WORDS:
         return JobPhase.ENDED, ""
     return _PHASES.get(status, (JobPhase.UNKNOWN, ""))
+
+
+def is_internal_server_error(words: str | None) -> bool:
+    """Say whether SageMaker failed, in its own words: FailureReason, or what AWS Batch passes on of it.
+
+    A failure of another class, or of none, may fail again each time.
+    """
+    said = (words or "").lower().replace(" ", "")
+    return said.removeprefix("receivedstatusfromsagemaker:").startswith("internalservererror")
 
 
 def end_reason_of(

@@ -31,6 +31,14 @@ DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 """By this tag of a job, its deployment is known."""
 RUN_TAG: Final = "spotkeep:run"
 """By this one, its run."""
+RESTARTS: Final = 3
+"""How often SageMaker, or AWS Batch in a queue, starts a job again that failed by an error of SageMaker's own.
+
+It is the same training job, or the same service job: one writer (I1). `MaxRuntimeInSeconds` counts all its starts. A
+job of the run follows where this is not enough.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_RetryStrategy.html
+"""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
@@ -176,6 +184,9 @@ def build_training_job_request(
         **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
         "Tags": _tags(request, platform, run=run, attempt=attempt),
     }
+    if request.queue is None:
+        # In a queue AWS Batch tries again (`submission_of`): both together would multiply.
+        parameters["RetryStrategy"] = {"MaximumRetryAttempts": RESTARTS}
     if channels := _channels(request, platform):
         parameters["InputDataConfig"] = channels
     if request.debug:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.queues import Queue
+from spotkeep_jobs.document.queues import Queue, reach_of
 from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules import Rule, rule
@@ -79,12 +79,18 @@ def _queue_has_the_instances(request: JobRequest, defaults: DeploymentDefaults) 
             problem=f"is no instance type of {of} {request.queue if of == 'the queue' else request.share}",
             fix=f"Choose {', '.join(known)}.",
         )
-    elif request.instance_count > queue.types[wanted]:
+        return
+    if request.share not in queue.shares:
+        return
+    reach = reach_of(queue, request.share or "", wanted)
+    if request.instance_count > reach.most:
+        # AWS Batch takes such a job, and it stands before those behind it for ever.
         yield Problem(
             field="instance_count",
             found=str(request.instance_count),
-            problem=f"is more than the queue {request.queue} has of {wanted}: the job would wait for ever",
-            fix=f"Ask for {queue.types[wanted]} at most.",
+            problem=f"is more than the share {request.share} may ever have of {wanted}: {reach.own} of its own and "
+            f"{reach.borrowed} that it may borrow; the job, and those behind it, would wait for ever",
+            fix=f"Ask for {reach.most} at most, or choose another share.",
         )
 
 

@@ -49,6 +49,12 @@ _ENDINGS: Final = {
         subject="failed: its job is gone",
         sentence="is lost: its training job was deleted before Spotkeep saw how it ended.",
     ),
+    EndReason.NEVER_FITS: EndingWords(
+        timeline="Ended: asked for more instances than its queue may ever have",
+        subject="asked for too many instances",
+        sentence="was ended by AWS Batch, as the settings of its queue ask: it stood at the front and could never have "
+        "its turn, for it asks for more instances than its queue or share may have.",
+    ),
     EndReason.QUOTA: EndingWords(
         timeline="The account's quota has no room for the training job",
         subject="has no quota",

@@ -18,13 +18,20 @@ from spotkeep_jobs.record.record import Attempt, Notification
 from spotkeep_jobs.record.states import NotificationKind
 
 
-def interruption_notification(moment: Moment) -> Notification:
-    """Compose the notification that a run lost its capacity and waits for new."""
+def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> Notification:
+    """Compose the notification that a run lost its capacity and waits for new.
+
+    Args:
+        moment: When it lost it.
+        error_of_aws: Whether by an error of SageMaker's own: then it starts the job again.
+    """
     run = moment.run
     in_attempt = f" in attempt {moment.attempt}" if moment.attempt > 1 else ""
     taken, waits_for = "AWS took the capacity back.", "new capacity"
     if run.queue is not None:
         taken, waits_for = f"AWS Batch gave it to another job of the queue {run.queue.queue}.", "its next turn"
+    if error_of_aws:
+        taken = "SageMaker had an error of its own (InternalServerError), and starts the job again."
     return compose(
         moment,
         kind=NotificationKind.INTERRUPTED,
@@ -117,6 +124,35 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
         commands=[
             (f"spotkeep describe {run.run}", "where it stands"),
             (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
+        ],
+    )
+
+
+def queue_blocked_notification(moment: Moment, *, because: str) -> Notification:
+    """Compose the notification that a run in a queue can never have its turn, and that others wait behind it.
+
+    Args:
+        moment: When that was seen.
+        because: AWS Batch's words.
+    """
+    run = moment.run
+    place = "its queue" if run.queue is None else f"share {run.queue.share} of the queue {run.queue.queue}"
+    return compose(
+        moment,
+        kind=NotificationKind.QUEUE_BLOCKED,
+        subject="can never have its turn",
+        paragraphs=[
+            *wrapped(
+                f"Your run {run.name} is at the front of {place} and can never have its turn: it asks for "
+                f"{run.instance_count} x {run.instance_type}, more than there can be. It holds up the jobs behind it. "
+                "Stop it and resume it with fewer instances or in another share, or have the deployment give the queue "
+                "and the share more (setting queues). You are notified once."
+            ),
+            *quoted_reason(because),
+        ],
+        commands=[
+            (f"spotkeep stop {run.run}", "let the others pass"),
+            (f"spotkeep describe {run.run}", "where it stands"),
         ],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -181,6 +182,12 @@ def test_a_submission_follows_from_what_is_recorded() -> None:
     assert submission["jobQueue"] == "spotkeep_gpu"
     assert (submission["quotaShareName"], submission["schedulingPriority"]) == ("vision", 7)
     assert submission["tags"] == {"spotkeep:deployment": "spotkeep", "spotkeep:run": "digits"}
+    *retried, exits = submission["retryStrategy"]["evaluateOnExit"]
+    assert submission["retryStrategy"]["attempts"] > 1, "with one, nothing is tried again, whatever the conditions"
+    assert {each["action"] for each in retried} == {"RETRY"}
+    assert all("InternalServerError" in each["onStatusReason"] for each in retried)
+    assert exits == {"action": "EXIT", "onStatusReason": "*"}
+    assert "Tags" not in json.loads(submission["serviceRequestPayload"]), "handed on, each key would be there twice"
     assert submission == submission_of(dict(reversed(REQUEST.items())), place=PLACE, deployment="spotkeep")
     assert "feed" not in client_token_of(REQUEST)
     assert client_token_of(REQUEST) != client_token_of({**REQUEST, "Environment": {"SPOTKEEP_LAUNCH": "other"}})
@@ -299,6 +306,23 @@ class TestFieldByField:
             "Preempted: its instances went to another job, and it waits in the queue for its next turn",
         )  # fmt: skip
         assert view.training_jobs[0].preempted
+
+    def test_when_sagemaker_failed_and_batch_tries_again(self) -> None:
+        failure = "InternalServerError: We encountered an internal error. Please try again."
+        back = replace(self.WAITS, training_jobs=("AWSBatch-1",))
+        failed = replace(self.ended(), end_reason=EndReason.PLATFORM_ERROR, failure_reason=failure)
+        view = self.view(back, failed)
+        assert (view.phase, view.end_reason) == (JobPhase.INTERRUPTED, None)
+        last = view.transitions[-1]
+        assert (last.phase, last.error_of_aws) == (JobPhase.INTERRUPTED, True)
+        assert "InternalServerError" in last.text
+        assert (view.training_jobs[0].preempted, view.training_jobs[0].failed_in_sagemaker) == (True, True)
+
+    def test_when_it_ends_because_sagemaker_itself_could_not_create_its_training_job(self) -> None:
+        said = "Received status from SageMaker: InternalServerError: We encountered an internal error."
+        refused = replace(self.WAITS, status="FAILED", status_reason=said, stopped_at=NOON + 4 * self.MINUTE)
+        view = self.view(refused)
+        assert (view.end_reason, view.failure_reason) == (EndReason.PLATFORM_ERROR, said)
 
     def test_when_batch_gives_it_up_after_a_preemption(self) -> None:
         given_up = replace(

@@ -101,6 +101,7 @@ def test_the_plainest_request() -> None:
         "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
         "StoppingCondition": {"MaxRuntimeInSeconds": 86_400, "MaxWaitTimeInSeconds": 172_800},
         "EnableManagedSpotTraining": True,
+        "RetryStrategy": {"MaximumRetryAttempts": 3},
         "CheckpointConfig": {
             "S3Uri": "s3://checkpoints/runs/first-1a2b3c4d/checkpoints/",
             "LocalPath": "/opt/ml/checkpoints",

@@ -71,7 +71,8 @@ def test_of_several_types_one_is_named() -> None:
         (
             {"instance_type": "ml.m5.xlarge", "instance_count": 5},
             "instance_count",
-            "is more than the queue gpu has of ml.m5.xlarge: the job would wait for ever. Ask for 4 at most.",
+            "is more than the share vision may ever have of ml.m5.xlarge: 4 of its own and 0 that it may borrow; the "
+            "job, and those behind it, would wait for ever. Ask for 4 at most, or choose another share.",
         ),
         (
             {"instance_type": None, "instance_types": ["ml.g5.2xlarge", "ml.m5.xlarge"]},
@@ -91,6 +92,30 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], field: str
     found = problems(**fields)
     assert list(found) == [field]
     assert said in found[field]
+
+
+@pytest.mark.parametrize(
+    ("share", "other", "most"),
+    [
+        ({}, {}, 10),
+        ({}, {"lending": "lend"}, 10),
+        ({}, {"lending": "reserve"}, 6),
+        ({"lending": "lend"}, {}, 4),
+        ({"lending": "reserve"}, {}, 4),
+        ({"borrow_limit_percent": 0}, {}, 4),
+        ({"borrow_limit_percent": 50}, {}, 6),
+        ({"borrow_limit_percent": 50}, {"lending": "reserve"}, 6),
+        ({"borrow_limit_percent": 1_000}, {"lending": "reserve"}, 6),
+        ({"borrow_limit_percent": 24}, {}, 4),
+    ],
+)
+def test_a_job_is_held_to_what_its_share_may_ever_have(share: dict[str, Any], other: dict[str, Any], most: int) -> None:
+    """Of 10 instances 4 are its own, 4 another's and 2 no share's: what others reserve it never borrows."""
+    of_type = {"ml.g5.2xlarge": 4}
+    shares = {"vision": Share(types=of_type, **share), "nlp": Share(types=of_type, **other)}
+    queues = [("gpu", Queue(types={"ml.g5.2xlarge": 10}, shares=shares))]
+    assert problems(queues=queues, instance_count=most) == {}
+    assert f"Ask for {most} at most" in problems(queues=queues, instance_count=most + 1)["instance_count"]
 
 
 def test_a_queue_is_for_training_jobs() -> None:
