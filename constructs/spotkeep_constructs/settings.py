@@ -433,7 +433,7 @@ class Settings(BaseModel):
             "{account} by the account of AWS's own images there.",
         ),
     ] = Field(
-        default="{account}.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
+        default="{account}.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.10.0-{processor}-py313",
         description="image of jobs that name none; {region} stands for the region deployed to, {account} for AWS's "
         "images there, {processor} for cpu or gpu by a job's instance types",
     )
