@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,6 +160,9 @@ test-notebook: setup-notebook ## Execute the notebook of examples/ against a loc
 	$(call PYTEST_IN,$@) -m notebook tests/end_to_end/test_notebook.py
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
+
+check-dates: setup ## Until when AWS patches the images that Spotkeep names; warns 60 days before, and never fails
+	@$(BIN)/python -m tests.spotkeep_jobs.document.image_dates
 
 lint: setup
 	$(BIN)/ruff check .

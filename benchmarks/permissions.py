@@ -125,7 +125,6 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
             ministack=nothing,
         ).cloud
         account = LocalAccount(
-            region=REGION,
             account_id=ACCOUNT_ID,
             cloud=cloud,
             job_tags=lambda _: {},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 
+from aws_cdk import Aws, CfnTag
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
@@ -13,6 +15,8 @@ from spotkeep_constructs.errors import PropertyError
 
 _ADDRESSES = "10.73.0.0/22"
 """Nothing is routed into the created network, so its addresses collide with none; a team that peers brings its own."""
+_SUBNET_PREFIX_LENGTH = 24
+"""Four subnets, of 251 instances each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ class Network(Construct):
             existing: The network to use, by its ids. Default: one is created.
             vpc: The VPC to use, where the app has it as a construct.
             vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
-            availability_zones: Zones of the created network; may be tokens.
+            availability_zones: Zones of the created network, four at most; may be tokens.
 
         Raises:
             PropertyError: Two networks are given.
@@ -92,8 +96,7 @@ class Network(Construct):
                 )
             ]
         else:
-            self.vpc = self._create(availability_zones)
-            self.subnets = list(self.vpc.public_subnets)
+            self.vpc, self.subnets = self._create(availability_zones)
         if existing and existing.security_group_id:
             self.security_group: ec2.ISecurityGroup = ec2.SecurityGroup.from_security_group_id(
                 self, "InstanceGroup", existing.security_group_id, mutable=False
@@ -107,20 +110,14 @@ class Network(Construct):
                 allow_all_outbound=True,
             )
 
-    def _create(self, availability_zones: Sequence[str]) -> ec2.Vpc:
-        vpc = ec2.Vpc(
-            self,
-            "Vpc",
-            ip_addresses=ec2.IpAddresses.cidr(_ADDRESSES),
-            availability_zones=list(availability_zones),
-            nat_gateways=0,
-            subnet_configuration=[ec2.SubnetConfiguration(name="Training", subnet_type=ec2.SubnetType.PUBLIC)],
-            gateway_endpoints={
-                "S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
-                "DynamoDb": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.DYNAMODB),
-            },
-            # It would take a custom resource with a function of its own; nothing uses the default group.
-            restrict_default_security_group=False,
+    def _create(self, availability_zones: Sequence[str]) -> tuple[ec2.IVpc, list[ec2.ISubnet]]:
+        """Place VPC, subnets, gateway and endpoints.
+
+        Not by `ec2.Vpc`: where account and region are known at synth, it asks AWS for the region's zones, also when it
+        is given zones.
+        """
+        vpc = ec2.CfnVPC(
+            self, "Vpc", cidr_block=_ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True, tags=[_named(self)]
         )
         acknowledge(
             vpc,
@@ -129,4 +126,44 @@ class Network(Construct):
                 "price by the gigabyte that grows with training data. Bring an existing network to have them."
             },
         )
-        return vpc
+        gateway = ec2.CfnInternetGateway(self, "Gateway", tags=[_named(self)])
+        attached = ec2.CfnVPCGatewayAttachment(
+            self, "GatewayAttachment", vpc_id=vpc.ref, internet_gateway_id=gateway.ref
+        )
+        addresses = ip_network(_ADDRESSES).subnets(new_prefix=_SUBNET_PREFIX_LENGTH)
+        subnets: list[ec2.PublicSubnet] = []
+        for number, (zone, block) in enumerate(zip(availability_zones, addresses, strict=False), start=1):
+            subnet = ec2.PublicSubnet(
+                self,
+                f"TrainingSubnet{number}",
+                vpc_id=vpc.ref,
+                availability_zone=zone,
+                cidr_block=str(block),
+                map_public_ip_on_launch=True,
+            )
+            subnet.add_default_internet_route(gateway.ref, attached)
+            subnets.append(subnet)
+        tables = [subnet.route_table.route_table_id for subnet in subnets]
+        for name, service in (("S3", "s3"), ("DynamoDb", "dynamodb")):
+            ec2.CfnVPCEndpoint(
+                self,
+                name,
+                vpc_id=vpc.ref,
+                service_name=f"com.amazonaws.{Aws.REGION}.{service}",
+                vpc_endpoint_type="Gateway",
+                route_table_ids=tables,
+                tags=[_named(self)],
+            )
+        made = ec2.Vpc.from_vpc_attributes(
+            self,
+            "Made",
+            vpc_id=vpc.ref,
+            availability_zones=[subnet.availability_zone for subnet in subnets],
+            public_subnet_ids=[subnet.subnet_id for subnet in subnets],
+            public_subnet_route_table_ids=tables,
+        )
+        return made, list(subnets)
+
+
+def _named(scope: Construct) -> CfnTag:
+    return CfnTag(key="Name", value=scope.node.path)

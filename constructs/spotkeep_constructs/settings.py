@@ -434,7 +434,7 @@ class Settings(BaseModel):
             "{account} by the account of AWS's own images there.",
         ),
     ] = Field(
-        default="{account}.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
+        default="{account}.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.10.0-{processor}-py313",
         description="image of jobs that name none; {region} stands for the region deployed to, {account} for AWS's "
         "images there, {processor} for cpu or gpu by a job's instance types",
     )
@@ -606,6 +606,21 @@ class Settings(BaseModel):
                 )
         return value
 
+    @field_validator("owner_emails")
+    @classmethod
+    def _each_subscribed_once(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        # Source: https://docs.aws.amazon.com/sns/latest/api/API_Subscribe.html: a second subscription of an endpoint to
+        # a topic is refused, where its attributes (here the filter) are others.
+        addresses = [*value.values()]
+        everyone = info.data.get("notify_emails", ())
+        twice = sorted({each for each in addresses if addresses.count(each) > 1 or each in everyone})
+        if twice:
+            raise _refuse(
+                f"names {', '.join(twice)} for several owners or beside notify_emails: SNS subscribes an address once",
+                "Give each owner an address of their own. Who is in notify_emails hears of every run already.",
+            )
+        return value
+
     @field_validator("log_retention_days")
     @classmethod
     def _accepted_by_cloudwatch(cls, value: int) -> int:
@@ -740,7 +755,13 @@ class Settings(BaseModel):
         return value
 
     @field_validator(
-        "isolated_teams", "training_subnet_ids", "training_security_group_ids", "vpc_subnet_ids", "spot_instance_types"
+        "notify_emails",
+        "operator_emails",
+        "isolated_teams",
+        "training_subnet_ids",
+        "training_security_group_ids",
+        "vpc_subnet_ids",
+        "spot_instance_types",
     )
     @classmethod
     def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:

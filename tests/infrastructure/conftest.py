@@ -136,8 +136,14 @@ def rules() -> list[IPolicyValidationPlugin]:
     return load_rules()
 
 
-def synthesize(directory: Path, settings: dict[str, Any]) -> Path:
-    """Synthesize a whole deployment under all its rules, without bundling dependencies, and return its assembly."""
+def synthesize(directory: Path, settings: dict[str, Any], *, judged: bool = True) -> Path:
+    """Synthesize a whole deployment, without bundling dependencies, and return its assembly.
+
+    Args:
+        directory: Where it is written.
+        settings: What to deploy.
+        judged: Whether it is held to all its rules.
+    """
     from aws_cdk import App
 
     from spotkeep_constructs.project import Project
@@ -152,7 +158,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Path:
     )
     parsed = Settings.from_context({"spotkeep": settings})
     project = replace(Project.at(ROOT), layers=directory / "layers", archives=directory / "archives")
-    place_stacks(app, settings=parsed, project=project, rules=rules())
+    place_stacks(app, settings=parsed, project=project, rules=rules() if judged else [])
     return Path(app.synth().directory)
 
 

@@ -186,7 +186,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "dead_notification_queue_url": "token",
         "undelivered_notification_queue_arn": "token",
         "execution_role_arn": "token",
-        "default_image": "token.dkr.ecr.token.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
+        "default_image": "token.dkr.ecr.token.amazonaws.com/pytorch-training:2.10.0-{processor}-py313",
         "launch_template_id": "token",
         "fleet_log_group": "/spotkeep/spotkeep/instances",
         "drill_template_id": "",

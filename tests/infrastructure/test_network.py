@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from spotkeep_constructs.network import ExistingNetwork, Network
+
+from .conftest import EVERYTHING_SET, synthesize
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
 
     from .conftest import Templates
+
+VPC = {name: value for name, value in EVERYTHING_SET.items() if name.startswith("vpc_")}
+ENVIRONMENTS: list[dict[str, Any]] = [
+    {"account": account, "region": region, **network}
+    for account, region, network in product(
+        (None, "111122223333"), (None, "us-west-1", "eu-west-1"), ({}, VPC, {"ec2_fleets": False})
+    )
+]
 
 
 def test_nothing_in_it_bills_while_idle(templates: Templates) -> None:
@@ -25,6 +40,37 @@ def test_nothing_in_it_bills_while_idle(templates: Templates) -> None:
 def test_it_spans_the_regions_first_zones_without_a_look_up(templates: Templates) -> None:
     zones = [subnet["Properties"]["AvailabilityZone"] for subnet in templates.resources("AWS::EC2::Subnet").values()]
     assert zones == [{"Fn::Select": [index, {"Fn::GetAZs": ""}]} for index in range(3)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", ENVIRONMENTS, ids=lambda settings: "-".join(map(str, settings)))
+def test_no_settings_make_a_synth_ask_aws(settings: dict[str, Any], tmp_path: Path) -> None:
+    """What the CDK does not know at synth is in the manifest as missing; the CLI asks AWS for it, and begins anew."""
+    manifest = json.loads((synthesize(tmp_path, settings, judged=False) / "manifest.json").read_text())
+    assert "missing" not in manifest
+
+
+def test_a_network_in_a_stack_of_any_app_asks_nothing(tmp_path: Path) -> None:
+    from aws_cdk import App, Environment, Stack
+
+    app = App(outdir=str(tmp_path))
+    stack = Stack(app, "Test", env=Environment(account="111122223333", region="eu-west-1"))
+    Network(stack, "Network", availability_zones=["eu-west-1a", "eu-west-1b"])
+    app.synth()
+    assert "missing" not in json.loads((tmp_path / "manifest.json").read_text())
+
+
+def test_the_created_network_has_a_way_out_in_each_zone_and_its_endpoints_serve_all(templates: Templates) -> None:
+    routes = [route["Properties"] for route in templates.resources("AWS::EC2::Route").values()]
+    assert [route["DestinationCidrBlock"] for route in routes] == ["0.0.0.0/0"] * 3
+    [gateway] = templates.resources("AWS::EC2::InternetGateway")
+    assert [route["GatewayId"] for route in routes] == [{"Ref": gateway}] * 3
+    tables = [{"Ref": name} for name in templates.resources("AWS::EC2::RouteTable")]
+    assert [route["RouteTableId"] for route in routes] == tables
+    for endpoint in templates.resources("AWS::EC2::VPCEndpoint").values():
+        assert endpoint["Properties"]["RouteTableIds"] == tables
+    subnets = [subnet["Properties"]["CidrBlock"] for subnet in templates.resources("AWS::EC2::Subnet").values()]
+    assert subnets == ["10.73.0.0/24", "10.73.1.0/24", "10.73.2.0/24"]
 
 
 def test_an_existing_network_is_used_by_its_ids(templates_with_everything: Templates) -> None:

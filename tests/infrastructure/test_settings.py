@@ -135,6 +135,14 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
         ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
         ({"prices": "{"}, "prices", "JSON object"),
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
+        ({"notify_emails": "a@example.com,a@example.com"}, "notify_emails", "more than once"),
+        ({"operator_emails": "a@example.com,a@example.com"}, "operator_emails", "more than once"),
+        ({"owner_emails": "ada=a@example.com,bob=a@example.com"}, "owner_emails", "SNS subscribes an address once"),
+        (
+            {"notify_emails": "a@example.com", "owner_emails": "ada=a@example.com"},
+            "owner_emails",
+            "names a@example.com for several owners or beside notify_emails",
+        ),
         ({"team_members": "vision=arn:aws:sts::*:assumed-role/V/*"}, "team_members", "means nothing without"),
         ({"verify_callers": "true", "isolated_teams": "vision"}, "team_members", "names no members of vision"),
         (

@@ -15,6 +15,7 @@ from spotkeep_cli.rendering.schedule_list import fires_at, rhythm
 from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
 from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.training_image import patched_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -177,6 +178,8 @@ def _rows(
         rows.append(("queue", f"{queue}, share {share}, priority {priority}"))
     if request.get("image") is not None:
         rows.append(("image", request["image"]))
+        if (last_patch := patched_until(request["image"])) is not None:
+            rows.append(("", f"AWS patches it until {last_patch}"))
     if request.get("backend") == "ec2":
         rows += _on_ec2(request, offers=judgement.spot_offers)
     if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):

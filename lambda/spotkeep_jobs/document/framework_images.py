@@ -1,12 +1,13 @@
 """AWS's own training images, by framework or algorithm and version, and whose accounts they are in. Data only.
 
 Written by `python -m tests.spotkeep_jobs.document.framework_image_table` from the SageMaker SDK
-(sagemaker.core.image_uris); a test compares them.
+(sagemaker.core.image_uris); a test compares them. Until when AWS patches them is written by hand (`make check-dates`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Final, NamedTuple
 
 
@@ -45,6 +46,18 @@ sklearn-1.4-2      xgboost     sagemaker-scikit-learn:1.4-2-cpu-py3
 sklearn-1.9-0      xgboost     sagemaker-scikit-learn:1.9-0-cpu-py3
 """)
 """By `<framework>-<version>`, of each framework the oldest first."""
+
+PATCHED_UNTIL: Final[Mapping[str, date]] = {
+    "pytorch-2.8.0": date(2026, 8, 6),
+    "pytorch-2.9.0": date(2026, 10, 15),
+    "pytorch-2.10.0": date(2027, 1, 21),
+}
+"""The last day on which AWS patches an image, by its name above, the oldest first; of others it is not known here.
+
+Source: https://docs.aws.amazon.com/deep-learning-containers/latest/devguide/support-policy.html (End of patch), read on
+`PATCHED_UNTIL_READ`.
+"""
+PATCHED_UNTIL_READ: Final = "2026-11"
 
 ALGORITHM_IMAGES: Final = _images("""
 xgboost-1.7-1            xgboost                sagemaker-xgboost:1.7-1

@@ -278,13 +278,13 @@ class JobRequest(DocumentModel):
     instance_metadata: Literal["closed", "open"] = "closed"
     """backend ec2 only: whether the script reaches the instance metadata service and with it the instance's role."""
     image: Image | None = Field(
-        default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
+        default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.10.0-gpu-py313"]
     )
     """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type; on
     EC2 none, and the command runs on the AMI itself."""
-    framework: Framework | None = Field(default=None, examples=["pytorch-2.8"])
+    framework: Framework | None = Field(default=None, examples=["pytorch-2.10"])
     """Instead of image, AWS's own image of a framework: pytorch, tensorflow, huggingface, xgboost or sklearn, with a
-    version as pytorch-2.8, or without for the newest. The launch chooses it by region and instance types."""
+    version as pytorch-2.10, or without for the newest. The launch chooses it by region and instance types."""
     algorithm: Algorithm | None = Field(default=None, examples=["xgboost-1.7"])
     """Instead of image and command, one of SageMaker's built-in algorithms: xgboost-1.7, blazingtext, linear-learner,
     ... The launch chooses its image by region; hyperparameters and channels are the algorithm's own."""

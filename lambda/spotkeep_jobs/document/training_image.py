@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Final, Literal
 
-from spotkeep_jobs.document.framework_images import ACCOUNTS, AwsImage
+from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES, PATCHED_UNTIL, AwsImage
 
 PROCESSOR_PLACE: Final = "{processor}"
 
@@ -101,6 +102,47 @@ def aws_image(image: AwsImage, *, region: str, instance_types: Sequence[str]) ->
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     path = _for_processor(image.path, instance_types=instance_types)
     return f"{account}.dkr.ecr.{region}.{suffix}/{path}"
+
+
+def patched_until(image: str) -> date | None:
+    """Return the last day on which AWS patches an image.
+
+    Args:
+        image: as a job pulls it, with its tag.
+
+    Returns:
+        The day; None where the image is not one of AWS's own, or the day is not known.
+    """
+    name = _aws_name(image)
+    return None if name is None else PATCHED_UNTIL[name]
+
+
+def patch_warnings(image: str, *, today: date) -> Iterator[str]:
+    """Yield that AWS patches an image no more, and the newest one that it does.
+
+    Args:
+        image: as a job pulls it, with its tag.
+        today: the day of the launch.
+    """
+    name = _aws_name(image)
+    if name is None or PATCHED_UNTIL[name] >= today:
+        return
+    framework = _without_version(name)
+    newest = next(each for each in reversed(list(PATCHED_UNTIL)) if _without_version(each) == framework)
+    known = f"The newest that Spotkeep knows is framework: {newest}, patched until {PATCHED_UNTIL[newest]}."
+    yield f"image {image}: AWS has not patched {name} since {PATCHED_UNTIL[name]}. {known}"
+
+
+def _aws_name(image: str) -> str | None:
+    """Return which of AWS's own images this is, of those whose last patch is known; None where it is none of them."""
+    registry, _, path = image.rpartition("/")
+    account = registry.partition(".dkr.ecr.")[0]
+    for name in PATCHED_UNTIL:
+        known = FRAMEWORK_IMAGES[name]
+        # With more behind it: AWS's tags may name CUDA and Ubuntu, too.
+        if account in ACCOUNTS[known.registry].values() and path.startswith(known.path.partition(PROCESSOR_PLACE)[0]):
+            return name
+    return None
 
 
 def saves_checkpoints(algorithm: str) -> bool:

@@ -132,8 +132,8 @@ def validate(
     Args:
         document: whatever was sent, of any type.
         defaults: what the deployment fills in and insists on.
-        now: when the run would be launched: its deadline and its worst cost are then judged. None for a document that
-            was accepted before.
+        now: when the run would be launched: its deadline, its worst cost and the age of its image are then judged. None
+            for a document that was accepted before.
     """
     if not isinstance(document, Mapping):
         problem = Problem(
@@ -153,7 +153,8 @@ def validate(
         problems.extend(deadline_can_be_kept(request, now=now))
     if now is not None and unread.isdisjoint(COST_READS):
         problems.extend(cost_problems(request, limits=defaults.limits, prices=defaults.prices, now=now))
-    warnings = tuple(warnings_of(request, defaults)) if not unread else ()
+    today = None if now is None else now.date()
+    warnings = tuple(warnings_of(request, defaults, today=today)) if not unread else ()
     if len(problems) > MAX_PROBLEMS:
         more = Problem(
             field="(document)",

@@ -89,6 +89,7 @@ def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_sh
     )
     assert "image  " in printed
     assert "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312" in printed
+    assert "AWS patches it until 2026-08-06" in printed
     assert "spotkeep shell RUN opens one" in printed
     assert "after step 1,000, until" in printed
     assert "gpu, share vision, priority 7" in printed

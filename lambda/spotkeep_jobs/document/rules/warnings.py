@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import date
 from typing import Final
 
 from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
@@ -14,7 +15,7 @@ from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
-from spotkeep_jobs.document.training_image import image_warnings, needs_gpus, processor_of
+from spotkeep_jobs.document.training_image import image_warnings, needs_gpus, patch_warnings, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
 """A new account's quota for the longest training job: 5 days."""
@@ -25,12 +26,13 @@ _LOOKS_SECRET: Final = re.compile(
 )
 
 
-def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str]:
+def warnings_of(request: JobRequest, defaults: DeploymentDefaults, *, today: date | None = None) -> Iterator[str]:
     """Yield what is allowed but probably not meant, in sentences.
 
     Args:
         request: a request that was read whole, defaults filled in.
         defaults: what the deployment fills in and insists on.
+        today: the day of the launch; None for a document that was accepted before.
     """
     if request.max_run > DEFAULT_ACCOUNT_LIMIT_SECONDS and defaults.max_run_limit_seconds is None:
         yield (
@@ -81,6 +83,8 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
     types = types_of(request)
     if request.image is not None:
         yield from image_warnings(request.image, instance_types=types)
+        if today is not None:
+            yield from patch_warnings(request.image, today=today)
     others = [each for each in types if processor_of(each) != "gpu"]
     if request.algorithm is not None and needs_gpus(request.algorithm) and others:
         yield f"algorithm {request.algorithm} trains on NVIDIA GPUs alone; {others[0]} has none."
