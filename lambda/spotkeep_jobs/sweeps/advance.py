@@ -18,23 +18,31 @@ from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
 from spotkeep_jobs.record.record import Notification, TrialPlace
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import NotificationKind, TrialState
+from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.sweeps.budget import (
+    max_cost_of,
+    most_is_spent,
+    spent_in_words,
+    spent_usd,
+    with_reserve,
+    within_budget,
+)
 from spotkeep_jobs.sweeps.decision import (
+    Seen,
     SeenRun,
     Task,
     failed,
     free_places,
-    max_cost_of,
-    most_is_spent,
     results_of,
     settled,
-    spent_usd,
+    stopping,
     summed_up,
     task_of,
     with_moves,
@@ -84,8 +92,10 @@ class SweepAdvance:
         *,
         table: RunTable,
         launcher: Launcher,
+        acceptance: Acceptance,
         runs: RunActions,
         deployment: str,
+        prices: Mapping[str, float],
         now: Callable[[], datetime],
         pause: Callable[[int], None],
         sleep: Callable[[float], None],
@@ -96,8 +106,10 @@ class SweepAdvance:
         Args:
             table: Where sweeps and runs are recorded.
             launcher: Opens the runs of trials.
+            acceptance: Judges their documents by themselves.
             runs: Resumes and stops them.
             deployment: The deployment's name, for notifications.
+            prices: On-demand US dollars per instance and hour, by instance type.
             now: The time, aware.
             pause: Waits before the next try of a transaction that met another one.
             sleep: Waits for so many seconds.
@@ -105,8 +117,10 @@ class SweepAdvance:
         """
         self._table = table
         self._launcher = launcher
+        self._acceptance = acceptance
         self._runs = runs
         self._deployment = deployment
+        self._prices = prices
         self._now = now
         self._pause = pause
         self._sleep = sleep
@@ -161,15 +175,20 @@ class SweepAdvance:
         now = self._now()
         request = SweepRequest.model_validate(sweep.document["sweep"])
         seen = self._seen(trials, only=only)
-        after, followed = settled(sweep, request=request, trials=trials, seen=seen, now=now)
+        after, followed = settled(sweep, request=request, trials=trials, seen=self._at(now, seen))
         free = _free(after, request, trials, followed)
         if again := next_to_go_on(after, followed, free=free):
             seen |= self._seen(again, only={trial.run for trial in again})
-            goes_on = {trial.number for trial in again}
-            followed = with_resumed(after, request=request, trials=followed, seen=seen, numbers=goes_on)
+            # A user may have resumed one by itself: then it trains, whatever is left.
+            after, followed = settled(after, request=request, trials=followed, seen=self._at(now, seen))
+            free = _free(after, request, trials, followed)
+            goes_on = {trial.number for trial in next_to_go_on(after, followed, free=free) if trial.run in seen}
+            resumed = with_resumed(after, trials=followed, numbers=goes_on, now=now)
+            after, followed = self._within_budget(after, request, before=followed, trials=resumed, now=now)
             free = _free(after, request, trials, followed)
         moves = self._moves(request, followed, free=free) if free > 0 else ()
-        followed = with_moves(after, trials=followed, moves=moves)
+        begun = with_moves(after, trials=followed, moves=moves, now=now)
+        after, followed = self._within_budget(after, request, before=followed, trials=begun, now=now)
         waits = any(waits_to_go_on(trial, sweep=after) for trial in followed)
         over = not moves and not waits and free > 0 and _is_over(request, results_of(followed, request))
         after = summed_up(after, request=request, trials=followed, search_is_over=over, now=now)
@@ -207,10 +226,44 @@ class SweepAdvance:
         seen: dict[str, SeenRun | None] = {}
         for trial in trials:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
-            if asked_for:
+            pool_is_over = trial.has_pool and (asked_for or only is None) and self._pool_is_over(trial)
+            if asked_for or pool_is_over:
                 run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
-                seen[trial.run] = None if run is None else SeenRun(run=run, metrics=metrics)
+                seen[trial.run] = None if run is None else SeenRun(run=run, metrics=metrics, pool_is_over=pool_is_over)
         return seen
+
+    def _pool_is_over(self, trial: Trial) -> bool:
+        """Return whether the warm pool that a trial may have left is on the bill of its run now."""
+        pool = self._table.pool(trial.run, trial.attempt - 1)
+        return pool is None or pool.state is not PoolState.AVAILABLE
+
+    def _at(self, now: datetime, runs: Mapping[str, SeenRun | None]) -> Seen:
+        return Seen(runs=runs, prices=self._prices, now=now)
+
+    def _within_budget(
+        self, sweep: Sweep, request: SweepRequest, *, before: Sequence[Trial], trials: Sequence[Trial], now: datetime
+    ) -> tuple[Sweep, tuple[Trial, ...]]:
+        """Let as many trials begin, or go on, as max_cost pays for; where it pays for none, the sweep stops."""
+        limit = max_cost_of(sweep)
+        if limit is None:
+            return sweep, tuple(trials)
+        known = {trial.number: trial for trial in before}
+        reserved = [
+            self._with_reserve(sweep, request, trial) if _begins(trial, known.get(trial.number)) else trial
+            for trial in trials
+        ]
+        kept, lacking = within_budget(sweep, before=before, after=reserved, now=now)
+        waits = any(trial.state is TrialState.RUNNING or trial.has_pool for trial in kept)
+        if lacking and not waits and sweep.state is SweepState.RUNNING:
+            because = spent_in_words(limit, spent=spent_usd(kept, now=now), reserved=lacking)
+            sweep = stopping(sweep, as_=SweepState.STOPPED, because=because, now=now)
+        return sweep, kept
+
+    def _with_reserve(self, sweep: Sweep, request: SweepRequest, trial: Trial) -> Trial:
+        document = trial_document(sweep.document, request, trial=trial, token=sweep.token, owner=sweep.owner)
+        # What is left may be too little for it: then it needs more than that, and not nothing.
+        judged = self._acceptance.judged({**document, "max_cost": None}, caller=sweep.launched_by)
+        return with_reserve(trial, judged.request, prices=self._prices, parallel=request.parallel)
 
     def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
         plan = request.plan
@@ -225,14 +278,14 @@ class SweepAdvance:
         self, *, before: Sweep, after: Sweep, trials: Sequence[Trial], now: datetime
     ) -> tuple[Sweep, tuple[Notification, ...]]:
         notifications = []
-        if most_is_spent(after, trials) and not after.state.ended:
+        if most_is_spent(after, trials, now=now) and not after.state.ended:
             after = after.model_copy(update={"max_cost_is_near": True})
             limit = max_cost_of(after)
             if limit is not None and NotificationKind.MAX_COST_NEAR in after.notify:
                 notifications.append(
                     sweep_max_cost_near_notification(
                         sweep=after,
-                        spent_usd=spent_usd(trials),
+                        spent_usd=spent_usd(trials, now=now),
                         max_cost_usd=limit,
                         deployment=self._deployment,
                         now=now,
@@ -354,6 +407,11 @@ class _Step:
 
 def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:
     return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+def _begins(trial: Trial, before: Trial | None) -> bool:
+    """Return whether a trial is to train that did not before."""
+    return trial.state is TrialState.RUNNING and (before is None or before.state is not TrialState.RUNNING)
 
 
 def _free(sweep: Sweep, request: SweepRequest, before: Sequence[Trial], after: Sequence[Trial]) -> int:
