@@ -21,6 +21,9 @@ from typing import Any, Final
 from rich.console import Console
 
 from benchmarks.control.measures import MeasuredPlane, quiet
+from launcher.actions import advance_sweep
+from launcher.context import ActionContext
+from launcher.payload import SweepAdvance
 from spotkeep_cli.sweeps.sweep_view import sweep_page
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.states import SweepState, TrialState
@@ -155,13 +158,15 @@ class _Deployment:
     # Functions
 
     def _advance(self, asked: Mapping[str, Any]) -> None:
-        began = self.account.seconds
-        has_time = self._has_time("launcher", began, kept_seconds=_KEPT_FOR_ONE_RUN_SECONDS)
-        self._invoke_launcher(
-            lambda: self.plane.launching.sweeps.advance.advance(
-                asked["sweep"], ended_runs=asked.get("runs"), has_time=has_time
-            )
+        lasts_until = self.account.seconds + TIMEOUT_SECONDS["launcher"] - _KEPT_FOR_ONE_RUN_SECONDS
+        context = ActionContext(
+            parts=self.plane.launching,
+            request_id="request",
+            seconds_left=lambda: lasts_until - self.account.seconds,
+            go_on=lambda sweep, in_a_row: self.plane.parts.launcher_function.advance(sweep, in_a_row=in_a_row),
         )
+        event = SweepAdvance(sweep=asked["sweep"], ended_runs=asked.get("runs"), in_a_row=asked.get("in_a_row", 0))
+        self._invoke_launcher(partial(advance_sweep, event, context))
 
     def _invoke_launcher(self, work: Any, *, tries: int = _LAMBDA_TRIES) -> None:
         def ended(process: Process) -> None:
@@ -191,7 +196,7 @@ class _Deployment:
 
     def _pass(self) -> None:
         began = self.account.seconds
-        has_time = self._has_time("controller", began, kept_seconds=_KEPT_FOR_SENDING_SECONDS)
+        ends = began + TIMEOUT_SECONDS["controller"] - _KEPT_FOR_SENDING_SECONDS
 
         def ended(process: Process) -> None:
             self.passes.append(self.account.seconds - began)
@@ -200,14 +205,11 @@ class _Deployment:
 
         self.account.invoke(
             "controller",
-            lambda: FullPass(self.plane.parts).run(has_time=has_time),
+            lambda: FullPass(self.plane.parts).run(has_time=lambda: self.account.seconds < ends),
             timeout=TIMEOUT_SECONDS["controller"],
             ended=ended,
         )
         self.account.at(began + PASS_EVERY_SECONDS, self._pass)
-
-    def _has_time(self, function: str, began: float, *, kept_seconds: float) -> Any:
-        return lambda: self.account.seconds - began < TIMEOUT_SECONDS[function] - kept_seconds
 
     # Jobs
 

@@ -5,6 +5,7 @@ No environment variable and no hyperparameter of a job is ever logged.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,16 +31,16 @@ class ActionContext:
         parts: The launcher's.
         request_id: The token of a document without one.
         caller: Who asks, where that is known.
-        has_time: Asked before each run of a sweep is opened, resumed or stopped.
-        go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
-            controller's next pass.
+        seconds_left: How long the function still has for the runs of a sweep.
+        go_on: Invokes the function once more, for what is left to do about a sweep; given its id, and how many
+            functions in a row have had no time left. Default: that waits for the controller's next pass.
     """
 
     parts: LauncherParts
     request_id: str
     caller: Caller | None = None
-    has_time: Callable[[], bool] = lambda: True
-    go_on: Callable[[str], None] = lambda _sweep: None
+    seconds_left: Callable[[], float] = lambda: math.inf
+    go_on: Callable[[str, int], None] = lambda _sweep, _in_a_row: None
 
 
 def count(metric: str) -> None:

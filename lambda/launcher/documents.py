@@ -91,7 +91,7 @@ def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
     logger.info("replayed" if launch.replayed else "launched", owner=sweep.owner)
     count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     if not sweep.state.ended:
-        context.go_on(sweep.sweep)
+        context.go_on(sweep.sweep, 0)
     return answers.launched_sweep(launch)
 
 

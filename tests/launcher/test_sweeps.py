@@ -12,6 +12,7 @@ from launcher import handler as entry
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import CallerRules
+from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
 from tests.launching import DEFAULTS, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.functions import Context
@@ -34,13 +35,15 @@ class Launcher:
         defaults = replace(DEFAULTS, teams=("speech", "vision"))
         self.parts = launcher_on(self.table, self.sagemaker, defaults=defaults, callers=rules)
         self.asked_again: list[str] = []
+        self.in_a_row: list[int] = []
         self.lambda_is_busy = False
 
-    def advance(self, sweep: str, **_runs: Any) -> None:
+    def advance(self, sweep: str, *, in_a_row: int = 0, **_runs: Any) -> None:
         """Stand for the function itself, as `LauncherFunction` invokes it."""
         if self.lambda_is_busy:
             raise AwsBusyError(operation="Invoke", code="TooManyRequestsException", reason="Rate exceeded")
         self.asked_again.append(sweep)
+        self.in_a_row.append(in_a_row)
 
     def __call__(self, payload: object) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patched:
@@ -80,11 +83,16 @@ def test_a_launch_answers_with_its_first_trial_and_has_the_others_begun_by_anoth
     assert launcher({**DOCUMENT, "run": "another"})["ok"], "the next pass of the controller has them begun"
 
 
-def test_an_advance_that_has_no_time_left_leaves_the_rest_to_the_next(launcher: Launcher) -> None:
+def test_an_advance_that_has_no_time_left_asks_for_another_until_a_pass_begins_anew(launcher: Launcher) -> None:
     launcher(DOCUMENT)
     launcher.context.remaining_milliseconds = 5_000
     launcher({"action": "advance-sweep", "sweep": "digits"})
     assert launcher.sagemaker.live == ["digits-1-1"]
+    assert launcher.in_a_row == [0, 1]
+    launcher({"action": "advance-sweep", "sweep": "digits", "in_a_row": MOST_IN_A_ROW - 1})
+    assert launcher.in_a_row == [0, 1, MOST_IN_A_ROW]
+    launcher({"action": "advance-sweep", "sweep": "digits", "in_a_row": MOST_IN_A_ROW})
+    assert launcher.in_a_row == [0, 1, MOST_IN_A_ROW]
 
 
 def test_validate_says_what_would_be_launched_and_launches_nothing(launcher: Launcher) -> None:

@@ -119,6 +119,14 @@ class ModelJob:
         return None if since is None else float((since - NOON).total_seconds())
 
     @property
+    def stopping_since(self) -> float | None:
+        """Since when it is being stopped, in seconds of the story; None where it is not."""
+        if self.status != "Stopping":
+            return None
+        since = next(entry["StartTime"] for entry in reversed(self.transitions) if entry["Status"] == "Stopping")
+        return float((since - NOON).total_seconds())
+
+    @property
     def billable_seconds(self) -> int:
         return round(self.trained_seconds * (SPOT_SHARE if self.spot else 1.0))
 

@@ -128,6 +128,8 @@ class Sweep(Record):
     notify: tuple[NotificationKind, ...] = ()
     next_job_at: UtcTime | None = None
     """From when on AWS may be asked for the next job of a trial; None where it may at any time."""
+    followed_until: UtcTime | None = None
+    """Until when a function goes on with it that was asked to by one that had no time left."""
     max_cost_is_near: bool = False
     """Whether most of its max_cost is spent, and was notified where that was asked for."""
     counts: TrialCounts = TrialCounts()

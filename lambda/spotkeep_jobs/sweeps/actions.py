@@ -57,13 +57,13 @@ class SweepActions:
     now: Callable[[], datetime]
     pause: Callable[[int], None]
 
-    def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, has_time: Callable[[], bool]) -> Advanced:
+    def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, seconds_left: Callable[[], float]) -> Advanced:
         """Let a sweep stop: its trials save first, and no other begins. Stopping one that has ended changes nothing.
 
         Args:
             sweep: Its id.
             as_: What it is then: STOPPED, or PAUSED, of which no notification is sent.
-            has_time: Asked before each run is stopped; the controller's passes go on with it.
+            seconds_left: How long the function still has, asked before each run is stopped.
 
         Raises:
             RequestRefusedError: The sweep is not known.
@@ -75,16 +75,16 @@ class SweepActions:
             changed=SweepChangedError,
             pause=self.pause,
         )
-        return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+        return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
-    def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
+    def resume(self, sweep: str, *, changes: Mapping[str, Any], seconds_left: Callable[[], float]) -> Advanced:
         """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
 
         Args:
             sweep: Its id.
             changes: New values of fields of its document, for each trial that trains from now on; None takes a field
                 away.
-            has_time: Asked before each run is resumed or opened; the controller's passes go on with it.
+            seconds_left: How long the function still has, asked before each run is resumed or opened.
 
         Raises:
             RequestRefusedError: The sweep is not known, has not ended, or is over; or the changed document is refused.
@@ -118,7 +118,7 @@ class SweepActions:
             self.table.commit_sweep(SweepChange(sweep=after))
 
         until_written(begin, changed=SweepChangedError, pause=self.pause)
-        return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+        return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
     def _of_its_trials(
         self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]

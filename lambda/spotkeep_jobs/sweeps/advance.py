@@ -9,14 +9,15 @@ finds it. What a launcher that died has left undone, the next one does.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
-from spotkeep_jobs.record.record import Notification, TrialPlace
+from spotkeep_jobs.record.record import Notification, TrialPlace, in_utc_milliseconds
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
@@ -59,6 +60,9 @@ MOST_ROUNDS: Final = 100
 """Each round that changes nothing ends an advance, so this bounds only what would never end."""
 _ASKED_AGAIN_AFTER_SECONDS: Final = 1.0
 """How long a wait goes on before it is asked whether there is time left."""
+NO_TIME_LEFT: Final = "there is no time left"
+FOLLOWS_WITHIN: Final = timedelta(minutes=2)
+"""A function that was asked to go on with a sweep has begun and ended by then: another may be asked."""
 Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
 """Chooses the next trials of a search by tpe."""
 
@@ -131,7 +135,7 @@ class SweepAdvance:
         sweep: str,
         *,
         ended_runs: Collection[str] | None = None,
-        has_time: Callable[[], bool] = lambda: True,
+        seconds_left: Callable[[], float] = lambda: math.inf,
         most_tasks: int | None = None,
     ) -> Advanced | None:
         """Do what is to be done about a sweep.
@@ -140,7 +144,8 @@ class SweepAdvance:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to; the others are taken to be as they were. None to
                 read them all.
-            has_time: Asked before each run is opened, resumed or stopped, and while one waits for its moment (`pace`).
+            seconds_left: How long the function still has: asked before each run is opened, resumed or stopped, and
+                while one waits for its moment (`pace`).
             most_tasks: At most so many runs are opened, resumed or stopped; None for all.
 
         Returns:
@@ -154,7 +159,7 @@ class SweepAdvance:
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
         for _ in range(MOST_ROUNDS):
             step = until_written(
-                lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks),
+                lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks, seconds_left=seconds_left),
                 changed=SweepChangedError,
                 pause=self._pause,
             )
@@ -162,12 +167,48 @@ class SweepAdvance:
                 return None
             done = Advanced(sweep=step.sweep) if done is None else done
             done.sweep = step.sweep
-            again = self._act(step, done, has_time=has_time, tasks_left=tasks_left)
+            again = self._act(step, done, seconds_left=seconds_left, tasks_left=tasks_left)
             if not again or done.waits_because is not None:
                 break
         return done
 
-    def _step(self, sweep_id: str, *, only: Collection[str] | None, most_tasks: int | None) -> _Step | None:
+    def asks_to_go_on(self, sweep: str, *, follows: bool, seconds_left: Callable[[], float]) -> bool:
+        """Say whether another function is to be asked to go on with a sweep, by one that had no time left; record it.
+
+        A hundred trials that end at once have their sweep advanced by a hundred functions: one of them is followed,
+        when the next moment for a job is free, or its time is over.
+
+        Args:
+            sweep: The sweep's id.
+            follows: Whether this function was asked by another one that had no time left.
+            seconds_left: How long this function still has.
+
+        Raises:
+            SweepChangedError: The sweep kept changing under every try.
+        """
+
+        def ask() -> Sweep | None:
+            item, now = self._table.sweep(sweep), self._now()
+            if item is None or item.state.ended:
+                return None
+            if not follows and item.followed_until is not None and item.followed_until > now:
+                return None
+            asked = item.model_copy(update={"followed_until": in_utc_milliseconds(now + FOLLOWS_WITHIN)})
+            return self._table.commit_sweep(SweepChange(sweep=asked))
+
+        asked = until_written(ask, changed=SweepChangedError, pause=self._pause)
+        if asked is not None and asked.state is SweepState.RUNNING:
+            self._waits_until(asked.next_job_at, seconds_left=seconds_left)
+        return asked is not None
+
+    def _step(
+        self,
+        sweep_id: str,
+        *,
+        only: Collection[str] | None,
+        most_tasks: int | None,
+        seconds_left: Callable[[], float],
+    ) -> _Step | None:
         """Read, decide and write once."""
         sweep, trials = self._table.sweep_and_trials(sweep_id)
         if sweep is None:
@@ -206,7 +247,7 @@ class SweepAdvance:
             for trial in followed
             if trial.number in may_ask and task_of(trial, seen.get(trial.run), sweep=after) in {Task.OPEN, Task.RESUME}
         ]
-        after, moments = paced(after, asking=asking[:most_tasks], now=self._now())
+        after, moments = paced(after, asking=asking[:most_tasks], now=self._now(), within_seconds=seconds_left())
         if changed or after != sweep:
             change = SweepChange(
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
@@ -296,25 +337,30 @@ class SweepAdvance:
             notifications += [] if ending is None else [ending]
         return after, tuple(notifications)
 
-    def _act(self, step: _Step, done: Advanced, *, has_time: Callable[[], bool], tasks_left: Iterator[int]) -> bool:
+    def _act(
+        self, step: _Step, done: Advanced, *, seconds_left: Callable[[], float], tasks_left: Iterator[int]
+    ) -> bool:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
         earliest: datetime | None = None
-        for trial in step.trials:
+        apart = between_jobs(step.sweep.document)
+        # What is to stop costs money, and needs no moment.
+        for trial in sorted(step.trials, key=lambda trial: trial.stop_because is None):
             if trial.number not in step.may_ask or trial.state is not TrialState.RUNNING:
                 continue
+            moment = step.moments.get(trial.number)
             task = task_of(trial, step.seen.get(trial.run) or self._read(trial.run), sweep=step.sweep)
             if task is None:
                 continue
-            comes = has_time() and next(tasks_left, None) is not None
-            moment = step.moments.get(trial.number)
+            needs_moment = bool(apart) and task is not Task.STOP
+            comes = not (needs_moment and moment is None) and seconds_left() > 0 and next(tasks_left, None) is not None
             if moment is not None and earliest is not None:
                 moment = max(moment, earliest)  # The job before may have come late.
-            if not comes or not self._waits_until(moment, has_time=has_time):
-                done.waits_because = "there is no time left"
+            if not comes or not self._waits_until(moment, seconds_left=seconds_left):
+                done.waits_because = NO_TIME_LEFT
                 break
             if moment is not None:
-                earliest = self._now() + between_jobs(step.sweep.document)
+                earliest = self._now() + apart
             try:
                 self._do(task, trial, step, done)
             except RequestRefusedError as error:
@@ -335,11 +381,11 @@ class SweepAdvance:
             )
         return bool(refused) or step.changed
 
-    def _waits_until(self, moment: datetime | None, *, has_time: Callable[[], bool]) -> bool:
+    def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
         """Wait until a moment; return False where the time is over before."""
         seconds = 0.0 if moment is None else (moment - self._now()).total_seconds()
         while seconds > 0:
-            if not has_time():
+            if seconds_left() <= 0:
                 return False
             self._sleep(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
             seconds -= _ASKED_AGAIN_AFTER_SECONDS

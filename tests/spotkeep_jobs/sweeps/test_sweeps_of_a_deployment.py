@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -76,7 +77,7 @@ class Deployment(ControlPlane):
         self.service.ends(job, status, failure=failure)
         self.hears_of(job)
 
-    def pauses(self, number: int, loss: float, *, has_time: Callable[[], bool] = lambda: True) -> None:
+    def pauses(self, number: int, loss: float, *, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
         """Let a trial train to the step where it pauses, leave, and let the controller hear of it."""
         job = self.job(number)
         if not job.on_instances:
@@ -87,7 +88,7 @@ class Deployment(ControlPlane):
         self.service.durable[job.checkpoint_uri] = step
         self.prints(job, "paused", step=step)
         self.service.ends(job, "Completed")
-        self.hears_of(job, has_time=has_time)
+        self.hears_of(job, seconds_left=seconds_left)
 
     def fails(self, number: int, *losses: float) -> None:
         """Let a trial's script fail after some steps, each of them saved."""
@@ -97,16 +98,16 @@ class Deployment(ControlPlane):
 
     def stops(self, *running: int, as_: SweepState = SweepState.STOPPED) -> None:
         """Stop the sweep, and let the jobs of these trials end."""
-        self.launching.sweeps.actions.stop("digits", as_=as_, has_time=lambda: True)
+        self.launching.sweeps.actions.stop("digits", as_=as_, seconds_left=lambda: math.inf)
         for number in running:
             self.ends(number, status="Stopped")
 
     def resumes(self, **changes: Any) -> None:
-        self.launching.sweeps.actions.resume("digits", changes=changes, has_time=lambda: True)
+        self.launching.sweeps.actions.resume("digits", changes=changes, seconds_left=lambda: math.inf)
 
-    def hears_of(self, job: ModelJob, *, has_time: Callable[[], bool] = lambda: True) -> None:
+    def hears_of(self, job: ModelJob, *, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
         reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=self.parts)
-        self.advance_sweeps(has_time=has_time)
+        self.advance_sweeps(seconds_left=seconds_left)
 
     def job(self, number: int) -> ModelJob:
         """The newest job of a trial."""
@@ -477,7 +478,7 @@ class TestAResumeTriesFailedTrialsAgain:
     def test_a_sweep_that_stops_before_they_go_on_leaves_them_failed_until_it_is_resumed(
         self, failed: Deployment
     ) -> None:
-        failed.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: False)
+        failed.launching.sweeps.actions.resume("digits", changes={}, seconds_left=lambda: 0.0)
         assert failed.states(TrialState.RUNNING) == [2, 3]
         failed.stops(as_=SweepState.PAUSED)
         failed.passes(minutes=10)
@@ -774,7 +775,7 @@ def test_a_trial_whose_promotion_a_pause_came_before_is_promoted_when_its_sweep_
     deployment.launched(ASHA)
     for number in (1, 2):
         deployment.pauses(number, loss=number / 10)
-    deployment.pauses(3, loss=0.3, has_time=lambda: False)
+    deployment.pauses(3, loss=0.3, seconds_left=lambda: 0.0)
     assert deployment.trials[1].pause_at_step == 15
     deployment.stops(*range(4, 10), as_=SweepState.PAUSED)
     deployment.passes(minutes=10)
