@@ -46,7 +46,7 @@ SWEEPS: Final[dict[str, dict[str, Any]]] = {
         "notify_trials": True,
     },
 }
-_IN_A_QUEUE: Final = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
+_IN_A_QUEUE: Final[dict[str, Any]] = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
 _ROUNDS_UNTIL_QUIET: Final = 20
 _ROUNDS_OF_ENDS: Final = 4
 names = st.sampled_from(sorted(SWEEPS))
@@ -82,7 +82,7 @@ class SweepStory(ControlPlaneStory):
     @rule(name=names, how=circumstances)
     def a_user_launches_a_sweep(self, name: str, how: Circumstances = QUIET) -> None:
         document = {"name": name, "run": name, "token": name, "command": "x", "sweep": SWEEPS[name]}
-        document |= _IN_A_QUEUE if name in self.in_a_queue else {}
+        document |= self._asks_besides(name) | (_IN_A_QUEUE if name in self.in_a_queue else {})
         self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @rule(
@@ -208,7 +208,7 @@ class SweepStory(ControlPlaneStory):
     def _record_equals_what_happened(self) -> None:
         self._advance_until_quiet()
         if any(self._may_still_begin(trial, sweep) for sweep, trials in self._sweeps() for trial in trials):
-            self.service.seconds += LAUNCH_SETTLES.total_seconds()
+            self._let_pass(LAUNCH_SETTLES.total_seconds())
             self._advance_until_quiet()
         super()._record_equals_what_happened()
         for sweep, trials in self._sweeps():
@@ -291,6 +291,10 @@ class SweepStory(ControlPlaneStory):
             assert job.status == "Completed", f"{run.run} has paused, its job is {job.status}"
             return
         super()._ending_is_true(run, job)
+
+    def _asks_besides(self, name: str) -> dict[str, Any]:
+        """Return what else the document of a sweep says."""
+        return {}
 
     def _advance(self, asked: dict[str, Any]) -> object:
         return self.launching.sweeps.advance.advance(asked["sweep"], ended_runs=asked.get("runs"))

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.control import bad_input
+from benchmarks.control.budget_story import BudgetStory
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
 from benchmarks.report import STATE
@@ -56,7 +57,11 @@ def main() -> int:
             trials=options.steps // share,
             work=partial(run_stories, kind, steps=options.steps // share, first_seed=options.seed),
         )
-        for name, kind, share in (("stories", ControlPlaneStory, 1), ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS))
+        for name, kind, share in (
+            ("stories", ControlPlaneStory, 1),
+            ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS),
+            ("stories of sweeps with a max_cost", BudgetStory, SHARE_OF_SWEEPS),
+        )
     } | {
         f"bad input: {function}": TrialStage(
             trials=options.inputs, work=partial(feed, function, inputs=options.inputs, first_seed=options.seed)

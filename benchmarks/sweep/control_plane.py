@@ -163,7 +163,7 @@ class _Deployment:
             parts=self.plane.launching,
             request_id="request",
             seconds_left=lambda: lasts_until - self.account.seconds,
-            go_on=lambda sweep, in_a_row: self.plane.parts.launcher_function.advance(sweep, in_a_row=in_a_row),
+            go_on=lambda rest: self.plane.parts.launcher_function.advance(rest.sweep, in_a_row=rest.in_a_row),
         )
         event = SweepAdvance(sweep=asked["sweep"], ended_runs=asked.get("runs"), in_a_row=asked.get("in_a_row", 0))
         self._invoke_launcher(partial(advance_sweep, event, context))

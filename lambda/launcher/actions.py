@@ -46,6 +46,9 @@ def act_on_run(asked: RunAction, context: ActionContext) -> answers.Answer:
         launch = runs.resume(asked.run, changes=asked.changes)
         answer = answers.launched(launch)
         count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
+        if (trial := launch.run.trial) is not None:
+            # Its sweep counts what it costs while it trains, and not only when it has ended.
+            context.go_on(SweepAdvance(sweep=trial.sweep, ended_runs=[asked.run]))
     logger.info(asked.action, state=answer["state"], attempt=answer["attempt"])
     return answer
 
@@ -111,7 +114,7 @@ def act_on_sweep(asked: SweepAction, context: ActionContext) -> answers.Answer:
         count("StopRequested")
     logger.info(asked.action, state=advanced.sweep.state)
     if advanced.waits_because is not None:
-        context.go_on(asked.sweep, 0)
+        context.go_on(SweepAdvance(sweep=asked.sweep))
     return answers.sweep_stands(advanced.sweep)
 
 
@@ -140,7 +143,7 @@ def advance_sweep(asked: SweepAdvance, context: ActionContext) -> answers.Answer
             logger.warning("the controller's next pass advances the sweep", problem=str(error))
             goes_on = False
         if goes_on:
-            context.go_on(asked.sweep, asked.in_a_row + 1)
+            context.go_on(SweepAdvance(sweep=asked.sweep, in_a_row=asked.in_a_row + 1))
     return answers.sweep_stands(advanced.sweep)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from launcher.payload import SweepAdvance
 from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.caller import Caller
 
@@ -32,15 +33,15 @@ class ActionContext:
         request_id: The token of a document without one.
         caller: Who asks, where that is known.
         seconds_left: How long the function still has for the runs of a sweep.
-        go_on: Invokes the function once more, for what is left to do about a sweep; given its id, and how many
-            functions in a row have had no time left. Default: that waits for the controller's next pass.
+        go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
+            controller's next pass.
     """
 
     parts: LauncherParts
     request_id: str
     caller: Caller | None = None
     seconds_left: Callable[[], float] = lambda: math.inf
-    go_on: Callable[[str, int], None] = lambda _sweep, _in_a_row: None
+    go_on: Callable[[SweepAdvance], None] = lambda _asked: None
 
 
 def count(metric: str) -> None:

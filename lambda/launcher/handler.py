@@ -166,12 +166,12 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
             return actions.remove_schedule(asked, context)
 
 
-def _go_on(sweep: str, in_a_row: int) -> None:
+def _go_on(asked: SweepAdvance) -> None:
     """Have the rest done by another invocation; where Lambda does not take it, by a pass of the controller."""
     try:
-        launcher_function().advance(sweep, in_a_row=in_a_row)
+        launcher_function().advance(asked.sweep, ended_runs=asked.ended_runs, in_a_row=asked.in_a_row)
     except AwsCallError as error:
-        logger.warning("the controller's next pass advances the sweep", sweep=sweep, problem=str(error))
+        logger.warning("the controller's next pass advances the sweep", sweep=asked.sweep, problem=str(error))
 
 
 def _passes_by_itself(error: Exception) -> bool:

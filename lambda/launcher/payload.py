@@ -212,7 +212,7 @@ class SweepAdvance:
     """
 
     sweep: str
-    ended_runs: Collection[Any] | None
+    ended_runs: Collection[Any] | None = None
     in_a_row: int = 0
 
 

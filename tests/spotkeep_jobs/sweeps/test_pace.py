@@ -86,7 +86,7 @@ class Deployment:
             parts=self.plane.launching,
             request_id="request",
             seconds_left=lambda: ends - self.service.seconds,
-            go_on=lambda sweep, in_a_row: self.plane.parts.launcher_function.advance(sweep, in_a_row=in_a_row),
+            go_on=lambda rest: self.plane.parts.launcher_function.advance(rest.sweep, in_a_row=rest.in_a_row),
         )
         event = read_own_event(asked)
         assert isinstance(event, SweepAdvance)
