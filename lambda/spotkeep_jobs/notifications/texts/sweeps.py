@@ -92,7 +92,8 @@ def sweep_max_cost_near_notification(
         paragraphs=wrapped(
             f"The trials of your sweep {sweep.name} have cost about {spoken_usd(spent_usd)} of the "
             f"{spoken_usd(max_cost_usd)} it may cost (max_cost): those that train count at the on-demand price. It "
-            "goes on; before the rest is spent, no trial begins any more, and those that train save first and are stopped."
+            "goes on; before the rest is spent, no trial begins any more, and those that train save first and are "
+            "stopped."
         ),
         commands=[
             (f"spotkeep describe {sweep.sweep}", "where it stands"),
