@@ -411,7 +411,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([5, 61, 301, 31 * 60]))
     def time_passes(self, seconds: int) -> None:
-        self.service.seconds += seconds
+        self._let_pass(seconds)
 
     @rule(used_up=st.booleans())
     def the_quota_changes(self, used_up: bool) -> None:  # noqa: FBT001 - drawn
@@ -494,7 +494,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._deletion_comes_to_its_end()
         self.service.dynamodb.let_indexes_catch_up()
         self.service.batch.catches_up()
-        self.service.seconds += QUIET_SECONDS
+        self._let_pass(QUIET_SECONDS)
         if self.service.unreadable:
             self._all_else_is_reconciled()
         self._invoke("controller", self._pass_over_runs)
@@ -861,6 +861,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         assert not has_room or refused_ago < TRIED_AGAIN_AFTER, f"{run.run} waits for quota, and there is room"
 
     # How a story goes
+
+    def _let_pass(self, seconds: float) -> None:
+        self.service.seconds += seconds
 
     def _invoke(self, function: str, work: Callable[[], object], *, how: Circumstances = QUIET) -> None:
         process = Process(

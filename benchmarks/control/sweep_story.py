@@ -50,7 +50,7 @@ SWEEPS: Final[dict[str, dict[str, Any]]] = {
         "notify_trials": True,
     },
 }
-_IN_A_QUEUE: Final = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
+_IN_A_QUEUE: Final[dict[str, Any]] = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
 _UPLOADED_BEFORE: Final = timedelta(days=3)
 """No grace keeps the source of a sweep from being found: its record does."""
 _ROUNDS_UNTIL_QUIET: Final = 20
@@ -93,7 +93,7 @@ class SweepStory(ControlPlaneStory):
         self.service.objects.written[source] = NOON - _UPLOADED_BEFORE
         document = {"name": name, "run": name, "token": name, "command": "x", "sweep": self.searches[name]}
         document["source"] = f"s3://{BUCKET}/{source}"
-        document |= _IN_A_QUEUE if name in self.in_a_queue else {}
+        document |= self._asks_besides(name) | (_IN_A_QUEUE if name in self.in_a_queue else {})
         self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     @rule(
@@ -222,7 +222,7 @@ class SweepStory(ControlPlaneStory):
             return
         self._advance_until_quiet()
         if any(self._may_still_begin(trial, sweep) for sweep, trials in self._sweeps() for trial in trials):
-            self.service.seconds += LAUNCH_SETTLES.total_seconds()
+            self._let_pass(LAUNCH_SETTLES.total_seconds())
             self._advance_until_quiet()
         super()._record_equals_what_happened()
         for sweep, trials in self._sweeps():
@@ -305,6 +305,10 @@ class SweepStory(ControlPlaneStory):
             assert job.status == "Completed", f"{run.run} has paused, its job is {job.status}"
             return
         super()._ending_is_true(run, job)
+
+    def _asks_besides(self, name: str) -> dict[str, Any]:
+        """Return what else the document of a sweep says."""
+        return {}
 
     def _advance(self, asked: dict[str, Any]) -> object:
         return self.launching.sweeps.advance.advance(asked["sweep"], ended_runs=asked.get("runs"))

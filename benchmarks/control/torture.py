@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.control import bad_input
+from benchmarks.control.budget_story import BudgetStory
 from benchmarks.control.foreign_id_story import ForeignIdStory
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
@@ -61,6 +62,7 @@ def main() -> int:
             ("stories", ControlPlaneStory, 1),
             ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS),
             ("stories of foreign ids", ForeignIdStory, SHARE_OF_SWEEPS),
+            ("stories of sweeps with a max_cost", BudgetStory, SHARE_OF_SWEEPS),
         )
     } | {
         f"bad input: {function}": TrialStage(

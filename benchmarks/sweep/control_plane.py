@@ -21,6 +21,9 @@ from typing import Any, Final
 from rich.console import Console
 
 from benchmarks.control.measures import MeasuredPlane, quiet
+from launcher.actions import advance_sweep
+from launcher.context import ActionContext
+from launcher.payload import SweepAdvance
 from spotkeep_cli.sweeps.sweep_view import sweep_page
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.states import SweepState, TrialState
@@ -155,13 +158,15 @@ class _Deployment:
     # Functions
 
     def _advance(self, asked: Mapping[str, Any]) -> None:
-        began = self.account.seconds
-        has_time = self._has_time("launcher", began, kept_seconds=_KEPT_FOR_ONE_RUN_SECONDS)
-        self._invoke_launcher(
-            lambda: self.plane.launching.sweeps.advance.advance(
-                asked["sweep"], ended_runs=asked.get("runs"), has_time=has_time
-            )
+        lasts_until = self.account.seconds + TIMEOUT_SECONDS["launcher"] - _KEPT_FOR_ONE_RUN_SECONDS
+        context = ActionContext(
+            parts=self.plane.launching,
+            request_id="request",
+            seconds_left=lambda: lasts_until - self.account.seconds,
+            go_on=lambda rest: self.plane.parts.launcher_function.advance(rest.sweep, in_a_row=rest.in_a_row),
         )
+        event = SweepAdvance(sweep=asked["sweep"], ended_runs=asked.get("runs"), in_a_row=asked.get("in_a_row", 0))
+        self._invoke_launcher(partial(advance_sweep, event, context))
 
     def _invoke_launcher(self, work: Any, *, tries: int = _LAMBDA_TRIES) -> None:
         def ended(process: Process) -> None:
@@ -205,9 +210,6 @@ class _Deployment:
             ended=ended,
         )
         self.account.at(began + PASS_EVERY_SECONDS, self._pass)
-
-    def _has_time(self, function: str, began: float, *, kept_seconds: float) -> Any:
-        return lambda: self.account.seconds - began < TIMEOUT_SECONDS[function] - kept_seconds
 
     # Jobs
 

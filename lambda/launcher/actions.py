@@ -22,6 +22,9 @@ from launcher.payload import (
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.states import SweepState
+from spotkeep_jobs.record.sweep_table import SweepChangedError
+from spotkeep_jobs.sweeps.advance import NO_TIME_LEFT
+from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
 
 
 def act_on_run(asked: RunAction, context: ActionContext) -> answers.Answer:
@@ -44,6 +47,9 @@ def act_on_run(asked: RunAction, context: ActionContext) -> answers.Answer:
         launch = runs.resume(asked.run, changes=asked.changes)
         answer = answers.launched(launch)
         count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
+        if (trial := launch.run.trial) is not None:
+            # Its sweep counts what it costs while it trains, and not only when it has ended.
+            context.go_on(SweepAdvance(sweep=trial.sweep, ended_runs=[asked.run]))
     logger.info(asked.action, state=answer["state"], attempt=answer["attempt"])
     return answer
 
@@ -103,15 +109,15 @@ def act_on_sweep(asked: SweepAction, context: ActionContext) -> answers.Answer:
         return answers.described_sweep(item, sweeps.trials(asked.sweep), first=asked.first)
     context.parts.access.authorize_for(asked.sweep, owner=item.owner, team=item.team, caller=context.caller)
     if asked.action == "resume":
-        advanced = sweeps.resume(asked.sweep, changes=asked.changes, has_time=context.has_time)
+        advanced = sweeps.resume(asked.sweep, changes=asked.changes, seconds_left=context.seconds_left)
         count("ResumeAccepted")
     else:
         as_ = SweepState.PAUSED if asked.action == "pause" else SweepState.STOPPED
-        advanced = sweeps.stop(asked.sweep, as_=as_, has_time=context.has_time)
+        advanced = sweeps.stop(asked.sweep, as_=as_, seconds_left=context.seconds_left)
         count("StopRequested")
     logger.info(asked.action, state=advanced.sweep.state)
     if advanced.waits_because is not None:
-        context.go_on(asked.sweep)
+        context.go_on(SweepAdvance(sweep=asked.sweep))
     return answers.sweep_stands(advanced.sweep)
 
 
@@ -119,7 +125,8 @@ def advance_sweep(asked: SweepAdvance, context: ActionContext) -> answers.Answer
     """Begin a sweep's next trials, or end it: as its record says."""
     logger.append_keys(sweep=asked.sweep)
     count("SweepAdvanced")
-    advanced = context.parts.sweeps.advance.advance(asked.sweep, ended_runs=asked.ended_runs, has_time=context.has_time)
+    advance = context.parts.sweeps.advance
+    advanced = advance.advance(asked.sweep, ended_runs=asked.ended_runs, seconds_left=context.seconds_left)
     if advanced is None:
         return {"ok": True, "ignored": "no sweep of this deployment"}
     logger.info(
@@ -131,6 +138,15 @@ def advance_sweep(asked: SweepAdvance, context: ActionContext) -> answers.Answer
         refused=sorted(advanced.refused),
         waits_because=advanced.waits_because,
     )
+    if advanced.waits_because == NO_TIME_LEFT and asked.in_a_row < MOST_IN_A_ROW:
+        try:
+            follows = asked.in_a_row > 0
+            goes_on = advance.asks_to_go_on(asked.sweep, follows=follows, seconds_left=context.seconds_left)
+        except SweepChangedError as error:
+            logger.warning("the controller's next pass advances the sweep", problem=str(error))
+            goes_on = False
+        if goes_on:
+            context.go_on(SweepAdvance(sweep=asked.sweep, in_a_row=asked.in_a_row + 1))
     return answers.sweep_stands(advanced.sweep)
 
 

@@ -5,6 +5,7 @@ No environment variable and no hyperparameter of a job is ever logged.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from launcher.payload import SweepAdvance
 from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
@@ -32,7 +34,7 @@ class ActionContext:
         request_id: The token of a document without one.
         caller: Who asks, where that is known.
         origin: What a launch follows from: the schedule that fires, or would fire.
-        has_time: Asked before each run of a sweep is opened, resumed or stopped.
+        seconds_left: How long the function still has for the runs of a sweep.
         go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
             controller's next pass.
     """
@@ -41,8 +43,8 @@ class ActionContext:
     request_id: str
     caller: Caller | None = None
     origin: Origin = ASKED_BY_A_USER
-    has_time: Callable[[], bool] = lambda: True
-    go_on: Callable[[str], None] = lambda _sweep: None
+    seconds_left: Callable[[], float] = lambda: math.inf
+    go_on: Callable[[SweepAdvance], None] = lambda _asked: None
 
 
 def count(metric: str) -> None:

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher import answers
 from launcher.context import ActionContext, count, logger
-from launcher.payload import DocumentAction
+from launcher.payload import DocumentAction, SweepAdvance
 from launcher.plan import plan_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
@@ -98,7 +98,7 @@ def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
     logger.info("replayed" if launch.replayed else "launched", owner=sweep.owner)
     count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     if not sweep.state.ended:
-        context.go_on(sweep.sweep)
+        context.go_on(SweepAdvance(sweep=sweep.sweep))
     return answers.launched_sweep(launch)
 
 

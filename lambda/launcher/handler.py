@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-_KEPT_FOR_ONE_RUN_MILLISECONDS: Final = 15_000
+_KEPT_FOR_ONE_RUN_SECONDS: Final = 15
 """What opening, resuming or stopping one run may take, its retries included."""
 
 
@@ -87,20 +87,20 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         context: Lambda's; its request id is the token of a document without one.
     """
 
-    def has_time() -> bool:
-        return context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_RUN_MILLISECONDS
+    def seconds_left() -> float:
+        return context.get_remaining_time_in_millis() / 1_000 - _KEPT_FOR_ONE_RUN_SECONDS
 
-    answer = answer_event(event, request_id=context.aws_request_id, has_time=has_time)
+    answer = answer_event(event, request_id=context.aws_request_id, seconds_left=seconds_left)
     return http_answer(answer, status=200 if answer["ok"] else 400) if came_by_url(event) else answer
 
 
-def answer_event(event: object, *, request_id: str, has_time: Callable[[], bool]) -> answers.Answer:
+def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], float]) -> answers.Answer:
     """Answer one invocation with the launcher's own answer, whichever way it came.
 
     Args:
         event: What the function was invoked with.
         request_id: Lambda's id of the invocation.
-        has_time: Whether there is time for one run more.
+        seconds_left: How long it still has, but for one run.
 
     Raises:
         LaunchUnfinishedError: AWS did not answer for certain.
@@ -109,7 +109,7 @@ def answer_event(event: object, *, request_id: str, has_time: Callable[[], bool]
     logger.set_correlation_id(request_id)
     try:
         parts = production_parts()
-        context = ActionContext(parts=parts, request_id=request_id, has_time=has_time, go_on=_go_on)
+        context = ActionContext(parts=parts, request_id=request_id, seconds_left=seconds_left, go_on=_go_on)
         match read_own_event(event):
             case SweepAdvance() as asked:
                 return actions.advance_sweep(asked, context)
@@ -166,12 +166,12 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
             return actions.remove_schedule(asked, context)
 
 
-def _go_on(sweep: str) -> None:
+def _go_on(asked: SweepAdvance) -> None:
     """Have the rest done by another invocation; where Lambda does not take it, by a pass of the controller."""
     try:
-        launcher_function().advance(sweep)
+        launcher_function().advance(asked.sweep, ended_runs=asked.ended_runs, in_a_row=asked.in_a_row)
     except AwsCallError as error:
-        logger.warning("the controller's next pass advances the sweep", sweep=sweep, problem=str(error))
+        logger.warning("the controller's next pass advances the sweep", sweep=asked.sweep, problem=str(error))
 
 
 def _passes_by_itself(error: Exception) -> bool:

@@ -213,10 +213,12 @@ class SweepAdvance:
     Attributes:
         sweep: Its id.
         ended_runs: The runs of trials that something happened to; None to have them all read.
+        in_a_row: How many functions before it had no time left, each asking the next.
     """
 
     sweep: str
-    ended_runs: Collection[Any] | None
+    ended_runs: Collection[Any] | None = None
+    in_a_row: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +253,10 @@ def read_own_event(event: object) -> SweepAdvance | ScheduleFiring | None:
     sweep, runs = event.get("sweep"), event.get("runs")
     if not isinstance(sweep, str) or not (runs is None or isinstance(runs, Collection)):
         raise _refused("sweep", sweep, "is no sweep to advance", "Name one by its id.")
-    return SweepAdvance(sweep=sweep, ended_runs=runs)
+    in_a_row = event.get("in_a_row", 0)
+    if not isinstance(in_a_row, int) or in_a_row < 0:
+        raise _refused("in_a_row", in_a_row, "is no number of functions", "Leave it out.")
+    return SweepAdvance(sweep=sweep, ended_runs=runs, in_a_row=in_a_row)
 
 
 def _read(given: Mapping[Any, Any], **fields: Callable[[Any], Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, rule
 
 from benchmarks.control import torture
+from benchmarks.control.budget_story import BudgetStory
 from benchmarks.control.foreign_id_story import ForeignIdStory
 from benchmarks.control.story import MANY_TIMES, ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
@@ -32,7 +33,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.sweep import Trial
 from spotkeep_jobs.runs import ending, transition
-from spotkeep_jobs.sweeps import advance
+from spotkeep_jobs.sweeps import advance, decision
 from tests.models.dynamodb import InMemoryDynamoDb
 
 _UNSURE_IN = ("throttled: ", "answers lost: ")
@@ -67,6 +68,16 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
         if met.keys() >= {"pauses", "sweeps in a queue", "trials tried again"}:
             return
     pytest.fail(f"met: {sorted(met)}")
+
+
+def test_no_sweep_costs_more_than_it_may() -> None:
+    happenings_of(stories=3, kind=BudgetStory)
+
+
+@pytest.mark.long
+def test_sweeps_use_what_they_may_cost_and_no_more() -> None:
+    met = happenings_of(stories=60, kind=BudgetStory)
+    assert met["sweeps that cost more than half of what they may"]
 
 
 @pytest.mark.long
@@ -188,6 +199,16 @@ def all_tokens_are_users(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim_table, "_partition_of_token", lambda run: f"token#{run.token}")
 
 
+def live_trials_cost_nothing(patch: pytest.MonkeyPatch) -> None:
+    """What a trial costs counts when it has ended."""
+    patch.setattr(decision, "live_spending", lambda run, **how: None)
+
+
+def nothing_is_kept_for_the_stop(patch: pytest.MonkeyPatch) -> None:
+    """Trials are stopped when all is spent, as if a stop took no time."""
+    patch.setattr(advance, "with_reserve", lambda trial, request, **how: trial)
+
+
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -285,6 +306,8 @@ def records_are_written_unread(patch: pytest.MonkeyPatch) -> None:
         (what_cannot_be_read_is_not_alive, ControlPlaneStory, 1),
         (one_unreadable_record_stops_a_pass, ControlPlaneStory, 1),
         (records_are_written_unread, ControlPlaneStory, 1),
+        (live_trials_cost_nothing, BudgetStory, 1),
+        (nothing_is_kept_for_the_stop, BudgetStory, 1),
     ],
 )
 def test_a_fault_is_noticed(

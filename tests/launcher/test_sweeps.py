@@ -13,7 +13,8 @@ from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.sweep import SweepChange, Trial
 from spotkeep_jobs.runs.callers import CallerRules
-from tests.launching import DEFAULTS, launcher_on
+from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
+from tests.launching import DEFAULTS, PRICES, controller_on, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.functions import Context, answered
 from tests.models.sagemaker import SageMaker
@@ -32,16 +33,20 @@ class Launcher:
     def __init__(self, rules: CallerRules | None = None) -> None:
         self.sagemaker, self.context = SageMaker(), Context()
         self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
-        defaults = replace(DEFAULTS, teams=("speech", "vision"))
+        defaults = replace(DEFAULTS, teams=("speech", "vision"), prices=PRICES)
         self.parts = launcher_on(self.table, self.sagemaker, defaults=defaults, callers=rules)
         self.asked_again: list[str] = []
+        self.in_a_row: list[int] = []
+        self.of_runs: list[list[str] | None] = []
         self.lambda_is_busy = False
 
-    def advance(self, sweep: str, **_runs: Any) -> None:
+    def advance(self, sweep: str, *, ended_runs: Any = None, in_a_row: int = 0) -> None:
         """Stand for the function itself, as `LauncherFunction` invokes it."""
         if self.lambda_is_busy:
             raise AwsBusyError(operation="Invoke", code="TooManyRequestsException", reason="Rate exceeded")
         self.asked_again.append(sweep)
+        self.in_a_row.append(in_a_row)
+        self.of_runs.append(ended_runs)
 
     def __call__(self, payload: object) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patched:
@@ -81,11 +86,16 @@ def test_a_launch_answers_with_its_first_trial_and_has_the_others_begun_by_anoth
     assert launcher({**DOCUMENT, "run": "another"})["ok"], "the next pass of the controller has them begun"
 
 
-def test_an_advance_that_has_no_time_left_leaves_the_rest_to_the_next(launcher: Launcher) -> None:
+def test_an_advance_that_has_no_time_left_asks_for_another_until_a_pass_begins_anew(launcher: Launcher) -> None:
     launcher(DOCUMENT)
     launcher.context.remaining_milliseconds = 5_000
     launcher({"action": "advance-sweep", "sweep": "digits"})
     assert launcher.sagemaker.live == ["digits-1-1"]
+    assert launcher.in_a_row == [0, 1]
+    launcher({"action": "advance-sweep", "sweep": "digits", "in_a_row": MOST_IN_A_ROW - 1})
+    assert launcher.in_a_row == [0, 1, MOST_IN_A_ROW]
+    launcher({"action": "advance-sweep", "sweep": "digits", "in_a_row": MOST_IN_A_ROW})
+    assert launcher.in_a_row == [0, 1, MOST_IN_A_ROW]
 
 
 def test_validate_says_what_would_be_launched_and_launches_nothing(launcher: Launcher) -> None:
@@ -141,6 +151,19 @@ def test_a_page_behind_the_last_trial_is_empty(launcher: Launcher) -> None:
     launcher(DOCUMENT)
     answer = launcher({"action": "describe", "sweep": "digits", "from": 9_999})
     assert (answer["each_trial"], answer["next_page"]) == ([], None)
+
+
+def test_the_sweep_of_a_trial_that_a_user_resumes_hears_of_it_and_counts_what_it_costs(launcher: Launcher) -> None:
+    launcher({**DOCUMENT, "max_cost": 5, "capacity": "on-demand"})
+    launcher({"action": "stop", "run": "digits-1"})
+    launcher.sagemaker.becomes("digits-1-1", "Stopped")
+    controller_on(launcher.table, launcher.sagemaker).runs.reconcile("digits-1")
+    launcher({"action": "advance-sweep", "sweep": "digits", "runs": ["digits-1"]})
+    assert launcher({"action": "resume", "run": "digits-1"})["ok"]
+    assert launcher.of_runs[-1] == ["digits-1"]
+    launcher({"action": "advance-sweep", "sweep": "digits", "runs": ["digits-1"]})
+    described = launcher({"action": "describe", "sweep": "digits"})
+    assert described["each_trial"][0]["state"] == "RUNNING"
 
 
 def test_what_is_no_sweep_is_refused_and_to_advance_it_does_nothing(launcher: Launcher) -> None:

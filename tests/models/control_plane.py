@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
@@ -130,11 +131,11 @@ class ControlPlane:
             clock=self.service.clock,
         )
 
-    def advance_sweeps(self, *, has_time: Callable[[], bool] = lambda: True) -> None:
+    def advance_sweeps(self, *, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
         """Let the launcher do what the controller has asked it to do about sweeps."""
         self.service.functions.deliver(
             lambda asked: self.launching.sweeps.advance.advance(
-                asked["sweep"], ended_runs=asked.get("runs"), has_time=has_time
+                asked["sweep"], ended_runs=asked.get("runs"), seconds_left=seconds_left
             )
         )
 

@@ -96,6 +96,37 @@ class ModelJob:
         return bool(self.request.get("EnableManagedSpotTraining"))
 
     @property
+    def seconds_with_instances(self) -> float:
+        """How long it had instances by the clock, up to its last change: one that stops keeps those that it had."""
+        seconds, since = 0.0, None
+        for entry in self.transitions:
+            if entry["Status"] in ("Downloading", "Training"):
+                since = since or entry["StartTime"]
+            elif since is not None and entry["Status"] != "Stopping":
+                seconds += (entry["StartTime"] - since).total_seconds()
+                since = None
+        return seconds
+
+    @property
+    def instances_since(self) -> float | None:
+        """Since when it has instances, in seconds of the story; None where it has none."""
+        since = None
+        for entry in self.transitions:
+            if entry["Status"] in ("Downloading", "Training"):
+                since = since or entry["StartTime"]
+            elif entry["Status"] != "Stopping":
+                since = None
+        return None if since is None else float((since - NOON).total_seconds())
+
+    @property
+    def stopping_since(self) -> float | None:
+        """Since when it is being stopped, in seconds of the story; None where it is not."""
+        if self.status != "Stopping":
+            return None
+        since = next(entry["StartTime"] for entry in reversed(self.transitions) if entry["Status"] == "Stopping")
+        return float((since - NOON).total_seconds())
+
+    @property
     def billable_seconds(self) -> int:
         return round(self.trained_seconds * (SPOT_SHARE if self.spot else 1.0))
 
@@ -148,6 +179,7 @@ class SageMaker(Model):
         durable: The newest step in S3, by checkpoint_uri.
         highest: The highest step that was trained, by run.
         redone: How many steps were trained twice, by run.
+        bills_by_the_clock: Whether a job is billed for all the time in which it has instances, whatever it trains.
         before_removal: Called with what is removed and its name, before it is.
     """
 
@@ -171,6 +203,7 @@ class SageMaker(Model):
         self.durable: dict[str, int] = {}
         self.highest: dict[str, int] = {}
         self.redone: Counter[str] = Counter()
+        self.bills_by_the_clock = False
         self.before_removal: Callable[[str, str], None] = lambda _what, _name: None
         self.logs = Logs(self._called)
         self._creating = threading.Lock()
@@ -539,6 +572,8 @@ class SageMaker(Model):
             job.transitions[-1] = {**job.transitions[-1], "EndTime": now}
         job.secondary = secondary
         job.transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": ""})
+        if self.bills_by_the_clock and job.instances_since is None:
+            job.trained_seconds = round(job.seconds_with_instances)
         job.answers.append((self.seconds, self._answer(job, now)))
         self.events.append(
             {

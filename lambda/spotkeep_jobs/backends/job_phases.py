@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase
-from spotkeep_jobs.record.record import EarlierPhases
+from spotkeep_jobs.record.record import EarlierPhases, InstanceTime
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.backends.job_view import JobView, PhaseChange
 
+STOPS_WITHIN_SECONDS: Final = 120
+"""What SageMaker gives a job that is stopped to save in, while its instances are billed.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
+"""
 _NOT_UNDER_WAY: Final = frozenset({JobPhase.ENDED, JobPhase.UNKNOWN})
 """In these a job does nothing that could end later than it began."""
+_WITHOUT_INSTANCES: Final = WAITING_PHASES | {JobPhase.ENDED}
 
 
 def with_phases(earlier: EarlierPhases, phases: Sequence[PhaseChange], *, until: datetime) -> EarlierPhases:
@@ -170,6 +176,32 @@ def interruption_before(job: JobView, position: int) -> PhaseChange | None:
         if entry.phase is JobPhase.TRAINING:
             return None
     return None
+
+
+def instance_time(job: JobView) -> InstanceTime:
+    """Return for how long the job has been billed, as far as its phases say, and never less.
+
+    A job that is stopped, or of which is not known where it is, keeps the instances that it had. Of a training job that
+    AWS Batch preempted, the phases end where it was asked to stop.
+
+    Args:
+        job: What its backend says of it.
+    """
+    earlier = (lasted for phase, lasted in job.earlier_phases.time.items() if phase not in _WITHOUT_INSTANCES)
+    seconds = sum(earlier, timedelta(0)).total_seconds()
+    preempted = sum(each.preempted for each in job.training_jobs) + job.earlier_training_jobs.phases.interruptions
+    seconds += float(STOPS_WITHIN_SECONDS * preempted)
+    since = None
+    for entry in job.transitions:
+        if entry.phase in ON_INSTANCES_PHASES:
+            since = since or entry.started_at
+        elif since is not None and (entry.phase in WAITING_PHASES or entry.phase is JobPhase.ENDED):
+            seconds += (entry.started_at - since).total_seconds()
+            since = None
+    if since is not None and job.ended:
+        seconds += ((end_of(job) or since) - since).total_seconds()
+        since = None
+    return InstanceTime(seconds=round(seconds, 3), since=since)
 
 
 def end_of(job: JobView) -> datetime | None:

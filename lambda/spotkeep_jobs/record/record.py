@@ -330,6 +330,24 @@ class PhaseSpan(Record):
     text: Line = ""
 
 
+class InstanceTime(Record):
+    """For how long the live job of a run has had instances, which are billed."""
+
+    seconds: float = 0.0
+    """Wall-clock seconds, up to when it last lost them."""
+    since: UtcTime | None = None
+    """Since when it has those that it has now; None while it has none."""
+
+    def seconds_until(self, at: datetime) -> float:
+        """Return for how long in all, where it has kept those that it has until then.
+
+        Args:
+            at: A time.
+        """
+        now_seconds = 0.0 if self.since is None else max(0.0, (at - self.since).total_seconds())
+        return self.seconds + now_seconds
+
+
 class QueuedTrainingJob(Record):
     """A training job that AWS Batch made for an attempt in a queue, and that had instances."""
 
@@ -455,6 +473,8 @@ class Run(Record):
     """What of its jobs' logs was not taken, notified once."""
     cost: Cost | None = None
     """Set when an attempt ends; sums all attempts so far."""
+    instance_time: InstanceTime | None = None
+    """Of the attempt that `cost` does not know yet: of one that is live, or whose bill never came."""
     slot: int | None = None
     """Which of the deployment's places for runs in flight it has, from 0; None when it has ended, or there are none."""
     token: Label

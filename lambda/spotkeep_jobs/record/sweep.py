@@ -21,6 +21,16 @@ Parameters: TypeAlias = Annotated[dict[str, ParameterValue], AtMost(MAX_PARAMETE
 """The parameters of one trial, by their names."""
 
 
+class Spending(Record):
+    """What a trial has cost that is on no bill yet, at the on-demand price of its instances."""
+
+    usd: float
+    """US dollars, up to when it last lost its instances."""
+    usd_per_second: float = 0.0
+    since: UtcTime | None = None
+    """Since when it has the instances that it has now; None while it has none."""
+
+
 class Trial(Record):
     """One trial of a sweep: its parameters, what its run is to do, and what came of it."""
 
@@ -59,6 +69,14 @@ class Trial(Record):
     """When its run last ended, or paused."""
     cost: Cost | None = None
     """What its run cost, with all attempts; None until the first one has ended."""
+    spending: Spending | None = None
+    """What its run has cost beside that: while it is live, in a sweep with a max_cost; or where its bill never came."""
+    reserved_usd: float = 0.0
+    """In a sweep with a max_cost: what it may still cost, while it trains, until a stop takes effect."""
+    pool_usd: float = 0.0
+    """The same of the warm pool that its job may leave."""
+    has_pool: bool = False
+    """Whether it may have left a warm pool that is not on its bill yet."""
 
     @property
     def place(self) -> TrialPlace:
@@ -124,6 +142,8 @@ class Sweep(Record):
     notify: Kinds = ()
     next_job_at: UtcTime | None = None
     """From when on AWS may be asked for the next job of a trial; None where it may at any time."""
+    followed_until: UtcTime | None = None
+    """Until when a function goes on with it that was asked to by one that had no time left."""
     max_cost_is_near: bool = False
     """Whether most of its max_cost is spent, and was notified where that was asked for."""
     counts: TrialCounts = TrialCounts()

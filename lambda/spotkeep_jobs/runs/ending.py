@@ -169,6 +169,7 @@ def close_attempt(
             "quota_wait": None,
             "output_uri": attempt.output_uri or run.output_uri,
             "cost": cost,
+            "instance_time": run.instance_time if cost is None or cost.billed_usd is None else None,
         }
     )
     name, now = deployment.name, facts.now
@@ -235,6 +236,7 @@ def _followed(
             "instance_type": following.instance_type,
             "quota_wait": None,
             "log_reading": None,
+            "instance_time": None,
             "updated_at": now,
         }
     )

@@ -167,6 +167,7 @@ class NewAttempts:
                 and stays_near(request.max_cost, before=run.request.get("max_cost"), spent_usd=spent_usd),
                 "queue": attempt.queue,
                 "training_job": None,
+                "instance_time": None,
             }
         )
         timeline = _steered_from_the_start(run, attempt)

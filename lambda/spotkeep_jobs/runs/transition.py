@@ -19,6 +19,7 @@ from spotkeep_jobs.backends.job_phases import (
     count_interruptions,
     first_on_instances,
     has_lost_its_capacity,
+    instance_time,
 )
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
@@ -206,6 +207,7 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
             "volume_is_for_a_person": job.volume_is_for_a_person,
             "training_job": attempt.training_jobs[-1].name if attempt.training_jobs else None,
             "waits_because": job.waits_because,
+            "instance_time": instance_time(job),
             "started_at": run.started_at or attempt.started_at,
             "interruptions": sum(before.interruptions for before in facts.earlier) + attempt.interruptions,
             "updated_at": facts.now,

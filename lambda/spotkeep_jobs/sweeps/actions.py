@@ -8,16 +8,18 @@ from datetime import datetime
 from typing import Any, Final
 
 from spotkeep_jobs.document.reading import outlined, shown
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import SweepState
+from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
-from spotkeep_jobs.sweeps.decision import going_on, money_left_usd, spent_usd, stopping
+from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems, spent_usd
+from spotkeep_jobs.sweeps.decision import going_on, stopping
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
 from spotkeep_jobs.sweeps.first_trials import JUDGED_TRIALS, FirstTrial, first_trials
 from spotkeep_jobs.sweeps.launch import judged_trials, notify_of
@@ -42,6 +44,7 @@ class SweepActions:
         table: Where sweeps are recorded.
         acceptance: Judges documents by themselves.
         advance: Does what the record then asks for.
+        prices: On-demand US dollars per instance and hour, by instance type.
         has_tpe: Whether the deployment has the function that tpe searches with.
         now: The time, aware.
         pause: Waits before the next try of a transaction that met another one.
@@ -50,17 +53,18 @@ class SweepActions:
     table: RunTable
     acceptance: Acceptance
     advance: SweepAdvance
+    prices: Mapping[str, float]
     has_tpe: bool
     now: Callable[[], datetime]
     pause: Callable[[int], None]
 
-    def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, has_time: Callable[[], bool]) -> Advanced:
+    def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, seconds_left: Callable[[], float]) -> Advanced:
         """Let a sweep stop: its trials save first, and no other begins. Stopping one that has ended changes nothing.
 
         Args:
             sweep: Its id.
             as_: What it is then: STOPPED, or PAUSED, of which no notification is sent.
-            has_time: Asked before each run is stopped; the controller's passes go on with it.
+            seconds_left: How long the function still has, asked before each run is stopped.
 
         Raises:
             RequestRefusedError: The sweep is not known.
@@ -77,16 +81,16 @@ class SweepActions:
         except RecordRefusedError as refused:
             self.advance.stop_trials(self.trials(sweep), refused=refused)
             raise
-        return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+        return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
-    def resume(self, sweep: str, *, changes: Mapping[str, Any], has_time: Callable[[], bool]) -> Advanced:
+    def resume(self, sweep: str, *, changes: Mapping[str, Any], seconds_left: Callable[[], float]) -> Advanced:
         """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
 
         Args:
             sweep: Its id.
             changes: New values of fields of its document, for each trial that trains from now on; None takes a field
                 away.
-            has_time: Asked before each run is resumed or opened; the controller's passes go on with it.
+            seconds_left: How long the function still has, asked before each run is resumed or opened.
 
         Raises:
             RequestRefusedError: The sweep is not known, has not ended, or is over; or the changed document is refused.
@@ -105,24 +109,27 @@ class SweepActions:
             if problems or request is None:
                 raise RequestRefusedError(problems)
             document = recorded_document(document, request)
-            after = going_on(item, document=document, changed=_differing(item.document, document), trials=trials)
+            now = self.now()
+            differing = _differing(item.document, document)
+            after = going_on(item, document=document, changed=differing, trials=trials, now=now)
             waiting = [trial for trial in trials if waits_to_go_on(trial, sweep=after)]
-            if changes:
-                problems = self._of_its_trials(after, request, waiting)
-            if (left := money_left_usd(after, trials)) is not None and left <= 0:
-                problems.append(_is_spent(after, trials))
+            judged, wrong = self._of_its_trials(after, request, waiting)
+            problems = wrong if changes else []
+            problems += self._of_its_money(after, request, trials, requests=judged, now=now)
             if item.state is SweepState.COMPLETED and not changes and not waiting:
                 problems.append(_is_over(item))
             if problems:
                 raise RequestRefusedError(problems)
-            after = after.model_copy(update={"notify": notify_of(document), "updated_at": self.now()})
+            after = after.model_copy(update={"notify": notify_of(document), "updated_at": now})
             self.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
 
         until_written(begin, changed=SweepChangedError, pause=self.pause)
-        return self.advance.advance(sweep, has_time=has_time) or Advanced(sweep=self.known(sweep))
+        return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
-    def _of_its_trials(self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]) -> list[Problem]:
-        """Return what is wrong with a changed document, as its trials would be launched with it, or go on."""
+    def _of_its_trials(
+        self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]
+    ) -> tuple[list[JobRequest], list[Problem]]:
+        """Return a document's trials, as they would be launched with it, or go on, and what is wrong with them."""
         caller, document = sweep.launched_by, sweep.document
         first, *others = first_trials(document, request, token=sweep.token, owner=sweep.owner)
         others += [
@@ -133,9 +140,29 @@ class SweepActions:
             )
             for trial in waiting[:JUDGED_TRIALS]
         ]
-        problems = self.acceptance.judged(first.document, caller=caller).problems
-        of_others, _ = judged_trials(self.acceptance, others, caller=caller, known=problems)
-        return [*placeholder_problems(document, first.parameters), *problems, *of_others]
+        judged = self.acceptance.judged(first.document, caller=caller)
+        of_others = judged_trials(self.acceptance, others, caller=caller, known=judged.problems)
+        requests = [*([] if judged.request is None else [judged.request]), *of_others.requests]
+        return requests, [*placeholder_problems(document, first.parameters), *judged.problems, *of_others.problems]
+
+    def _of_its_money(
+        self,
+        sweep: Sweep,
+        request: SweepRequest,
+        trials: Sequence[Trial],
+        *,
+        requests: Sequence[JobRequest],
+        now: datetime,
+    ) -> list[Problem]:
+        """Return that what is left of max_cost does not pay for the trials that are to train at a time."""
+        limit, spent = max_cost_of(sweep), spent_usd(trials, now=now)
+        if limit is None:
+            return []
+        if spent >= limit:
+            return [_is_spent(sweep, spent)]
+        go_on = sum(waits_to_go_on(trial, sweep=sweep) or trial.state is TrialState.PAUSED for trial in trials)
+        parallel = max(1, min(request.parallel, go_on + request.most_trials - len(trials)))
+        return parallel_problems(limit=limit, spent=spent, parallel=parallel, requests=requests, prices=self.prices)
 
     def known(self, sweep: str) -> Sweep:
         """Return a sweep's item.
@@ -243,8 +270,7 @@ def _not_over(sweep: Sweep) -> Problem:
     )
 
 
-def _is_spent(sweep: Sweep, trials: Sequence[Trial]) -> Problem:
-    spent = spent_usd(trials)
+def _is_spent(sweep: Sweep, spent: float) -> Problem:
     return Problem(
         field="max_cost",
         found=shown(sweep.document.get("max_cost")),

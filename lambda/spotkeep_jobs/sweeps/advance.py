@@ -13,35 +13,44 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.errors import RequestRefusedError, isolated
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
 from spotkeep_jobs.record.ids import Origin
-from spotkeep_jobs.record.record import Notification, Run
+from spotkeep_jobs.record.record import Notification, Run, in_utc_milliseconds
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
-from spotkeep_jobs.record.states import NotificationKind, SweepState, TrialState
+from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.sweeps.budget import (
+    max_cost_of,
+    most_is_spent,
+    spent_in_words,
+    spent_usd,
+    with_reserve,
+    within_budget,
+)
 from spotkeep_jobs.sweeps.decision import (
+    Seen,
     SeenRun,
     Task,
     failed,
     free_places,
-    max_cost_of,
-    most_is_spent,
     results_of,
     settled,
-    spent_usd,
+    stopping,
     summed_up,
     task_of,
     with_moves,
@@ -58,6 +67,9 @@ MOST_ROUNDS: Final = 100
 """Each round that changes nothing ends an advance, so this bounds only what would never end."""
 _ASKED_AGAIN_AFTER_SECONDS: Final = 1.0
 """How long a wait goes on before it is asked whether there is time left."""
+NO_TIME_LEFT: Final = "there is no time left"
+FOLLOWS_WITHIN: Final = timedelta(minutes=2)
+"""A function that was asked to go on with a sweep has begun and ended by then: another may be asked."""
 Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
 """Chooses the next trials of a search by tpe."""
 
@@ -91,8 +103,10 @@ class SweepAdvance:
         *,
         table: RunTable,
         launcher: Launcher,
+        acceptance: Acceptance,
         runs: RunActions,
         deployment: str,
+        prices: Mapping[str, float],
         now: Callable[[], datetime],
         pause: Callable[[int], None],
         sleep: Callable[[float], None],
@@ -103,8 +117,10 @@ class SweepAdvance:
         Args:
             table: Where sweeps and runs are recorded.
             launcher: Opens the runs of trials.
+            acceptance: Judges their documents by themselves.
             runs: Resumes and stops them.
             deployment: The deployment's name, for notifications.
+            prices: On-demand US dollars per instance and hour, by instance type.
             now: The time, aware.
             pause: Waits before the next try of a transaction that met another one.
             sleep: Waits for so many seconds.
@@ -112,8 +128,10 @@ class SweepAdvance:
         """
         self._table = table
         self._launcher = launcher
+        self._acceptance = acceptance
         self._runs = runs
         self._deployment = deployment
+        self._prices = prices
         self._now = now
         self._pause = pause
         self._sleep = sleep
@@ -124,7 +142,7 @@ class SweepAdvance:
         sweep: str,
         *,
         ended_runs: Collection[str] | None = None,
-        has_time: Callable[[], bool] = lambda: True,
+        seconds_left: Callable[[], float] = lambda: math.inf,
         most_tasks: int | None = None,
     ) -> Advanced | None:
         """Do what is to be done about a sweep.
@@ -133,7 +151,8 @@ class SweepAdvance:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to; the others are taken to be as they were. None to
                 read them all.
-            has_time: Asked before each run is opened, resumed or stopped, and while one waits for its moment (`pace`).
+            seconds_left: How long the function still has: asked before each run is opened, resumed or stopped, and
+                while one waits for its moment (`pace`).
             most_tasks: At most so many runs are opened, resumed or stopped; None for all.
 
         Returns:
@@ -147,7 +166,7 @@ class SweepAdvance:
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
         for _ in range(MOST_ROUNDS):
             step = until_written(
-                lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks),
+                lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks, seconds_left=seconds_left),
                 changed=SweepChangedError,
                 pause=self._pause,
             )
@@ -155,12 +174,48 @@ class SweepAdvance:
                 return None
             done = Advanced(sweep=step.sweep) if done is None else done
             done.sweep = step.sweep
-            again = self._act(step, done, has_time=has_time, tasks_left=tasks_left)
+            again = self._act(step, done, seconds_left=seconds_left, tasks_left=tasks_left)
             if not again or done.waits_because is not None:
                 break
         return done
 
-    def _step(self, sweep_id: str, *, only: Collection[str] | None, most_tasks: int | None) -> _Step | None:
+    def asks_to_go_on(self, sweep: str, *, follows: bool, seconds_left: Callable[[], float]) -> bool:
+        """Say whether another function is to be asked to go on with a sweep, by one that had no time left; record it.
+
+        A hundred trials that end at once have their sweep advanced by a hundred functions: one of them is followed,
+        when the next moment for a job is free, or its time is over.
+
+        Args:
+            sweep: The sweep's id.
+            follows: Whether this function was asked by another one that had no time left.
+            seconds_left: How long this function still has.
+
+        Raises:
+            SweepChangedError: The sweep kept changing under every try.
+        """
+
+        def ask() -> Sweep | None:
+            item, now = self._table.sweep(sweep), self._now()
+            if item is None or item.state.ended:
+                return None
+            if not follows and item.followed_until is not None and item.followed_until > now:
+                return None
+            asked = item.model_copy(update={"followed_until": in_utc_milliseconds(now + FOLLOWS_WITHIN)})
+            return self._table.commit_sweep(SweepChange(sweep=asked))
+
+        asked = until_written(ask, changed=SweepChangedError, pause=self._pause)
+        if asked is not None and asked.state is SweepState.RUNNING:
+            self._waits_until(asked.next_job_at, seconds_left=seconds_left)
+        return asked is not None
+
+    def _step(
+        self,
+        sweep_id: str,
+        *,
+        only: Collection[str] | None,
+        most_tasks: int | None,
+        seconds_left: Callable[[], float],
+    ) -> _Step | None:
         """Read, decide and write once."""
         sweep, trials = self._table.sweep_and_trials(sweep_id)
         if sweep is None:
@@ -168,15 +223,20 @@ class SweepAdvance:
         now = self._now()
         request = SweepRequest.model_validate(sweep.document["sweep"])
         seen = self._seen(trials, only=only)
-        after, followed = settled(sweep, request=request, trials=trials, seen=seen, now=now)
+        after, followed = settled(sweep, request=request, trials=trials, seen=self._at(now, seen))
         free = _free(after, request, trials, followed)
         if again := next_to_go_on(after, followed, free=free):
             seen |= self._seen(again, only={trial.run for trial in again})
-            goes_on = {trial.number for trial in again}
-            followed = with_resumed(after, request=request, trials=followed, seen=seen, numbers=goes_on)
+            # A user may have resumed one by itself: then it trains, whatever is left.
+            after, followed = settled(after, request=request, trials=followed, seen=self._at(now, seen))
+            free = _free(after, request, trials, followed)
+            goes_on = {trial.number for trial in next_to_go_on(after, followed, free=free) if trial.run in seen}
+            resumed = with_resumed(after, trials=followed, numbers=goes_on, now=now)
+            after, followed = self._within_budget(after, request, before=followed, trials=resumed, now=now)
             free = _free(after, request, trials, followed)
         moves = self._moves(request, followed, free=free) if free > 0 else ()
-        followed = with_moves(after, trials=followed, moves=moves)
+        begun = with_moves(after, trials=followed, moves=moves, now=now)
+        after, followed = self._within_budget(after, request, before=followed, trials=begun, now=now)
         waits = any(waits_to_go_on(trial, sweep=after) for trial in followed)
         over = not moves and not waits and free > 0 and _is_over(request, results_of(followed, request))
         after = summed_up(after, request=request, trials=followed, search_is_over=over, now=now)
@@ -194,7 +254,7 @@ class SweepAdvance:
             for trial in followed
             if trial.number in may_ask and task_of(trial, seen.get(trial.run), sweep=after) in {Task.OPEN, Task.RESUME}
         ]
-        after, moments = paced(after, asking=asking[:most_tasks], now=self._now())
+        after, moments = paced(after, asking=asking[:most_tasks], now=self._now(), within_seconds=seconds_left())
         if changed or after != sweep:
             change = SweepChange(
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
@@ -234,14 +294,50 @@ class SweepAdvance:
         seen: dict[str, SeenRun | None] = {}
         for trial in trials:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
-            if asked_for:
-                try:
-                    run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
-                except UnreadableRecordError:
-                    continue  # It is taken to be as it was. Passes over the runs report it.
-                own = run is not None and trial.has(run)
-                seen[trial.run] = SeenRun(run=run, metrics=metrics) if run is not None and own else None
+            try:
+                pool_is_over = trial.has_pool and (asked_for or only is None) and self._pool_is_over(trial)
+                if not (asked_for or pool_is_over):
+                    continue
+                run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
+            except UnreadableRecordError:
+                continue  # It is taken to be as it was. Passes over the runs report it.
+            seen[trial.run] = None
+            if run is not None and trial.has(run):
+                seen[trial.run] = SeenRun(run=run, metrics=metrics, pool_is_over=pool_is_over)
         return seen
+
+    def _pool_is_over(self, trial: Trial) -> bool:
+        """Return whether the warm pool that a trial may have left is on the bill of its run now."""
+        pool = self._table.pool(trial.run, trial.attempt - 1)
+        return pool is None or pool.state is not PoolState.AVAILABLE
+
+    def _at(self, now: datetime, runs: Mapping[str, SeenRun | None]) -> Seen:
+        return Seen(runs=runs, prices=self._prices, now=now)
+
+    def _within_budget(
+        self, sweep: Sweep, request: SweepRequest, *, before: Sequence[Trial], trials: Sequence[Trial], now: datetime
+    ) -> tuple[Sweep, tuple[Trial, ...]]:
+        """Let as many trials begin, or go on, as max_cost pays for; where it pays for none, the sweep stops."""
+        limit = max_cost_of(sweep)
+        if limit is None:
+            return sweep, tuple(trials)
+        known = {trial.number: trial for trial in before}
+        reserved = [
+            self._with_reserve(sweep, request, trial) if _begins(trial, known.get(trial.number)) else trial
+            for trial in trials
+        ]
+        kept, lacking = within_budget(sweep, before=before, after=reserved, now=now)
+        waits = any(trial.state is TrialState.RUNNING or trial.has_pool for trial in kept)
+        if lacking and not waits and sweep.state is SweepState.RUNNING:
+            because = spent_in_words(limit, spent=spent_usd(kept, now=now), reserved=lacking)
+            sweep = stopping(sweep, as_=SweepState.STOPPED, because=because, now=now)
+        return sweep, kept
+
+    def _with_reserve(self, sweep: Sweep, request: SweepRequest, trial: Trial) -> Trial:
+        document = trial_document(sweep.document, request, trial=trial, token=sweep.token, owner=sweep.owner)
+        # What is left may be too little for it: then it needs more than that, and not nothing.
+        judged = self._acceptance.judged({**document, "max_cost": None}, caller=sweep.launched_by)
+        return with_reserve(trial, judged.request, prices=self._prices, parallel=request.parallel)
 
     def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
         plan = request.plan
@@ -256,14 +352,14 @@ class SweepAdvance:
         self, *, before: Sweep, after: Sweep, trials: Sequence[Trial], now: datetime
     ) -> tuple[Sweep, tuple[Notification, ...]]:
         notifications = []
-        if most_is_spent(after, trials) and not after.state.ended:
+        if most_is_spent(after, trials, now=now) and not after.state.ended:
             after = after.model_copy(update={"max_cost_is_near": True})
             limit = max_cost_of(after)
             if limit is not None and NotificationKind.MAX_COST_NEAR in after.notify:
                 notifications.append(
                     sweep_max_cost_near_notification(
                         sweep=after,
-                        spent_usd=spent_usd(trials),
+                        spent_usd=spent_usd(trials, now=now),
                         max_cost_usd=limit,
                         deployment=self._deployment,
                         now=now,
@@ -274,13 +370,18 @@ class SweepAdvance:
             notifications += [] if ending is None else [ending]
         return after, tuple(notifications)
 
-    def _act(self, step: _Step, done: Advanced, *, has_time: Callable[[], bool], tasks_left: Iterator[int]) -> bool:
+    def _act(
+        self, step: _Step, done: Advanced, *, seconds_left: Callable[[], float], tasks_left: Iterator[int]
+    ) -> bool:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
         earliest: datetime | None = None
-        for trial in step.trials:
+        apart = between_jobs(step.sweep.document)
+        # What is to stop costs money, and needs no moment.
+        for trial in sorted(step.trials, key=lambda trial: trial.stop_because is None):
             if trial.number not in step.may_ask or trial.state is not TrialState.RUNNING:
                 continue
+            moment = step.moments.get(trial.number)
             try:
                 task = task_of(trial, step.seen.get(trial.run) or self._read(trial), sweep=step.sweep)
             except UnreadableRecordError as error:
@@ -288,15 +389,15 @@ class SweepAdvance:
                 continue
             if task is None:
                 continue
-            comes = has_time() and next(tasks_left, None) is not None
-            moment = step.moments.get(trial.number)
+            needs_moment = bool(apart) and task is not Task.STOP
+            comes = not (needs_moment and moment is None) and seconds_left() > 0 and next(tasks_left, None) is not None
             if moment is not None and earliest is not None:
                 moment = max(moment, earliest)  # The job before may have come late.
-            if not comes or not self._waits_until(moment, has_time=has_time):
-                done.waits_because = "there is no time left"
+            if not comes or not self._waits_until(moment, seconds_left=seconds_left):
+                done.waits_because = NO_TIME_LEFT
                 break
             if moment is not None:
-                earliest = self._now() + between_jobs(step.sweep.document)
+                earliest = self._now() + apart
             try:
                 self._do(task, trial, step, done)
             except RequestRefusedError as error:
@@ -319,11 +420,11 @@ class SweepAdvance:
             )
         return bool(refused) or step.changed
 
-    def _waits_until(self, moment: datetime | None, *, has_time: Callable[[], bool]) -> bool:
+    def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
         """Wait until a moment; return False where the time is over before."""
         seconds = 0.0 if moment is None else (moment - self._now()).total_seconds()
         while seconds > 0:
-            if not has_time():
+            if seconds_left() <= 0:
                 return False
             self._sleep(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
             seconds -= _ASKED_AGAIN_AFTER_SECONDS
@@ -397,6 +498,11 @@ def _id_taken(other: Run) -> str:
 
 def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:
     return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+def _begins(trial: Trial, before: Trial | None) -> bool:
+    """Return whether a trial is to train that did not before."""
+    return trial.state is TrialState.RUNNING and (before is None or before.state is not TrialState.RUNNING)
 
 
 def _free(sweep: Sweep, request: SweepRequest, before: Sequence[Trial], after: Sequence[Trial]) -> int:

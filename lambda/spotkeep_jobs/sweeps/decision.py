@@ -20,16 +20,23 @@ from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.max_cost import NEAR, stays_near
+from spotkeep_jobs.runs.max_cost import stays_near
+from spotkeep_jobs.sweeps.budget import (
+    live_spending,
+    max_cost_of,
+    money_is_spent,
+    money_left_usd,
+    spent_usd,
+    unbilled_spending,
+)
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
-from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again, waits_to_go_on
+from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
 
 FAILURES_THAT_END_IT: Final = 3
 """When so many trials have failed before any has come anywhere, the next ones would fail, too."""
 _NOT_OF_THE_WORK: Final = frozenset({"max_cost", "notify"})
 """Fields of a document that a trial does not fail or come further by."""
-_LEAST_MAX_COST_USD: Final = 0.01
 _OPENED_BY_THEN: Final[timedelta] = LAUNCH_SETTLES
 
 
@@ -40,10 +47,28 @@ class SeenRun:
     Attributes:
         run: Its item.
         metrics: What its script measures; None where it has reported nothing.
+        pool_is_over: Whether the warm pool that its last attempt left is on its bill.
     """
 
     run: Run
     metrics: ScriptMetrics | None = None
+    pool_is_over: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What was read of trials, and when.
+
+    Attributes:
+        runs: The runs that were read, by id, None for one that is not there; those of other trials are taken to be as
+            they were.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        now: The time.
+    """
+
+    runs: Mapping[str, SeenRun | None]
+    prices: Mapping[str, float]
+    now: datetime
 
 
 class Task(Enum):
@@ -55,7 +80,7 @@ class Task(Enum):
 
 
 def settled(
-    sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], seen: Mapping[str, SeenRun | None], now: datetime
+    sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], seen: Seen
 ) -> tuple[Sweep, tuple[Trial, ...]]:
     """Take over what came of the trials' runs, and decide whether the sweep goes on.
 
@@ -63,21 +88,20 @@ def settled(
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials, in the order of their numbers.
-        seen: The runs that were read, by id, None for one that is not there; those of other trials are taken to be as
-            they were.
-        now: The time.
+        seen: What was read of their runs.
 
     Returns:
         The sweep and all its trials, changed where something has changed.
     """
-    trials = tuple(_followed(trial, seen.get(trial.run), sweep=sweep, request=request) for trial in trials)
+    now = seen.now
+    trials = tuple(_followed(trial, sweep=sweep, request=request, seen=seen) for trial in trials)
     if sweep.state is SweepState.RUNNING:
         if (because := _too_many_failed(sweep, trials)) is not None:
             sweep = stopping(sweep, as_=SweepState.FAILED, because=because, now=now)
-        elif (because := _money_is_spent(sweep, trials)) is not None:
+        elif (because := money_is_spent(sweep, trials, now=now)) is not None:
             sweep = stopping(sweep, as_=SweepState.STOPPED, because=because, now=now)
     if sweep.state is SweepState.STOPPING:
-        trials = tuple(_never_opened(trial, sweep, seen, now=now) for trial in trials)
+        trials = tuple(_never_opened(trial, sweep, seen.runs, now=now) for trial in trials)
     return sweep, trials
 
 
@@ -89,31 +113,23 @@ def free_places(sweep: Sweep, request: SweepRequest, trials: Sequence[Trial]) ->
 
 
 def with_resumed(
-    sweep: Sweep,
-    *,
-    request: SweepRequest,
-    trials: Sequence[Trial],
-    seen: Mapping[str, SeenRun | None],
-    numbers: Collection[int],
+    sweep: Sweep, *, trials: Sequence[Trial], numbers: Collection[int], now: datetime
 ) -> tuple[Trial, ...]:
     """Let trials go on with their sweep, after a resume.
 
     Args:
         sweep: The sweep's item.
-        request: Its request.
-        trials: All its trials.
-        seen: The runs of those that go on. A user may have resumed one by itself: then it is what came of that.
+        trials: All its trials, as they are settled.
         numbers: Of those that go on.
+        now: The time.
     """
-    left = money_left_usd(sweep, trials)
-
-    def resumed(trial: Trial) -> Trial:
-        trial = _followed(trial, seen.get(trial.run), sweep=sweep, request=request)
-        if not waits_to_go_on(trial, sweep=sweep):
-            return trial
-        return let_go_on(trial, sweep=sweep, pause_at_step=trial.pause_at_step, left_usd=left)
-
-    return tuple(resumed(trial) if trial.number in numbers else trial for trial in trials)
+    left = money_left_usd(sweep, trials, now=now)
+    return tuple(
+        let_go_on(trial, sweep=sweep, pause_at_step=trial.pause_at_step, left_usd=left)
+        if trial.number in numbers
+        else trial
+        for trial in trials
+    )
 
 
 def results_of(trials: Iterable[Trial], request: SweepRequest) -> tuple[TrialResult, ...]:
@@ -134,15 +150,16 @@ def _best_value(trial: Trial) -> Mapping[int, float]:
     return {} if trial.best is None else {trial.best_step or 0: trial.best}
 
 
-def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move]) -> tuple[Trial, ...]:
+def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move], now: datetime) -> tuple[Trial, ...]:
     """Record the trials that a search begins, or lets go on.
 
     Args:
         sweep: The sweep's item.
         trials: All its trials.
         moves: What the search says.
+        now: The time.
     """
-    left = money_left_usd(sweep, trials)
+    left = money_left_usd(sweep, trials, now=now)
     by_number = {trial.number: trial for trial in trials}
     for move in moves:
         match move:
@@ -154,7 +171,7 @@ def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move]) 
                     parameters=dict(parameters),
                     pause_at_step=step,
                     part=sweep.part,
-                    max_cost_usd=None if left is None else max(_LEAST_MAX_COST_USD, round(left, 2)),
+                    max_cost_usd=left,
                 )
             case Promote(number=number, pause_at_step=step):
                 by_number[number] = let_go_on(by_number[number], sweep=sweep, pause_at_step=step, left_usd=left)
@@ -208,7 +225,7 @@ def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> S
 
 
 def going_on(
-    sweep: Sweep, *, document: Mapping[str, object], changed: Collection[str], trials: Iterable[Trial]
+    sweep: Sweep, *, document: Mapping[str, object], changed: Collection[str], trials: Iterable[Trial], now: datetime
 ) -> Sweep:
     """Let a sweep go on that has ended: trials go on (`with_resumed`), then the search.
 
@@ -217,6 +234,7 @@ def going_on(
         document: Its document, as it is from now on, in which everything fits together.
         changed: The fields of its trials' documents that are others than before.
         trials: All its trials.
+        now: The time.
     """
     part = sweep.part + 1
     after = sweep.model_copy(
@@ -231,7 +249,7 @@ def going_on(
             "document": dict(document),
         }
     )
-    near = stays_near(max_cost_of(after), before=max_cost_of(sweep), spent_usd=spent_usd(trials))
+    near = stays_near(max_cost_of(after), before=max_cost_of(sweep), spent_usd=spent_usd(trials, now=now))
     return after.model_copy(update={"max_cost_is_near": sweep.max_cost_is_near and near})
 
 
@@ -258,39 +276,22 @@ def failed(trial: Trial, *, reason: str) -> Trial:
     return trial.model_copy(update={"state": TrialState.FAILED, "failure_reason": reason})
 
 
-def most_is_spent(sweep: Sweep, trials: Sequence[Trial]) -> bool:
-    """Return whether most of a sweep's max_cost is spent, and that was not noted before."""
-    limit, spent = max_cost_of(sweep), spent_usd(trials)
-    return limit is not None and not sweep.max_cost_is_near and spent >= NEAR * limit
-
-
-def max_cost_of(sweep: Sweep) -> float | None:
-    """Return what a sweep may cost, in US dollars; None where it has no bound."""
-    limit = sweep.document.get("max_cost")
-    return None if limit is None else float(limit)
-
-
-def money_left_usd(sweep: Sweep, trials: Iterable[Trial]) -> float | None:
-    """Return what a sweep may still cost, in US dollars, as far as it is known; None where it has no bound."""
-    limit = max_cost_of(sweep)
-    return None if limit is None else limit - spent_usd(trials)
-
-
-def spent_usd(trials: Iterable[Trial]) -> float:
-    """Return what the ended attempts of the trials' runs cost, as far as it is known."""
-    return sum(trial.cost.billed_usd or 0.0 for trial in trials if trial.cost is not None)
-
-
-def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: SweepRequest) -> Trial:
+def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) -> Trial:
     """Return a trial with what came of its run; of one that had ended, what came of it since a user resumed it."""
-    if seen is None or seen.run.attempt < trial.attempt:
+    found = seen.runs.get(trial.run)
+    if found is None:
         return trial
-    run = seen.run
-    metric = _objective_metric(seen.metrics, request.objective)
+    run = found.run
+    if run.attempt < trial.attempt:
+        return trial.model_copy(update={"cost": run.cost, "has_pool": False}) if found.pool_is_over else trial
+    metric = _objective_metric(found.metrics, request.objective)
     trial = _measured(trial, metric)
     if trial.state is not TrialState.RUNNING:
         trial = training_again(trial, pause_at_step=run.request.get("pause_at_step"))
     if not run.state.ended:
+        if max_cost_of(sweep) is not None:
+            spending = live_spending(run, prices=seen.prices, before=trial.spending)
+            trial = trial.model_copy(update={"cost": run.cost or trial.cost, "spending": spending})
         if trial.stop_because is None and request.stop is not None and _waits_in_vain(metric, request.stop.patience):
             name = "" if request.objective is None else request.objective.metric
             because = f"{request.stop.patience} values of {name} in a row were no better than its best"
@@ -309,6 +310,8 @@ def _followed(trial: Trial, seen: SeenRun | None, *, sweep: Sweep, request: Swee
             "attempt": run.attempt + 1,
             "values": values,
             "cost": run.cost,
+            "spending": unbilled_spending(trial, run, prices=seen.prices, now=seen.now),
+            "has_pool": trial.pool_usd > 0,
             "ended_at": run.ended_at,
             "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
             "end_reason": run.end_reason,
@@ -409,11 +412,6 @@ def _came_further(trial: Trial, *, anew: bool) -> bool:
         return True
     before = trial.went_on_at_step if anew else None
     return trial.best is not None and (before is None or (trial.step or 0) > before)
-
-
-def _money_is_spent(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
-    left = money_left_usd(sweep, trials)
-    return None if left is None or left > 0 else f"its max_cost ({max_cost_of(sweep):.2f} USD) is spent"
 
 
 def _counted(trials: Iterable[Trial]) -> TrialCounts:

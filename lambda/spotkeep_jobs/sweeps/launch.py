@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.worst_case import worst_case_usd
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
@@ -22,7 +24,7 @@ from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.runs.taken_ids import id_is_reserved, problems_of_sweep_id
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
-from spotkeep_jobs.sweeps.decision import max_cost_of
+from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
 from spotkeep_jobs.sweeps.first_trials import FirstTrial, first_trials
 from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for
@@ -36,18 +38,20 @@ class ValidSweep:
         sweep: Its item, as it would be recorded.
         request: Its request.
         first: The judgement of its first trial's document.
+        dearest_trial_usd: What one trial can come to, the dearest of those that were judged, in US dollars.
         warnings: What is allowed but probably not meant.
     """
 
     sweep: Sweep
     request: SweepRequest
     first: ValidDocument
+    dearest_trial_usd: float
     warnings: tuple[str, ...]
 
     @property
     def worst_case_usd(self) -> float:
-        """What its trials can come to, in US dollars of instance time."""
-        trials = self.first.worst_case_usd * self.request.most_trials
+        """What its trials can come to, in US dollars of instance time: never more than max_cost (`budget`)."""
+        trials = self.dearest_trial_usd * self.request.most_trials
         limit = max_cost_of(self.sweep)
         return trials if limit is None else min(trials, limit)
 
@@ -76,6 +80,7 @@ class SweepLaunch:
         launcher: Judges the documents of trials, and launches them.
         acceptance: Judges documents by themselves.
         advance: Begins trials.
+        prices: On-demand US dollars per instance and hour, by instance type.
         has_tpe: Whether the deployment has the function that tpe searches with.
         verifies_callers: Whether a sweep's caller is its owner.
         now: The time, aware.
@@ -86,6 +91,7 @@ class SweepLaunch:
     launcher: Launcher
     acceptance: Acceptance
     advance: SweepAdvance
+    prices: Mapping[str, float]
     has_tpe: bool
     verifies_callers: bool
     now: Callable[[], datetime]
@@ -159,15 +165,23 @@ class SweepLaunch:
         if not trials:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
         problems += problems_of_sweep_id(self.table, sweep.sweep, origin=origin)
-        first, warnings, wrong = self._judged(sweep, trials, caller=caller)
-        problems += [*placeholder_problems(document, trials[0].parameters), *wrong]
+        first, judged = self._judged(sweep, trials, caller=caller)
+        problems += [*placeholder_problems(document, trials[0].parameters), *judged.problems]
+        if (limit := max_cost_of(sweep)) is not None and not judged.problems:
+            parallel = min(request.parallel, request.most_trials)
+            problems += parallel_problems(
+                limit=limit, spent=0.0, parallel=parallel, requests=judged.requests, prices=self.prices
+            )
         if problems or first is None:
-            raise RequestRefusedError(problems, warnings=warnings)
-        return ValidSweep(sweep=sweep, request=request, first=first, warnings=warnings)
+            raise RequestRefusedError(problems, warnings=judged.warnings)
+        dearest = max(worst_case_usd(each, prices=self.prices, now=self.now()) for each in judged.requests)
+        return ValidSweep(
+            sweep=sweep, request=request, first=first, dearest_trial_usd=dearest, warnings=tuple(judged.warnings)
+        )
 
     def _judged(
         self, sweep: Sweep, trials: Sequence[FirstTrial], *, caller: Caller | None
-    ) -> tuple[ValidDocument | None, tuple[str, ...], list[Problem]]:
+    ) -> tuple[ValidDocument | None, JudgedTrials]:
         first: ValidDocument | None = None
         problems: list[Problem] = []
         warnings: list[str] = []
@@ -178,8 +192,12 @@ class SweepLaunch:
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
-        of_others, warnings_of_others = judged_trials(self.acceptance, trials[1:], caller=caller, known=problems)
-        return first, tuple(dict.fromkeys((*warnings, *warnings_of_others))), [*problems, *of_others]
+        others = judged_trials(self.acceptance, trials[1:], caller=caller, known=problems)
+        return first, JudgedTrials(
+            requests=[*([] if first is None else [first.request]), *others.requests],
+            problems=[*problems, *others.problems],
+            warnings=list(dict.fromkeys((*warnings, *others.warnings))),
+        )
 
     def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
         """Return what is wrong beside a sweep that cannot be read."""
@@ -230,9 +248,24 @@ class SweepLaunch:
         return LaunchedSweep(advanced=advanced, replayed=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgedTrials:
+    """What became of the documents of trials.
+
+    Attributes:
+        requests: Of those that would be accepted.
+        problems: What is wrong, each with the number of the first trial that has it.
+        warnings: What is allowed but probably not meant.
+    """
+
+    requests: list[JobRequest]
+    problems: list[Problem]
+    warnings: list[str]
+
+
 def judged_trials(
     acceptance: Acceptance, trials: Sequence[FirstTrial], *, caller: Caller | None, known: Sequence[Problem]
-) -> tuple[list[Problem], list[str]]:
+) -> JudgedTrials:
     """Judge the documents of trials by themselves; what several of them have wrong is named once.
 
     Args:
@@ -240,21 +273,20 @@ def judged_trials(
         trials: Those after the first.
         caller: Who asks, where that is known.
         known: What the first one has wrong.
-
-    Returns:
-        The problems, each with the number of the first trial that has it; and the warnings.
     """
     seen = {(problem.field, problem.problem) for problem in known}
+    requests: list[JobRequest] = []
     problems: list[Problem] = []
     warnings: list[str] = []
     for trial in trials:
         validation = acceptance.judged(trial.document, caller=caller)
+        requests += [] if validation.request is None else [validation.request]
         for problem in validation.problems:
             if (problem.field, problem.problem) not in seen:
                 seen.add((problem.field, problem.problem))
                 problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
         warnings += validation.warnings
-    return problems, warnings
+    return JudgedTrials(requests=requests, problems=problems, warnings=warnings)
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -1,4 +1,7 @@
-"""Asks the launcher's function to advance a sweep: what the controller does when a trial ends, and with each pass."""
+"""Asks the launcher's function to advance a sweep.
+
+The controller does when a trial ends and with each pass, and the launcher itself where it has no time left.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,12 @@ if TYPE_CHECKING:
 
 ADVANCE: Final = "advance-sweep"
 """The action of the launcher. It does only what the record asks for, so it may be asked for at any time."""
+MOST_IN_A_ROW: Final = 10
+"""How often the launcher goes on by itself with a sweep, one function after the other: then a pass of the controller,
+which comes every five minutes, begins anew. Lambda ends a function that invokes itself about 16 times in a row.
+
+Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+"""
 
 
 class LauncherFunction:
@@ -28,17 +37,21 @@ class LauncherFunction:
         self._client = client
         self._function_name = function_name
 
-    def advance(self, sweep: str, *, ended_runs: Collection[str] | None = None) -> None:
+    def advance(self, sweep: str, *, ended_runs: Collection[str] | None = None, in_a_row: int = 0) -> None:
         """Ask the launcher to advance a sweep.
 
         Args:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to; None to have them all read.
+            in_a_row: How many functions before it had no time left, each asking the next.
 
         Raises:
             AwsCallError: Lambda did not take it; a later pass asks again.
         """
-        payload = {"action": ADVANCE, "sweep": sweep} | ({} if ended_runs is None else {"runs": sorted(ended_runs)})
+        payload: dict[str, object] = {"action": ADVANCE, "sweep": sweep}
+        payload |= ({} if ended_runs is None else {"runs": sorted(ended_runs)}) | (
+            {"in_a_row": in_a_row} if in_a_row else {}
+        )
         with typed_errors("invoke"):
             self._client().invoke(
                 FunctionName=self._function_name, InvocationType="Event", Payload=json.dumps(payload).encode()

@@ -8,6 +8,7 @@ read: together they keep the pace, without a call more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -41,13 +42,18 @@ def between_jobs(document: Mapping[str, Any]) -> timedelta:
     return timedelta(seconds=1 / (SHARE * a_second))
 
 
-def paced(sweep: Sweep, *, asking: Sequence[Trial], now: datetime) -> tuple[Sweep, dict[int, datetime]]:
-    """Give each trial that asks for a job the moment from which on it may.
+def paced(
+    sweep: Sweep, *, asking: Sequence[Trial], now: datetime, within_seconds: float = math.inf
+) -> tuple[Sweep, dict[int, datetime]]:
+    """Give each trial that asks for a job the moment from which on it may, where that comes in time.
+
+    Moments that come too late for this function are left to the next one.
 
     Args:
         sweep: The sweep's item.
         asking: Those trials.
         now: The time.
+        within_seconds: How long the function still has.
 
     Returns:
         The sweep's item, with the next moment that is free; and the trials' moments, by their numbers.
@@ -56,5 +62,12 @@ def paced(sweep: Sweep, *, asking: Sequence[Trial], now: datetime) -> tuple[Swee
     if not asking or not apart:
         return sweep, {}
     first = now if sweep.next_job_at is None else max(now, sweep.next_job_at)
-    moments = {trial.number: first + position * apart for position, trial in enumerate(asking)}
-    return sweep.model_copy(update={"next_job_at": in_utc_milliseconds(first + len(asking) * apart)}), moments
+    moments = {}
+    for position, trial in enumerate(asking):
+        moment = first + position * apart
+        if (moment - now).total_seconds() >= within_seconds:
+            break
+        moments[trial.number] = moment
+    if not moments:
+        return sweep, {}
+    return sweep.model_copy(update={"next_job_at": in_utc_milliseconds(first + len(moments) * apart)}), moments

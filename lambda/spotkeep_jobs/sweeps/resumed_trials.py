@@ -93,7 +93,7 @@ def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str,
         sweep: The item of the trial's sweep.
         document: The trial's document, as it follows from the sweep's.
     """
-    return {field: document.get(field) for field in ("pause_at_step", *sweep.changed)}
+    return {field: document.get(field) for field in ("pause_at_step", "max_cost", *sweep.changed)}
 
 
 def _has_more_room(trial: Trial, *, sweep: Sweep) -> bool:

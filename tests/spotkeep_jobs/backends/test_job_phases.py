@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -13,12 +14,14 @@ from spotkeep_jobs.backends.job_phases import (
     end_of,
     first_on_instances,
     has_lost_its_capacity,
+    instance_time,
     interruption_before,
     on_instances_since,
     training_since,
     waiting_since,
 )
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView, PhaseChange
+from spotkeep_jobs.record.record import QueuedTrainingJob
 
 W, L, T, X, U = JobPhase.WAITING, JobPhase.LOADING, JobPhase.TRAINING, JobPhase.INTERRUPTED, JobPhase.UPLOADING
 
@@ -86,3 +89,35 @@ def test_a_job_waits_or_has_capacity_never_both(phases: list[JobPhase]) -> None:
     lived = job(*phases)
     assert (waiting_since(lived) is not None) is (lived.phase in WAITING_PHASES)
     assert (on_instances_since(lived, now=at(999)) is not None) is (lived.phase in ON_INSTANCES_PHASES)
+
+
+S, E, Q = JobPhase.STOPPING, JobPhase.ENDED, JobPhase.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("phases", "minutes", "since"),
+    [
+        ((), 0, None),
+        ((W,), 0, None),
+        ((W, L, T), 0, 2),
+        ((W, L, T, X), 2, None),
+        ((W, L, T, X, W, L, T), 2, 6),
+        ((W, L, T, S), 0, 2),
+        ((W, L, T, Q), 0, 2),
+        ((W, L, T, X, S), 2, None),
+        ((W, L, T, S, E), 3, None),
+        ((W, S, E), 0, None),
+    ],
+)
+def test_a_job_is_billed_from_its_first_instance_on_until_it_has_lost_them_or_is_over(
+    phases: tuple[JobPhase, ...], minutes: int, since: int | None
+) -> None:
+    found = instance_time(job(*phases))
+    assert found.seconds == 60 * minutes
+    assert found.since == (None if since is None else at(since))
+    assert found.seconds_until(at(20)) == 60 * (minutes + (0 if since is None else 20 - since))
+
+
+def test_a_preempted_training_job_was_billed_while_it_saved() -> None:
+    preempted = QueuedTrainingJob(name="a", preempted=True, phases=())
+    assert instance_time(replace(job(W, T, X), training_jobs=(preempted, preempted))).seconds == 60 + 2 * 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -56,7 +57,7 @@ class Deployment(ControlPlane):
         return firing
 
     def invoked(self, payload: dict[str, Any]) -> dict[str, Any]:
-        return handler.answer_event(payload, request_id="request", has_time=lambda: True)
+        return handler.answer_event(payload, request_id="request", seconds_left=lambda: math.inf)
 
     @property
     def schedule(self) -> Schedule:

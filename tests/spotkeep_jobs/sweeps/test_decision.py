@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record.record import Cost, Metric, ScriptMetrics
+from spotkeep_jobs.record.record import Metric, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.sweeps.decision import (
+    Seen,
     SeenRun,
     Task,
     failed,
-    most_is_spent,
     results_of,
     settled,
-    spent_usd,
     summed_up,
     task_of,
 )
@@ -25,6 +24,7 @@ from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.search.moves import Promote
 from spotkeep_jobs.sweeps.search.search import next_moves
 from tests.models.clock import NOON
+from tests.models.control_plane import PRICES
 
 SPACE = {"lr": {"log_uniform": [1e-4, 1e-1]}}
 RANDOM = SweepRequest.model_validate(
@@ -58,22 +58,6 @@ def trial(number: int = 1, **fields: Any) -> Trial:
     return Trial(**facts | fields)
 
 
-def cost(usd: float | None) -> Cost:
-    return Cost(
-        training_seconds=60.0,
-        billed_seconds=60.0,
-        waited_seconds=0.0,
-        billed_usd=usd,
-        redone_steps=0,
-        redone_seconds=0.0,
-        restart_overhead_seconds=0.0,
-        clean_on_demand_seconds=60.0,
-        saved_seconds=0.0,
-        saved_percent=None,
-        aws_saved_percent=None,
-    )
-
-
 def failed_trials(*reasons: str) -> tuple[Trial, ...]:
     return tuple(
         trial(number, state=TrialState.FAILED, failure_reason=reason) for number, reason in enumerate(reasons, start=1)
@@ -102,7 +86,7 @@ class TestTrials:
     def followed(self, make: Any, *, metrics: ScriptMetrics | None = None, **of_run: Any) -> Trial:
         run = make.run("s-1", ended_at=NOON, **of_run)
         seen = {"s-1": SeenRun(run=run, metrics=metrics)}
-        _, [found] = settled(sweep(), request=RANDOM, trials=[trial()], seen=seen, now=NOON)
+        _, [found] = settled(sweep(), request=RANDOM, trials=[trial()], seen=Seen(runs=seen, prices=PRICES, now=NOON))
         return found
 
     def test_one_that_failed_says_why(self, make: Any) -> None:
@@ -152,7 +136,9 @@ class TestPauses:
         end = {"state": RunState.STOPPED, "end_reason": EndReason.PAUSED, "ended_at": NOON, "paused_at_step": at}
         metrics = ScriptMetrics(metrics={"loss": Metric(last=0.3, last_step=at or 10)})
         seen = {"s-1": SeenRun(run=make.run("s-1", **end), metrics=metrics)}
-        _, [found] = settled(sweep(), request=request, trials=[trial(pause_at_step=10)], seen=seen, now=NOON)
+        _, [found] = settled(
+            sweep(), request=request, trials=[trial(pause_at_step=10)], seen=Seen(runs=seen, prices=PRICES, now=NOON)
+        )
         return found
 
     @pytest.mark.parametrize("at", [None, 10, 29])
@@ -179,7 +165,7 @@ class TestFailures:
     def test_three_before_any_trial_has_come_anywhere_end_the_sweep_with_the_last_ones_reason(self) -> None:
         now = NOON + timedelta(minutes=1)
         trials = failed_trials("first", "second", "third")
-        found, _ = settled(sweep(), request=RANDOM, trials=trials, seen={}, now=now)
+        found, _ = settled(sweep(), request=RANDOM, trials=trials, seen=Seen(runs={}, prices=PRICES, now=now))
         assert (found.state, found.stops_as) == (SweepState.STOPPING, SweepState.FAILED)
         assert found.ended_because == "3 trials failed and no other came further, the last one with: third"
         assert found.stop_requested_at == now
@@ -187,33 +173,17 @@ class TestFailures:
     @pytest.mark.parametrize("further", [{"state": TrialState.PAUSED}, {"state": TrialState.COMPLETED}, {"best": 0.5}])
     def test_one_that_came_further_lets_it_go_on(self, further: dict[str, Any]) -> None:
         trials = (*failed_trials("first", "second", "third"), trial(4, **further))
-        found, _ = settled(sweep(), request=RANDOM, trials=trials, seen={}, now=NOON)
+        found, _ = settled(sweep(), request=RANDOM, trials=trials, seen=Seen(runs={}, prices=PRICES, now=NOON))
         assert found.state is SweepState.RUNNING
 
     def test_two_do_not_end_it(self) -> None:
-        found, _ = settled(sweep(), request=RANDOM, trials=failed_trials("first", "second"), seen={}, now=NOON)
-        assert found.state is SweepState.RUNNING
-
-
-class TestMoney:
-    def test_what_is_spent_is_the_sum_of_what_is_known(self) -> None:
-        assert spent_usd([trial(cost=cost(2.0)), trial(2, cost=cost(None)), trial(3)]) == 2.0
-
-    def test_at_its_max_cost_a_sweep_stops(self) -> None:
-        now = NOON + timedelta(minutes=1)
-        found, _ = settled(sweep(), request=RANDOM, trials=[trial(cost=cost(10.0))], seen={}, now=now)
-        assert (found.state, found.stops_as, found.stop_requested_at) == (
-            SweepState.STOPPING,
-            SweepState.STOPPED,
-            now,
+        found, _ = settled(
+            sweep(),
+            request=RANDOM,
+            trials=failed_trials("first", "second"),
+            seen=Seen(runs={}, prices=PRICES, now=NOON),
         )
-        assert found.ended_because == "its max_cost (10.00 USD) is spent"
-
-    def test_most_of_it_is_spent_at_80_percent(self) -> None:
-        assert most_is_spent(sweep(), [trial(cost=cost(8.0))])
-        assert not most_is_spent(sweep(), [trial(cost=cost(7.99))])
-        assert not most_is_spent(sweep(max_cost_is_near=True), [trial(cost=cost(8.0))])
-        assert not most_is_spent(sweep(document={}), [trial(cost=cost(8.0))])
+        assert found.state is SweepState.RUNNING
 
 
 class TestBest:

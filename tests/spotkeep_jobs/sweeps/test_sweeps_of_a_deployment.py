@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -76,7 +77,7 @@ class Deployment(ControlPlane):
         self.service.ends(job, status, failure=failure)
         self.hears_of(job)
 
-    def pauses(self, number: int, loss: float, *, has_time: Callable[[], bool] = lambda: True) -> None:
+    def pauses(self, number: int, loss: float, *, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
         """Let a trial train to the step where it pauses, leave, and let the controller hear of it."""
         job = self.job(number)
         if not job.on_instances:
@@ -87,7 +88,7 @@ class Deployment(ControlPlane):
         self.service.durable[job.checkpoint_uri] = step
         self.prints(job, "paused", step=step)
         self.service.ends(job, "Completed")
-        self.hears_of(job, has_time=has_time)
+        self.hears_of(job, seconds_left=seconds_left)
 
     def fails(self, number: int, *losses: float) -> None:
         """Let a trial's script fail after some steps, each of them saved."""
@@ -97,16 +98,16 @@ class Deployment(ControlPlane):
 
     def stops(self, *running: int, as_: SweepState = SweepState.STOPPED) -> None:
         """Stop the sweep, and let the jobs of these trials end."""
-        self.launching.sweeps.actions.stop("digits", as_=as_, has_time=lambda: True)
+        self.launching.sweeps.actions.stop("digits", as_=as_, seconds_left=lambda: math.inf)
         for number in running:
             self.ends(number, status="Stopped")
 
     def resumes(self, **changes: Any) -> None:
-        self.launching.sweeps.actions.resume("digits", changes=changes, has_time=lambda: True)
+        self.launching.sweeps.actions.resume("digits", changes=changes, seconds_left=lambda: math.inf)
 
-    def hears_of(self, job: ModelJob, *, has_time: Callable[[], bool] = lambda: True) -> None:
+    def hears_of(self, job: ModelJob, *, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
         reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=self.parts)
-        self.advance_sweeps(has_time=has_time)
+        self.advance_sweeps(seconds_left=seconds_left)
 
     def job(self, number: int) -> ModelJob:
         """The newest job of a trial."""
@@ -477,7 +478,7 @@ class TestAResumeTriesFailedTrialsAgain:
     def test_a_sweep_that_stops_before_they_go_on_leaves_them_failed_until_it_is_resumed(
         self, failed: Deployment
     ) -> None:
-        failed.launching.sweeps.actions.resume("digits", changes={}, has_time=lambda: False)
+        failed.launching.sweeps.actions.resume("digits", changes={}, seconds_left=lambda: 0.0)
         assert failed.states(TrialState.RUNNING) == [2, 3]
         failed.stops(as_=SweepState.PAUSED)
         failed.passes(minutes=10)
@@ -526,7 +527,10 @@ class TestAResumeTriesFailedTrialsAgain:
         assert deployment.service.stopped == ["digits-3-1"]
         deployment.ends(3, status="Stopped")
         assert deployment.sweep.state is SweepState.STOPPED
-        assert deployment.sweep.ended_because == "its max_cost (1.00 USD) is spent"
+        assert deployment.sweep.ended_because == (
+            "its max_cost (1.00 USD) is spent: its trials have cost 1.09 USD, and 0.03 USD are kept for the time until "
+            "a stop takes effect"
+        )
         assert 4 not in deployment.trials
         deployment.passes(minutes=5)
         assert "spotkeep resume digits --set max_cost=2" in deployment.service.topic.published[-1].body
@@ -592,6 +596,154 @@ class TestAResumeTriesFailedTrialsAgain:
         assert failed.service.live == []
 
 
+class TestMaxCost:
+    """What all trials of a sweep cost together stays below its max_cost, whatever they are doing."""
+
+    @pytest.fixture
+    def billed(self, deployment: Deployment) -> Deployment:
+        """A deployment whose jobs are billed for all the time in which they have instances."""
+        deployment.service.bills_by_the_clock = True
+        return deployment
+
+    def train_until_they_stop(self, deployment: Deployment, *numbers: int, limit: float = 4 * 3600) -> None:
+        """Let trials train, with a pass every five minutes, and each end two minutes after it was asked to."""
+        for number in numbers:
+            deployment.trains(number)
+        began = deployment.service.seconds
+        while not deployment.service.stopped and deployment.service.seconds - began < limit:
+            deployment.passes(minutes=5)
+        deployment.service.seconds += 120
+        for job in deployment.service.launched:
+            if job.status == "Stopping":
+                deployment.service.ends(job, "Stopped")
+        deployment.passes(minutes=5)
+
+    def cost_usd(self, deployment: Deployment) -> float:
+        """What all jobs have cost, by SageMaker's own count."""
+        return sum(job.billable_seconds * 0.23 / 3600 for job in deployment.service.launched)
+
+    def test_twenty_trials_at_once_are_stopped_before_they_have_cost_more(self, billed: Deployment) -> None:
+        sweep = {"trials": [{"seed": seed} for seed in range(40)], "parallel": 20}
+        billed.launched(sweep, max_cost=2.0, capacity="on-demand", max_run="10h", notify=["max-cost-near", "stopped"])
+        self.train_until_they_stop(billed, *range(1, 21))
+        assert len(billed.service.stopped) == 20
+        assert (billed.sweep.state, len(billed.trials)) == (SweepState.STOPPED, 20)
+        assert 1.5 < self.cost_usd(billed) < 2.0
+        assert billed.billed_usd == pytest.approx(self.cost_usd(billed))
+
+    def test_one_trial_uses_nearly_all_of_it_and_80_percent_are_notified_while_it_trains(
+        self, billed: Deployment
+    ) -> None:
+        sweep = {"trials": [{"seed": 1}, {"seed": 2}], "parallel": 1}
+        billed.launched(sweep, max_cost=1.0, capacity="on-demand", max_run="10h", notify=["max-cost-near"])
+        billed.trains(1)
+        for _ in range(48):
+            billed.passes(minutes=0 if billed.notified else 5)
+        assert billed.notified == ["[spotkeep] digits has spent most of its max_cost"]
+        assert billed.service.stopped == []
+        assert 0.8 <= billed.service.seconds * 0.23 / 3600 < 0.85
+        self.train_until_they_stop(billed)
+        assert 0.95 < self.cost_usd(billed) < 1.0
+
+    def test_a_trial_that_waits_costs_nothing_and_is_counted_from_its_first_instance_on(
+        self, billed: Deployment
+    ) -> None:
+        queued = {"capacity": "on-demand", "queue": "gpu", "share": "vision"}
+        billed.launched({"trials": [{"seed": 1}, {"seed": 2}], "parallel": 2}, max_cost=0.5, max_run="10h", **queued)
+        billed.passes(hours=30)
+        assert billed.sweep.state is SweepState.RUNNING
+        for job in billed.service.batch.jobs.values():
+            billed.service.gets_capacity(billed.service.batch.has_its_turn(job))
+        self.train_until_they_stop(billed, limit=0)
+        assert billed.sweep.state is SweepState.RUNNING
+        billed.passes(hours=3.4)
+        assert billed.sweep.state is SweepState.STOPPING
+
+    def test_spot_counts_as_on_demand_until_it_is_billed_and_what_that_leaves_over_is_for_a_resume(
+        self, billed: Deployment
+    ) -> None:
+        billed.launched({"trials": [{"seed": 1}], "parallel": 1}, max_cost=1.0, capacity="spot", max_run="10h")
+        self.train_until_they_stop(billed, 1, limit=10 * 3600)
+        assert billed.sweep.state is SweepState.STOPPED
+        assert self.cost_usd(billed) == pytest.approx(0.3, abs=0.05)
+        billed.resumes()
+        assert billed.service.live == ["digits-1-2"]
+        assert billed.run(1).request["max_cost"] == pytest.approx(1.0, abs=0.01)
+
+    def test_no_more_trials_begin_than_what_is_left_pays_for(self, billed: Deployment) -> None:
+        sweep = {"trials": [{"seed": seed} for seed in range(5)], "parallel": 2}
+        billed.launched(sweep, max_cost=0.2, capacity="on-demand", max_run="10h")
+        billed.trains(1), billed.trains(2)
+        billed.passes(minutes=30)
+        billed.ends(1)
+        assert billed.states(TrialState.RUNNING) == [2], "what is left pays for the one that trains"
+        billed.ends(2)
+        assert billed.states(TrialState.RUNNING) == [], "and not for another"
+        assert billed.sweep.state is SweepState.STOPPED
+
+    @pytest.mark.parametrize(
+        ("parallel", "max_cost", "refusal"),
+        [
+            (20, 0.6, r"does not pay for 20 trials at a time: .* 0\.63 USD may be spent .* Set sweep\.parallel to 19"),
+            (20, 0.02, r"may be spent \(found 0\.02\)\. Give a max_cost of 0\.63 or more\."),
+            (1, 0.03, r"does not pay for a trial: until a stop takes effect \(8m\) 0\.03 USD may be spent"),
+        ],
+    )
+    def test_a_launch_is_refused_whose_trials_could_not_be_stopped_in_time(
+        self, deployment: Deployment, parallel: int, max_cost: float, refusal: str
+    ) -> None:
+        sweep = {"trials": [{"seed": seed} for seed in range(20)], "parallel": parallel}
+        with pytest.raises(RequestRefusedError, match=refusal):
+            deployment.launched(sweep, max_cost=max_cost, capacity="on-demand")
+        assert deployment.service.dynamodb.items == {}
+
+    def test_a_resume_is_refused_for_the_same_and_names_what_is_left(self, billed: Deployment) -> None:
+        sweep = {"trials": [{"seed": seed} for seed in range(20)], "parallel": 1}
+        billed.launched(sweep, max_cost=0.5, capacity="on-demand", max_run="10h")
+        billed.trains(1)
+        billed.passes(hours=1)
+        billed.stops()
+        billed.ends(1, status="Stopped")
+        wider = {**sweep, "parallel": 20}
+        with pytest.raises(RequestRefusedError, match=r"20 trials at a time: 0\.27 USD are left, .*parallel to 8 or"):
+            billed.resumes(sweep=wider)
+        with pytest.raises(RequestRefusedError, match=r"max_cost: is spent: its trials have cost 0\.23 USD"):
+            billed.resumes(max_cost=0.2)
+        billed.resumes(max_cost=2.0, sweep=wider)
+        assert len(billed.service.live) == 20
+
+    def test_a_warm_pool_counts_until_it_is_known_what_it_cost(self, billed: Deployment) -> None:
+        sweep = {"trials": [{"seed": seed} for seed in range(3)], "parallel": 1}
+        billed.launched(sweep, max_cost=0.23, capacity="on-demand", max_run="10h", keep_alive="50m")
+        billed.trains(1)
+        billed.ends(1)
+        # The pool may cost 0.19 USD: no trial begins beside it, and the sweep waits for what it costs.
+        assert (billed.sweep.state, billed.states(TrialState.RUNNING)) == (SweepState.RUNNING, [])
+        billed.launching.pools.stop(run="digits-1")
+        billed.passes(minutes=5)
+        assert billed.states(TrialState.RUNNING) == [2]
+        assert billed.trials[1].cost == billed.run(1).cost
+
+    def test_a_trial_whose_bill_never_comes_counts_as_all_the_time_it_may_have_had(self, billed: Deployment) -> None:
+        billed.launched({"trials": [{"seed": 1}, {"seed": 2}], "parallel": 1}, max_cost=1.0, capacity="on-demand")
+        job = billed.trains(1)
+        billed.passes(minutes=30)
+        billed.service.ends(job, "Completed")
+        billed.service.is_deleted(job)
+        billed.passes(minutes=15)
+        assert billed.run(1).end_reason is EndReason.JOB_VANISHED
+        assert billed.run(2).request["max_cost"] == pytest.approx(1.0 - 0.23 * 40 / 60, abs=0.05)
+
+    def test_what_a_trial_of_several_types_keeps_for_its_stop_is_of_the_dearest(self, deployment: Deployment) -> None:
+        sweep = {"trials": [{"type": "ml.m5.xlarge"}, {"type": "ml.g5.xlarge"}], "parallel": 2}
+        launched = {"capacity": "on-demand", "instance_type": "{parameters.type}", "instance_count": 2}
+        with pytest.raises(RequestRefusedError, match=r"0\.75 USD may be spent"):
+            deployment.launched(sweep, max_cost=0.7, **launched)
+        deployment.launched(sweep, max_cost=0.8, **launched)
+        assert deployment.trials[1].reserved_usd == pytest.approx(481 * 2 * 0.23 / 3600, abs=1e-6)
+        assert deployment.trials[2].reserved_usd == pytest.approx(481 * 2 * 1.4 / 3600, abs=1e-6)
+
+
 def test_a_sweep_that_goes_on_with_fewer_places_lets_the_others_wait(deployment: Deployment) -> None:
     deployment.launched(LISTED | {"parallel": 3})
     deployment.stops(1, 2, 3, as_=SweepState.PAUSED)
@@ -623,7 +775,7 @@ def test_a_trial_whose_promotion_a_pause_came_before_is_promoted_when_its_sweep_
     deployment.launched(ASHA)
     for number in (1, 2):
         deployment.pauses(number, loss=number / 10)
-    deployment.pauses(3, loss=0.3, has_time=lambda: False)
+    deployment.pauses(3, loss=0.3, seconds_left=lambda: 0.0)
     assert deployment.trials[1].pause_at_step == 15
     deployment.stops(*range(4, 10), as_=SweepState.PAUSED)
     deployment.passes(minutes=10)

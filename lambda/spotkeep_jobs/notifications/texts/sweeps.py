@@ -27,6 +27,9 @@ _KINDS: Final = {
 }
 """A paused sweep has not ended for its user, who paused it: no notification says so."""
 
+_MOST: Final = 0.8
+"""Of a max_cost: what it has left then pays for few trials, if for any."""
+
 
 def sweep_ending_notification(*, sweep: Sweep, deployment: str, now: datetime) -> Notification | None:
     """Compose the notification of the end of a sweep.
@@ -87,9 +90,10 @@ def sweep_max_cost_near_notification(
         kind=NotificationKind.MAX_COST_NEAR,
         subject="has spent most of its max_cost",
         paragraphs=wrapped(
-            f"The trials of your sweep {sweep.name} that have ended cost {spoken_usd(spent_usd)} of the "
-            f"{spoken_usd(max_cost_usd)} it may cost (max_cost). It goes on; when the rest is spent, no trial begins "
-            "any more, and those that run save first and are stopped."
+            f"The trials of your sweep {sweep.name} have cost about {spoken_usd(spent_usd)} of the "
+            f"{spoken_usd(max_cost_usd)} it may cost (max_cost): those that train count at the on-demand price. It "
+            "goes on; before the rest is spent, no trial begins any more, and those that train save first and are "
+            "stopped."
         ),
         commands=[
             (f"spotkeep describe {sweep.sweep}", "where it stands"),
@@ -127,7 +131,7 @@ def _composed(
 
 def _resume_command(sweep: Sweep) -> tuple[str, str]:
     limit, spent_usd = sweep.document.get("max_cost"), None if sweep.cost is None else sweep.cost.billed_usd
-    if limit is not None and (spent_usd or 0.0) >= float(limit):
+    if limit is not None and (spent_usd or 0.0) >= _MOST * float(limit):
         return f"spotkeep resume {sweep.sweep} --set max_cost={2 * float(limit):g}", "go on, with more money"
     if sweep.counts.failed:
         return f"spotkeep resume {sweep.sweep} --source .", "try what failed again, with fixed code"
