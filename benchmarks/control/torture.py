@@ -20,7 +20,6 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.control import bad_input
-from benchmarks.control.budget_story import BudgetStory
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
 from benchmarks.report import STATE
@@ -60,7 +59,6 @@ def main() -> int:
         for name, kind, share in (
             ("stories", ControlPlaneStory, 1),
             ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS),
-            ("stories of sweeps with a max_cost", BudgetStory, SHARE_OF_SWEEPS),
         )
     } | {
         f"bad input: {function}": TrialStage(

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, rule
 
 from benchmarks.control import torture
-from benchmarks.control.budget_story import BudgetStory
 from benchmarks.control.story import ControlPlaneStory
 from benchmarks.control.sweep_story import SweepStory
 from spotkeep_jobs.cost import run_cost
@@ -28,7 +27,7 @@ from spotkeep_jobs.pools import warm_pool
 from spotkeep_jobs.record import orphan_report, run_table
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs import ending, transition
-from spotkeep_jobs.sweeps import advance, decision
+from spotkeep_jobs.sweeps import advance
 from tests.models.dynamodb import InMemoryDynamoDb
 
 _UNSURE_IN = ("throttled: ", "answers lost: ")
@@ -63,16 +62,6 @@ def test_they_hold_with_sweeps_and_nothing_is_tried_twice() -> None:
         if met.keys() >= {"pauses", "sweeps in a queue", "trials tried again"}:
             return
     pytest.fail(f"met: {sorted(met)}")
-
-
-def test_no_sweep_costs_more_than_it_may() -> None:
-    happenings_of(stories=3, kind=BudgetStory)
-
-
-@pytest.mark.long
-def test_sweeps_use_what_they_may_cost_and_no_more() -> None:
-    met = happenings_of(stories=60, kind=BudgetStory)
-    assert met["sweeps that cost more than half of what they may"]
 
 
 @pytest.mark.long
@@ -150,16 +139,6 @@ def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(advance, "free_places", lambda sweep, request, trials: 10)
 
 
-def live_trials_cost_nothing(patch: pytest.MonkeyPatch) -> None:
-    """What a trial costs counts when it has ended."""
-    patch.setattr(decision, "live_spending", lambda run, **how: None)
-
-
-def nothing_is_kept_for_the_stop(patch: pytest.MonkeyPatch) -> None:
-    """Trials are stopped when all is spent, as if a stop took no time."""
-    patch.setattr(advance, "with_reserve", lambda trial, request, **how: trial)
-
-
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -176,8 +155,6 @@ def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
         (only_the_last_attempt_is_billed, ControlPlaneStory, 16),
         (idle_pools_cost_nothing, ControlPlaneStory, 4),
         (trials_begin_whatever_runs, SweepStory, 1),
-        (live_trials_cost_nothing, BudgetStory, 1),
-        (nothing_is_kept_for_the_stop, BudgetStory, 1),
     ],
 )
 def test_a_fault_is_noticed(
