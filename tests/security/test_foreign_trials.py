@@ -78,8 +78,12 @@ class Lab(Deployment):
 
     def invoke(self, event: object) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(entry, "launcher_function", lambda: self.parts.sweeps.advance)
+            patched.setattr(entry, "launcher_function", lambda: self)
             return super().invoke(event)
+
+    def advance(self, sweep: str, **asked: Any) -> None:
+        """The launcher goes on with a sweep at once."""
+        self.parts.sweeps.advance.advance(sweep, ended_runs=asked.get("ended_runs"))
 
     def launches(self, caller: str, run: str, **fields: Any) -> dict[str, Any]:
         """What a user launches, as their team's."""

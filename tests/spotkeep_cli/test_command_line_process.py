@@ -231,5 +231,5 @@ def test_a_launch_asks_uploads_the_source_invokes_the_function_and_is_left_with_
     assert f"Detached. {RUN} goes on without you." in terminal.output
     assert f"spotkeep --local --deployment cli-test logs {RUN} -f" in terminal.output
     assert COLOUR.search(terminal.output)
-    stored = local_aws.session().client("s3").list_objects_v2(Bucket=BUCKET, Prefix="runs/letters-")
+    stored = local_aws.session().client("s3").list_objects_v2(Bucket=BUCKET, Prefix="sources/letters-")
     assert re.fullmatch(r"sources/letters-[0-9a-f]{8}/[0-9a-f]{64}\.tar\.gz", stored["Contents"][0]["Key"])

@@ -96,7 +96,7 @@ class Site:
         marks = {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": "1", "SPOTKEEP_LAUNCH": launch}
         submitted = self.world.batch.submit_service_job(
             jobName=f"{run}-1",
-            jobQueue="spotkeep-gpu",
+            jobQueue="spotkeep_gpu",
             quotaShareName="vision",
             schedulingPriority=0,
             serviceRequestPayload=json.dumps({"Environment": marks}),

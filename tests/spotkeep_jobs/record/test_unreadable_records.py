@@ -196,7 +196,7 @@ def test_a_user_who_asks_for_it_is_refused_and_reads_what_to_do(monkeypatch: pyt
     damage(plane, ("run#a", "item"), NEWER)
     monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
     for action in ("describe", "stop", "resume"):
-        answer = handler.answer_event({"action": action, "run": "a"}, request_id="r", has_time=lambda: True)
+        answer = handler.answer_event({"action": action, "run": "a"}, request_id="r", seconds_left=lambda: 60.0)
         [problem] = answer["problems"]
         assert (answer["ok"], problem["field"]) == (False, "(record of run a)")
         assert "deploy it again" in problem["fix"]

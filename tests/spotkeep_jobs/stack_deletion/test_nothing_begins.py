@@ -135,7 +135,7 @@ def test_no_firing_launches(deployment: Deployment, monkeypatch: pytest.MonkeyPa
     firing = f"{deployment.service.now():%Y-%m-%dT%H:%M:%SZ}"
     assert isinstance(deployment.service.schedules, Schedules)
     payload = deployment.service.schedules.fire("nightly", firing)
-    answer = handler.answer_event(payload, request_id="request", has_time=lambda: True)
+    answer = handler.answer_event(payload, request_id="request", seconds_left=lambda: 60.0)
     assert (answer["ok"], answer["problems"][0]["field"]) == (False, "(deployment)")
     assert deployment.live == []
 
