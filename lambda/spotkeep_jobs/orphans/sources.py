@@ -145,6 +145,7 @@ def _look_at(
     *,
     after: str | None,
     judge: Callable[[str], PossibleOrphan | None],
+    unreadable: Mapping[str, str],
     also: Sequence[PossibleOrphan] = (),
 ) -> Found:
     """Judge those whose turn it is, each by itself.
@@ -153,10 +154,11 @@ def _look_at(
         names: What there is to look at.
         after: What the pass before looked at last.
         judge: Reads one, and returns a finding about it or None.
+        unreadable: Which records could not be read, and why: what is theirs is judged by itself, and is no finding.
         also: What was found already.
     """
     chosen, looked_to = in_turn(names, after=after)
-    found = Found(orphans=[*also], looked_to=looked_to)
+    found = Found(orphans=[*also], looked_to=looked_to, unreadable={**unreadable})
 
     def look_at(name: str) -> None:
         if (orphan := judge(name)) is not None:
@@ -170,7 +172,9 @@ def _look_at(
 def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
-    in_flight = [run for run in around.table.run_items_in_flight() if run.backend == "sagemaker"]
+    unreadable: dict[str, str] = {}
+    runs = around.table.run_items_in_flight(unreadable=unreadable)
+    in_flight = [run for run in runs if run.backend == "sagemaker"]
     known = {name for run in in_flight for name in (run.job_name, run.training_job)}
     context = around.context()
 
@@ -184,7 +188,8 @@ def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str 
         finding = judge_job(job, run, context=context)
         return None if finding is None else PossibleOrphan(finding=finding, remove=partial(jobs.stop, name))
 
-    return _look_at((job.name for job in listed if job.name not in known), after=after, judge=judge)
+    names = (job.name for job in listed if job.name not in known)
+    return _look_at(names, after=after, judge=judge, unreadable=unreadable)
 
 
 def orphaned_service_jobs(
@@ -199,7 +204,9 @@ def orphaned_service_jobs(
         names: The deployment's queues.
     """
     listed = list(queues.unfinished(names))
-    in_flight = [run for run in around.table.run_items_in_flight() if run.queue is not None]
+    unreadable: dict[str, str] = {}
+    runs = around.table.run_items_in_flight(unreadable=unreadable)
+    in_flight = [run for run in runs if run.queue is not None]
     known = {job_id_of(run.job_arn) for run in in_flight if run.job_arn is not None}
     context = around.context()
 
@@ -214,13 +221,15 @@ def orphaned_service_jobs(
         remove = partial(queues.terminate, service_job)
         return None if finding is None else PossibleOrphan(finding=finding, remove=remove)
 
-    return _look_at((job_id for job_id in listed if job_id not in known), after=after, judge=judge)
+    ids = (job_id for job_id in listed if job_id not in known)
+    return _look_at(ids, after=after, judge=judge, unreadable=unreadable)
 
 
 def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
     """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
     listed = {summary.name: summary for summary in jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL)}
-    recorded = [pool for pool in around.table.kept_pools() if pool.job_name in listed]
+    unreadable: dict[str, str] = {}
+    recorded = [pool for pool in around.table.kept_pools(unreadable=unreadable) if pool.job_name in listed]
     context = around.context()
 
     def judge(name: str) -> PossibleOrphan | None:
@@ -239,7 +248,7 @@ def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str
 
     unknown = listed.keys() - {pool.job_name for pool in recorded}
     known = [PossibleOrphan(finding=judge_recorded_pool(pool, context=context)) for pool in recorded]
-    return _look_at(unknown, after=after, judge=judge, also=known)
+    return _look_at(unknown, after=after, judge=judge, unreadable=unreadable, also=known)
 
 
 def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch, after: str | None = None) -> Found:
@@ -260,7 +269,7 @@ def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch, after: str |
         return None if finding is None else PossibleOrphan(finding=finding)
 
     forgotten = (prefix for prefix, stored in listed.items() if stored.run not in ids and not is_named(prefix, names))
-    return _look_at(forgotten, after=after, judge=judge)
+    return _look_at(forgotten, after=after, judge=judge, unreadable={})
 
 
 def orphaned_fleets(fleets: FleetOrphans, around: OrphanSearch) -> Found:

@@ -217,6 +217,20 @@ def test_one_thing_that_cannot_be_read_is_reported_and_all_else_is_found(
     assert len(report.handled) == 5
 
 
+def test_a_record_that_cannot_be_read_hides_no_orphan_and_what_is_its_own_is_none(passing: Pass) -> None:
+    """As after a rollback: an item that a newer version has written."""
+    passing.world.launch(passing.make.run("newer"), passing.make.attempt("newer"))
+    passing.sagemaker.has_job("newer-1", ("Training", 0.0))
+    passing.sagemaker.has_job("lost-1", ("Training", 0.0))
+    items = passing.world.dynamodb.items
+    items["run#newer", "item"] |= {"form": {"N": "2"}}
+    passing.later(hours=2)
+    report = passing.make_one()
+    assert report is not None
+    assert [each.finding.subject for each in report.handled] == ["lost-1"]
+    assert any("a newer version of Spotkeep" in why for why in report.unreadable.values())
+
+
 def test_without_time_nothing_is_read_and_that_is_said(passing: Pass) -> None:
     report = passing.collector({"broken": unreadable}).collect_if_due(has_time=lambda: False)
     assert report is not None
