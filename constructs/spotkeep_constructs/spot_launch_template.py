@@ -21,6 +21,18 @@ DEPLOYED = "deployed"
 ROOT_DEVICE = "/dev/xvda"
 """That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 knows for certain."""
 
+ROOT_THROUGHPUT_MIB_S = 250
+"""Of the root volume, which an instance reads its AMI's packages from, and unpacks a job's docker image to, before it
+trains: gp3's 125 MiB/s, which are in its price, take twice as long.
+
+No more, because it would be paid for and not be there: the smallest types with a GPU (g4dn.xlarge, g5.xlarge) have
+3,500 Mbit/s to EBS, some 417 MiB/s, for all of their volumes, and the run's own has 125 or more. It costs about 0.007
+USD an hour of an instance in us-east-1, and asks for no IOPS beyond gp3's 3,000: 0.25 MiB/s for each are allowed.
+Sources:
+    https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
+    https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html (Amazon EBS specifications)
+"""
+
 
 class SpotLaunchTemplate(Construct):
     """The launch template whose versions all instances start from.
@@ -87,6 +99,7 @@ class SpotLaunchTemplate(Construct):
                         if volume_key_arn is None
                         else kms.Key.from_key_arn(self, "VolumeKey", volume_key_arn),
                         volume_type=ec2.EbsDeviceVolumeType.GP3,
+                        throughput=ROOT_THROUGHPUT_MIB_S,
                         delete_on_termination=True,
                     ),
                 )

@@ -33,7 +33,13 @@ def test_the_root_volume_is_gp3_encrypted_and_leaves_with_the_instance(templates
     (device,) = data_of(templates)["BlockDeviceMappings"]
     assert device == {
         "DeviceName": "/dev/xvda",
-        "Ebs": {"Encrypted": True, "VolumeType": "gp3", "VolumeSize": 100, "DeleteOnTermination": True},
+        "Ebs": {
+            "Encrypted": True,
+            "VolumeType": "gp3",
+            "VolumeSize": 100,
+            "Throughput": 250,
+            "DeleteOnTermination": True,
+        },
     }
     assert data_of(templates)["EbsOptimized"] is True
 

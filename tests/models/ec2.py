@@ -24,6 +24,14 @@ Entry = dict[str, Any]
 REGION: Final = "us-east-1"
 TEMPLATE: Final = "lt-1"
 """The launch template that a deployment made; its first version is the deployment's."""
+ROOT_VOLUME: Final[Mapping[str, Any]] = {
+    "Encrypted": True,
+    "DeleteOnTermination": True,
+    "VolumeSize": 40,
+    "VolumeType": "gp3",
+    "Throughput": 250,
+}
+"""What the deployment's version of the template wants of the root volume."""
 _FIELDS: Final = {
     "availability-zone": "AvailabilityZone",
     "fleet-state": "FleetState",
@@ -144,7 +152,14 @@ class Ec2:
         self.volumes: dict[str, ModelVolume] = {}
         self.snapshots: dict[str, ModelSnapshot] = {}
         self.versions: dict[int, Entry] = {
-            1: {"VersionNumber": 1, "VersionDescription": "deployed", "LaunchTemplateData": {"ImageId": "ami-1"}}
+            1: {
+                "VersionNumber": 1,
+                "VersionDescription": "deployed",
+                "LaunchTemplateData": {
+                    "ImageId": "ami-1",
+                    "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": dict(ROOT_VOLUME)}],
+                },
+            }
         }
         self.terminated: list[str] = []
         self.refuses: tuple[str, str] | None = None

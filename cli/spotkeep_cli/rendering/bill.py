@@ -51,15 +51,19 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
 def _saved(cost: Cost) -> str:
     if cost.saved_percent is None and cost.unknown_prices:
         return "not known without the prices below"
-    return f"{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"
+    # A price that is missing where the saving is known is one of storage.
+    at_most = "at most " if cost.unknown_prices else ""
+    return f"{at_most}{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"
 
 
 def _storage(cost: Cost) -> list[Fact]:
-    if not cost.storage_gb_hours:
-        return []
-    rows: list[Fact] = [("volume", _stored(cost.storage_gb_hours, cost.storage_usd))]
+    rows: list[Fact] = []
+    if cost.storage_gb_hours:
+        rows.append(("volume", _stored(cost.storage_gb_hours, cost.storage_usd)))
     if cost.snapshot_gb_hours:
         rows.append(("snapshots", f"{_stored(cost.snapshot_gb_hours, cost.snapshot_usd)}, from zone to zone"))
+    if cost.root_volume_gb_hours:
+        rows.append(("root volumes", _stored(cost.root_volume_gb_hours, cost.root_volume_usd)))
     return rows
 
 

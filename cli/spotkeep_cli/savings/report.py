@@ -48,7 +48,8 @@ class SavingsTotal:
     storage_usd: float | None
     """The cost of what the bucket holds."""
     ebs_usd: float | None
-    """The cost of the volumes of runs on EC2 and of the snapshots that moved them: in `billed_usd` already."""
+    """The cost of the volumes of runs on EC2, of the snapshots that moved them and of the instances' root volumes: in
+    `billed_usd` already."""
     saved_percent: float | None
     aws_saved_percent: float | None
     billed_usd: float | None
@@ -174,7 +175,7 @@ def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
         idle_pool_usd=_sum_known(cost.idle_pool_usd for cost in costs),
         stored_bytes=sum(stored) if stored else None,
         storage_usd=storage_usd,
-        ebs_usd=_sum_known(usd for cost in costs for usd in (cost.storage_usd, cost.snapshot_usd)),
+        ebs_usd=_sum_known(usd for cost in costs for usd in _ebs_of(cost)),
         saved_percent=_share(saved_usd, clean_usd) if known and storage_usd is not None else _share(saved, clean),
         aws_saved_percent=None if training <= 0 else 100 * (1 - (billed - idle) / training),
         billed_usd=_sum_known(cost.billed_usd for cost in costs),
@@ -183,6 +184,10 @@ def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
         runs_without_price=sum(cost.usd_per_hour is None for cost in costs),
         runs_without_redone_work=sum(cost.redone_steps is None for cost in costs),
     )
+
+
+def _ebs_of(cost: Cost) -> tuple[float | None, ...]:
+    return cost.storage_usd, cost.snapshot_usd, cost.root_volume_usd
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

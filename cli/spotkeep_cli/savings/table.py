@@ -93,7 +93,8 @@ def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
         what = "STORAGE is what the bucket still holds of each run, replaced and deleted versions included"
         remarks.append(f"{what}{'' if total.storage_usd is not None else '; its price is not known'}.")
     if total.ebs_usd:
-        remarks.append("EBS is the volumes of runs on EC2 and the snapshots that moved them; it is billed already.")
+        what = "EBS is the volumes of runs on EC2, the snapshots that moved them and the instances' root volumes"
+        remarks.append(f"{what}; it is billed already.")
     if total.runs_without_redone_work:
         remarks.append(
             f"{_runs(total.runs_without_redone_work)} did not report steps: the work done twice is not known there."

@@ -32,6 +32,8 @@ TRAINING_HOURS: Final = re.compile(_REGION_MARK + r"Train:(ml\.[a-z0-9-]+\.[a-z0
 EC2_HOURS: Final = re.compile(_REGION_MARK + r"BoxUsage:([a-z0-9-]+\.[a-z0-9-]+)")
 _S3_STANDARD: Final = re.compile(_REGION_MARK + r"TimedStorage-ByteHrs")
 _EBS_GP3: Final = re.compile(_REGION_MARK + r"EBS:VolumeUsage\.gp3")
+_EBS_GP3_IOPS: Final = re.compile(_REGION_MARK + r"EBS:VolumeP-IOPS\.gp3")
+_EBS_GP3_THROUGHPUT: Final = re.compile(_REGION_MARK + r"EBS:VolumeP-Throughput\.gp3")
 _EBS_SNAPSHOT: Final = re.compile(_REGION_MARK + r"EBS:SnapshotUsage")
 
 
@@ -63,6 +65,8 @@ _TRAINING_INSTANCES: Final = _Wanted(service="AmazonSageMaker", usage_type_holds
 _EC2_INSTANCES: Final = _Wanted(service="AmazonEC2", usage_type_holds="BoxUsage:", attributes=_LINUX_ON_DEMAND)
 _OBJECTS: Final = _Wanted(service="AmazonS3", usage_type_holds="TimedStorage-ByteHrs")
 _VOLUMES: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:VolumeUsage.gp3")
+_VOLUME_IOPS: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:VolumeP-IOPS.gp3")
+_VOLUME_THROUGHPUT: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:VolumeP-Throughput.gp3")
 _SNAPSHOTS: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:SnapshotUsage")
 
 
@@ -98,6 +102,11 @@ class PriceList:
                 storage=StoragePrices(
                     s3_standard=storage_price(self._products(_OBJECTS, region), _S3_STANDARD),
                     ebs_gp3=storage_price(self._products(_VOLUMES, region), _EBS_GP3),
+                    ebs_gp3_iops=storage_price(self._products(_VOLUME_IOPS, region), _EBS_GP3_IOPS, unit="IOPS-Mo"),
+                    # AWS's pages show it per MiB/s; its list has it per GiB/s.
+                    ebs_gp3_throughput=storage_price(
+                        self._products(_VOLUME_THROUGHPUT, region), _EBS_GP3_THROUGHPUT, unit="GiBps-mo"
+                    ),
                     ebs_snapshot=storage_price(self._products(_SNAPSHOTS, region), _EBS_SNAPSHOT),
                 ),
             )
@@ -139,12 +148,15 @@ def instance_prices(products: Iterable[Mapping[str, Any]], usage_type: re.Patter
     return {name: prices.pop() for name, prices in sorted(found.items()) if len(prices) == 1}
 
 
-def storage_price(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[str]) -> float | None:
-    """Return dollars per gigabyte and month from products of AWS's price list, in the first tier.
+def storage_price(
+    products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[str], *, unit: str = "GB-Mo"
+) -> float | None:
+    """Return dollars per unit from products of AWS's price list, in the first tier.
 
     Args:
         products: As the price list gives them.
         usage_type: The usage type that is wanted.
+        unit: What its price is for, as the list spells it; a gigabyte and month. In another unit it is no price.
 
     Returns:
         None when there is no such product, or several with different prices.
@@ -152,7 +164,7 @@ def storage_price(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[
     found = {
         price
         for product in products
-        if usage_type.fullmatch(_usage_type(product)) and (price := _first_tier_usd(product, unit="GB-Mo")) is not None
+        if usage_type.fullmatch(_usage_type(product)) and (price := _first_tier_usd(product, unit=unit)) is not None
     }
     return found.pop() if len(found) == 1 else None
 

@@ -104,7 +104,8 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         idle_usd = 0.0
     storage_usd = sum(each.storage_usd or 0.0 for each in charges)
     snapshot_usd = sum(each.snapshot_usd or 0.0 for each in charges)
-    stored_usd = storage_usd + snapshot_usd
+    root_volume_usd = sum(each.root_volume_usd or 0.0 for each in charges)
+    stored_usd = storage_usd + snapshot_usd + root_volume_usd
     billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd + stored_usd, 6)
     # Without an on-demand price a fleet's bill cannot be held against one.
     comparable = all(each.billable_seconds is not None for each in charges)
@@ -135,6 +136,10 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         storage_usd=round(storage_usd, 6) if any(each.storage_usd is not None for each in charges) else None,
         snapshot_gb_hours=round(sum(each.snapshot_gb_hours for each in charges), 6),
         snapshot_usd=round(snapshot_usd, 6) if any(each.snapshot_usd is not None for each in charges) else None,
+        root_volume_gb_hours=round(sum(each.root_volume_gb_hours for each in charges), 3),
+        root_volume_usd=(
+            round(root_volume_usd, 6) if any(each.root_volume_usd is not None for each in charges) else None
+        ),
         unknown_prices=tuple(dict.fromkeys(name for each in charges for name in each.unknown)),
     )
 

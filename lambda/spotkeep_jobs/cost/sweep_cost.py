@@ -56,5 +56,7 @@ def total_cost(costs: Sequence[Cost]) -> Cost | None:
         storage_usd=stored_total("storage_usd"),
         snapshot_gb_hours=total("snapshot_gb_hours"),
         snapshot_usd=stored_total("snapshot_usd"),
+        root_volume_gb_hours=total("root_volume_gb_hours"),
+        root_volume_usd=stored_total("root_volume_usd"),
         unknown_prices=tuple(dict.fromkeys(name for cost in costs for name in cost.unknown_prices)),
     )

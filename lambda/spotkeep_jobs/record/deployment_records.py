@@ -11,12 +11,16 @@ from spotkeep_jobs.record.record import Record, UtcTime
 
 
 class StoragePrices(Record):
-    """US dollars per gigabyte and month; None where a price is not known."""
+    """US dollars per gigabyte and month, unless a field says otherwise; None where a price is not known."""
 
     s3_standard: float | None = None
     """The first tier, which is the dearest."""
     ebs_gp3: float | None = None
     """A gp3 volume, without what it may have beside its size."""
+    ebs_gp3_iops: float | None = None
+    """Per provisioned IOPS of a gp3 volume and month, beyond those that are included."""
+    ebs_gp3_throughput: float | None = None
+    """Per provisioned GiB/s of a gp3 volume and month, beyond what is included."""
     ebs_snapshot: float | None = None
     """A snapshot in the standard tier."""
 

@@ -125,6 +125,10 @@ class Cost(Record):
     """What the snapshots held that moved the volume from zone to zone, while the run lasted."""
     snapshot_usd: float | None = None
     """The snapshots' cost, in `billed_usd` as well; None where there were none, or their price is not known."""
+    root_volume_gb_hours: float = 0.0
+    """What the root volumes of a fleet's instances held, each for as long as its instance lived."""
+    root_volume_usd: float | None = None
+    """The root volumes' cost, in `billed_usd` as well; None where there were none, or a price is not known."""
     unknown_prices: PriceNames = ()
     """Which prices are missing in the figures of a run on EC2."""
 
@@ -141,13 +145,18 @@ class Charges(Record):
     storage_gb_hours: float = 0.0
     """What the run's volume held while the attempt lasted."""
     storage_usd: float | None = None
-    """The volume's cost; None where its price is not known."""
+    """The volume's cost, with what is provisioned beside its size; None where a price is not known."""
     snapshot_gb_hours: float = 0.0
     """What the snapshots held that moved the volume, while the attempt lasted."""
     snapshot_usd: float | None = None
     """The snapshots' cost; None where there were none, or their price is not known."""
+    root_volume_gb_hours: float = 0.0
+    """What the instances' root volumes held, each for as long as its instance lived."""
+    root_volume_usd: float | None = None
+    """The root volumes' cost; None where a price is not known."""
     unknown: PriceNames = ()
-    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
+    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`,
+    `gp3 throughput`."""
 
     @property
     def billable_seconds(self) -> float | None:

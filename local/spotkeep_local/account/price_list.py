@@ -88,6 +88,8 @@ PRODUCTS: Final = (
     _on_ec2("g5.2xlarge", "1.212"),
     _on_ec2("g6.2xlarge", "0.9776"),
     Product(service="AmazonEC2", usage_type="EBS:VolumeUsage.gp3", unit="GB-Mo", tiers_usd={0: "0.08"}),
+    Product(service="AmazonEC2", usage_type="EBS:VolumeP-IOPS.gp3", unit="IOPS-Mo", tiers_usd={0: "0.005"}),
+    Product(service="AmazonEC2", usage_type="EBS:VolumeP-Throughput.gp3", unit="GiBps-mo", tiers_usd={0: "40.96"}),
     Product(service="AmazonEC2", usage_type="EBS:SnapshotUsage", unit="GB-Mo", tiers_usd={0: "0.05"}),
 )
 

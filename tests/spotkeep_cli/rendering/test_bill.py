@@ -29,3 +29,13 @@ def test_a_bill_in_instance_time_has_no_prices(make: Any) -> None:
     text = printed(run, prices=OF_A_LIST)
     assert OF_A_LIST not in text
     assert "not known: in instance time" in text
+
+
+def test_what_ebs_kept_for_a_run_on_ec2_is_on_its_bill_a_line_each(make: Any) -> None:
+    stored = {"storage_gb_hours": 200.0, "storage_usd": 0.1, "root_volume_gb_hours": 80.0, "root_volume_usd": 0.03}
+    text = " ".join(printed(make.completed(cost=make.cost(**stored))).split())
+    assert "volume 200.0 GiB hours, $0.10 of it root volumes 80.0 GiB hours, $0.03 of it" in text
+    unpriced = {"root_volume_gb_hours": 80.0, "unknown_prices": ("gp3 throughput",)}
+    text = " ".join(printed(make.completed(cost=make.cost(**unpriced))).split())
+    assert "root volumes 80.0 GiB hours saved at most" in text
+    assert "not known: gp3 throughput" in text

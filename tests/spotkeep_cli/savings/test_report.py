@@ -79,12 +79,14 @@ def test_storage_is_on_the_bill_where_its_price_is_known(make: Any) -> None:
 
 def test_volumes_and_snapshots_are_shown_as_storage_that_the_bill_has_already(make: Any) -> None:
     plain = make.completed("plain")
-    cost = plain.cost.model_copy(update={"storage_usd": 0.5, "snapshot_usd": 0.25, "snapshot_gb_hours": 9.0})
+    stored = {"storage_usd": 0.5, "snapshot_usd": 0.25, "snapshot_gb_hours": 9.0, "root_volume_usd": 0.125}
+    cost = plain.cost.model_copy(update=stored)
     report = report_savings([plain, make.completed("on-ec2").model_copy(update={"cost": cost})])
-    assert report.total.ebs_usd == 0.75
+    assert report.total.ebs_usd == 0.875
     assert report.total.saved_usd == report_savings([plain, plain]).total.saved_usd, "not taken off twice"
     on_ec2 = report.as_document()["runs"][1]
     assert (on_ec2["volume_usd"], on_ec2["snapshot_usd"], on_ec2["storage_usd"]) == (0.5, 0.25, None)
+    assert on_ec2["root_volume_usd"] == 0.125
     assert report_savings([plain]).total.ebs_usd is None
 
 

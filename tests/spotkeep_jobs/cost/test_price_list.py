@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from spotkeep_jobs.cost.price_list import (
     PricesNotReadError,
     endpoint_region,
     instance_prices,
+    storage_price,
 )
 from tests.models.pricing import product
 
@@ -102,6 +104,12 @@ def test_a_region_is_read_page_by_page_as_the_service_takes_and_gives_it(pricing
         tiers = product("EU-TimedStorage-ByteHrs", "0.022", "0.023", unit="GB-Mo", begins=("51200", "0"))
         answers(stub, "AmazonS3", "TimedStorage-ByteHrs", [tiers, product("EU-TimedStorage-INT-FA-ByteHrs", "0.01")])
         answers(stub, "AmazonEC2", "EBS:VolumeUsage.gp3", [product("EU-EBS:VolumeUsage.gp3", "0.088", unit="GB-Mo")])
+        answers(stub, "AmazonEC2", "EBS:VolumeP-IOPS.gp3", [
+            product("EU-EBS:VolumeP-IOPS.gp3", "0.0055", unit="IOPS-Mo"),
+        ])  # fmt: skip
+        answers(stub, "AmazonEC2", "EBS:VolumeP-Throughput.gp3", [
+            product("EU-EBS:VolumeP-Throughput.gp3", "45.056", unit="GiBps-mo"),
+        ])  # fmt: skip
         answers(stub, "AmazonEC2", "EBS:SnapshotUsage", [
             product("EU-EBS:SnapshotUsage", "0.05", unit="GB-Mo"), product("EU-EBS:SnapshotUsageUnderBilling", "0.01"),
         ])  # fmt: skip
@@ -111,7 +119,15 @@ def test_a_region_is_read_page_by_page_as_the_service_takes_and_gives_it(pricing
         "g5.xlarge": 1.123, "m5.xlarge": 0.214, "ml.g5.2xlarge": 1.69, "ml.m5.xlarge": 0.256
     }  # fmt: skip
     assert (book.storage.s3_standard, book.storage.ebs_gp3, book.storage.ebs_snapshot) == (0.023, 0.088, 0.05)
+    assert (book.storage.ebs_gp3_iops, book.storage.ebs_gp3_throughput) == (0.0055, 45.056)
     assert (book.region, book.fetched_at) == ("eu-west-1", NOON)
+
+
+def test_a_throughput_in_another_unit_is_no_price() -> None:
+    """A MiB/s that is taken for a GiB/s would be a bill of a thousandth."""
+    wanted = re.compile("EBS:VolumeP-Throughput")
+    listed = product("EBS:VolumeP-Throughput", "0.04", unit="MiBps-mo")
+    assert storage_price([listed], wanted, unit="GiBps-mo") is None
 
 
 def test_a_list_without_an_end_is_left_and_reported(pricing: Any) -> None:

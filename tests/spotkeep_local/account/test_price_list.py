@@ -19,6 +19,7 @@ def test_what_the_functions_ask_for_is_answered_to_their_own_client(local_aws: A
     assert book.instance_usd_per_hour["m5.large"] == 0.096, "of Linux, and not of Windows"
     assert not {"ml.p5.48xlarge", "p5.48xlarge"} & book.instance_usd_per_hour.keys()
     assert (book.storage.s3_standard, book.storage.ebs_gp3, book.storage.ebs_snapshot) == (0.023, 0.08, 0.05)
+    assert (book.storage.ebs_gp3_iops, book.storage.ebs_gp3_throughput) == (0.005, 40.96)
 
 
 def test_another_region_has_no_prices(local_aws: Any) -> None:

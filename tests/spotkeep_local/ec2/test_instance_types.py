@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts
+from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, ProvisionedVolume
 from spotkeep_local.ec2.instance_types import described
 
 if TYPE_CHECKING:
@@ -82,11 +82,14 @@ def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> N
     ("image", "device"), [("ami-0c2023a1b2c3d4e5f", "/dev/xvda"), ("ami-0fedcba9876543210", "/dev/sda1")]
 )
 def test_an_attempts_root_volume_is_that_of_its_image(ec2: Ec2, image: str, device: str) -> None:
-    wanted = {"Encrypted": True, "VolumeSize": 100, "VolumeType": "gp3", "DeleteOnTermination": True}
+    wanted = {"Encrypted": True, "VolumeSize": 100, "VolumeType": "gp3", "DeleteOnTermination": True, "Throughput": 250}
     template = ec2.template(ImageId=image, BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": wanted}])
     api = Ec2Api(lambda: ec2.client)
-    version = api.make_template_version(template, run="r", token="t", tags={"spotkeep:deployment": "d"})
-    answer = ec2.client.describe_launch_template_versions(LaunchTemplateId=template, Versions=[version])
+    made = api.make_template_version(template, run="r", token="t", tags={"spotkeep:deployment": "d"})
+    assert made.root_volume == ProvisionedVolume(size_gb=100, type="gp3", throughput_mib_s=250)
+    again = api.make_template_version(template, run="r", token="t", tags={"spotkeep:deployment": "d"})
+    assert again == made, "of a call whose answer was lost"
+    answer = ec2.client.describe_launch_template_versions(LaunchTemplateId=template, Versions=[made.number])
     (mapping,) = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]["BlockDeviceMappings"]
     assert mapping == {"DeviceName": device, "Ebs": wanted}
 

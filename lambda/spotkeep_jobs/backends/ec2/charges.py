@@ -4,7 +4,13 @@ A spot instance is billed by the second, at the price its zone had in that secon
 One that EC2 takes back within its first hour is not billed at all. What EC2 does not say, and no setting, is not
 guessed: the figure is then unknown, and says which price is missing.
 
+A volume is billed for what was asked for, whatever is on it: its size, and of gp3 the IOPS and the throughput beyond
+those that are in the price of the size. The run's volume is there from the first instance to the last; each instance
+has a root volume of its own for as long as it lives, also where EC2 bills nothing for the instance.
+
 Sources:
+    https://aws.amazon.com/ebs/pricing/
+    https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html
 """
@@ -22,33 +28,36 @@ from spotkeep_jobs.record.bounds import AtMost, Id, PriceNames
 from spotkeep_jobs.record.record import Charges, Record
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.ec2.facts import SpotPrice
+    from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
     from spotkeep_jobs.backends.ec2.history import EarlierInstances, InstanceLife
+    from spotkeep_jobs.record.deployment_records import StoragePrices
 
 _SECONDS_PER_HOUR = 3600
 _FREE_WHEN_TAKEN = timedelta(hours=1)
 _SHORTEST_BILL = timedelta(minutes=1)
-"""Linux instances are billed by the second, a minute at least: "Amazon EC2 On-Demand pricing"."""
+"""Linux instances are billed by the second, a minute at least: "Amazon EC2 On-Demand pricing". So are gp3 volumes."""
 _HOURS_PER_MONTH = 730
+_GP3_INCLUDED_IOPS = 3_000
+_GP3_INCLUDED_MIB_S = 125
+_MIB_PER_GIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptStorage:
-    """The volume of an attempt, and the snapshots by which it moved from zone to zone.
+    """What EBS keeps for an attempt, and what that costs.
 
     Attributes:
-        size_gb: GiB.
-        type: `gp3`, ...
-        usd_per_gb_month: Its price; None where it is not known.
-        snapshot_gb_hours: What snapshots held, times the hours they were there.
-        snapshot_usd_per_gb_month: Their price; None where it is not known.
+        volume: The run's volume, which followed its instances; None where there was none.
+        root_volume: What each instance began with; None where that is not known.
+        snapshot_gb_hours: What the snapshots held by which the volume moved from zone to zone, times the hours they
+            were there.
+        prices: As far as they are known.
     """
 
-    size_gb: int
-    type: str
-    usd_per_gb_month: float | None = None
+    volume: ProvisionedVolume | None
+    root_volume: ProvisionedVolume | None
     snapshot_gb_hours: float = 0.0
-    snapshot_usd_per_gb_month: float | None = None
+    prices: StoragePrices
 
 
 class Billed(Record):
@@ -111,7 +120,7 @@ def charges_of(
         spot_prices: The prices of their types and zones, from before the first launch.
         on_demand_usd_per_hour: On-demand prices by instance type.
         until: When those that have no end are taken to have ended.
-        storage: The volume that followed them; None where there was none.
+        storage: What EBS kept for them; None where that is not counted.
         earlier: Those before them, added up.
     """
     sums = billed(lives, spot_prices=spot_prices, until=until, earlier=None if earlier is None else earlier.billed)
@@ -119,35 +128,80 @@ def charges_of(
     unknown = dict.fromkeys((*missing, *sums.unknown_spot))
     on_demand_usd = _on_demand_usd(sums.time, on_demand_usd_per_hour)
     not_spot_usd = _on_demand_usd(sums.on_demand_time, on_demand_usd_per_hour)
-    gb_hours, storage_usd = 0.0, None
-    snapshot_gb_hours, snapshot_usd = 0.0, None
+    instance_seconds = sum(sums.time.values(), timedelta(0)).total_seconds()
+    volume = root_volume = snapshots = _Stored()
     if storage is not None and (lives or earlier is not None):
         ends = [life.ended_at or until for life in lives]
         begins = [life.launched_at for life in lives]
         if earlier is not None:
             ends.append(earlier.last_ended_at)
             begins.append(earlier.first_launched_at)
-        gb_hours = storage.size_gb * (max(ends) - min(begins)).total_seconds() / 3600
-        if storage.usd_per_gb_month is None:
-            unknown[f"{storage.type} storage"] = None
+        there = (max(ends) - min(begins)).total_seconds() / _SECONDS_PER_HOUR
+        if storage.volume is not None:
+            volume = _volume(storage.volume, hours=there, prices=storage.prices)
+        if storage.root_volume is None:
+            root_volume = _Stored(unknown=("root volumes",))
         else:
-            storage_usd = round(gb_hours * storage.usd_per_gb_month / _HOURS_PER_MONTH, 6)
-        snapshot_gb_hours = storage.snapshot_gb_hours
-        if snapshot_gb_hours and storage.snapshot_usd_per_gb_month is None:
-            unknown["snapshot storage"] = None
-        elif snapshot_gb_hours and storage.snapshot_usd_per_gb_month is not None:
-            snapshot_usd = round(snapshot_gb_hours * storage.snapshot_usd_per_gb_month / _HOURS_PER_MONTH, 6)
+            hours = instance_seconds / _SECONDS_PER_HOUR
+            root_volume = _volume(storage.root_volume, hours=hours, prices=storage.prices)
+        snapshots = _snapshots(storage.snapshot_gb_hours, usd_per_gb_month=storage.prices.ebs_snapshot)
+    for each in (volume, snapshots, root_volume):
+        unknown |= dict.fromkeys(each.unknown)
     instances_usd = None if not_spot_usd is None or sums.unknown_spot else round(sums.spot_usd + not_spot_usd, 6)
     return Charges(
-        instance_seconds=round(sum(sums.time.values(), timedelta(0)).total_seconds(), 3),
+        instance_seconds=round(instance_seconds, 3),
         instances_usd=instances_usd,
         on_demand_usd=None if on_demand_usd is None else round(on_demand_usd, 6),
-        storage_gb_hours=round(gb_hours, 3),
-        storage_usd=storage_usd,
-        snapshot_gb_hours=round(snapshot_gb_hours, 6),
-        snapshot_usd=snapshot_usd,
+        storage_gb_hours=round(volume.gb_hours, 3),
+        storage_usd=volume.usd,
+        snapshot_gb_hours=round(snapshots.gb_hours, 6),
+        snapshot_usd=snapshots.usd,
+        root_volume_gb_hours=round(root_volume.gb_hours, 3),
+        root_volume_usd=root_volume.usd,
         unknown=tuple(unknown),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """What was stored for some time.
+
+    Attributes:
+        gb_hours: GiB times hours.
+        usd: Its cost; None where there was none, or a price is not known.
+        unknown: Which prices are missing.
+    """
+
+    gb_hours: float = 0.0
+    usd: float | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def _volume(volume: ProvisionedVolume, *, hours: float, prices: StoragePrices) -> _Stored:
+    """Count what a volume cost, or volumes that are alike: hours of each, added up."""
+    gb_hours = volume.size_gb * hours
+    if volume.type != "gp3":
+        return _Stored(gb_hours=gb_hours, unknown=(f"{volume.type} storage",))
+    iops = max(0, (volume.iops or 0) - _GP3_INCLUDED_IOPS)
+    gib_s = max(0, (volume.throughput_mib_s or 0) - _GP3_INCLUDED_MIB_S) / _MIB_PER_GIB
+    usd, unknown = 0.0, []
+    for name, amount, usd_per_month in (
+        ("gp3 storage", volume.size_gb, prices.ebs_gp3),
+        ("gp3 IOPS", iops, prices.ebs_gp3_iops),
+        ("gp3 throughput", gib_s, prices.ebs_gp3_throughput),
+    ):
+        if amount and usd_per_month is None:
+            unknown.append(name)
+        usd += amount * (usd_per_month or 0.0) * hours / _HOURS_PER_MONTH
+    return _Stored(gb_hours=gb_hours, usd=None if unknown else round(usd, 6), unknown=tuple(unknown))
+
+
+def _snapshots(gb_hours: float, *, usd_per_gb_month: float | None) -> _Stored:
+    if not gb_hours:
+        return _Stored()
+    if usd_per_gb_month is None:
+        return _Stored(gb_hours=gb_hours, unknown=("snapshot storage",))
+    return _Stored(gb_hours=gb_hours, usd=round(gb_hours * usd_per_gb_month / _HOURS_PER_MONTH, 6))
 
 
 def _on_demand_usd(time: Mapping[str, timedelta], usd_per_hour: Mapping[str, float]) -> float | None:

@@ -22,10 +22,12 @@ from spotkeep_jobs.backends.ec2.facts import (
     FleetEventKind,
     Instance,
     InstanceTypeFacts,
+    ProvisionedVolume,
     Snapshot,
     SpotPrice,
     Subnet,
     TaggedStorage,
+    TemplateVersion,
     Volume,
 )
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
@@ -70,15 +72,17 @@ class Ec2Api:
         self._bundle_uri = bundle_uri
         self._client: EC2Client | None = None
 
-    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
-        """Make the version of the deployed launch template that tags instances with their run. Returns its number."""
+    def make_template_version(
+        self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]
+    ) -> TemplateVersion:
+        """Make the version of the deployed launch template that tags instances with their run."""
         versions = list(
             self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
         )
         own = _RUN_VERSION + token
         for version in versions:
             if version.get("VersionDescription") == own:
-                return str(version["VersionNumber"])  # Of a call whose answer was lost.
+                return _template_version(version, version["LaunchTemplateData"])  # Of a call whose answer was lost.
         source = self._deployed(versions)
         if source is None:
             raise AwsRefusedError(
@@ -89,6 +93,7 @@ class Ec2Api:
             )
         deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
         template = source.get("LaunchTemplateData", {})
+        root = root_volume(template, image=self._image(template.get("ImageId")))
         made = self._call(
             "create_launch_template_version",
             LaunchTemplateId=template_id,
@@ -96,7 +101,7 @@ class Ec2Api:
             ClientToken=token,
             VersionDescription=own,
             LaunchTemplateData={
-                **root_volume(template, image=self._image(template.get("ImageId"))),
+                **root,
                 "TagSpecifications": [
                     {"ResourceType": "instance", "Tags": tag_list(tags)},
                     # Without the run's tag: the root volume is not the run's.
@@ -104,7 +109,7 @@ class Ec2Api:
                 ],
             },
         )
-        return str(made["LaunchTemplateVersion"]["VersionNumber"])
+        return _template_version(made["LaunchTemplateVersion"], {**template, **root})
 
     def delete_template_version(self, template_id: str, version: str, /) -> None:
         """Delete such a version; one that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
@@ -376,6 +381,20 @@ def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dic
         if mapping is mappings[0] or mapping.get("DeviceName") == device
     ]
     return {"BlockDeviceMappings": [{"DeviceName": device, "Ebs": {**mappings[0]["Ebs"], "VolumeSize": max(sizes)}}]}
+
+
+def _template_version(entry: Mapping[str, Any], data: Mapping[str, Any]) -> TemplateVersion:
+    volumes = [mapping["Ebs"] for mapping in data.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
+    root = None
+    if len(volumes) == 1 and {"VolumeSize", "VolumeType"} <= volumes[0].keys():
+        [ebs] = volumes
+        root = ProvisionedVolume(
+            size_gb=ebs["VolumeSize"],
+            type=ebs["VolumeType"],
+            iops=ebs.get("Iops"),
+            throughput_mib_s=ebs.get("Throughput"),
+        )
+    return TemplateVersion(number=str(entry["VersionNumber"]), root_volume=root)
 
 
 def _fleet(entry: Mapping[str, Any]) -> Fleet:

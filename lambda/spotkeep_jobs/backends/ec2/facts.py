@@ -7,6 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from spotkeep_jobs.record.bounds import Id
+from spotkeep_jobs.record.record import Record
+
 ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
 """States of an instance in which nothing trains and nothing but storage is billed: "Instance lifecycle", EC2 guide."""
 
@@ -139,6 +142,32 @@ class Volume:
     size_gb: int
     state: str
     tags: dict[str, str]
+
+
+class ProvisionedVolume(Record):
+    """What EBS bills of a volume for as long as it is there, whatever is on it."""
+
+    size_gb: int
+    """GiB."""
+    type: Id
+    """`gp3`, ..."""
+    iops: int | None = None
+    """None for the type's own."""
+    throughput_mib_s: int | None = None
+    """None for the type's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateVersion:
+    """The version of the launch template that was made for one attempt.
+
+    Attributes:
+        number: Its number.
+        root_volume: What each instance begins with; None where the version does not say.
+    """
+
+    number: str
+    root_volume: ProvisionedVolume | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from typing import Annotated, Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
 from spotkeep_jobs.backends.ec2.charges import Billed
-from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance
+from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, Words
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
@@ -160,6 +160,8 @@ class FleetHistory(Record):
     template_id: Id
     template_version: Id | None = None
     """The version of the launch template that was made for this attempt."""
+    root_volume: ProvisionedVolume | None = None
+    """What each instance begins with, as that version says; None where it does not."""
     output_uri: Address | None = None
     """The S3 prefix that its instances send outputs to; None where they send none."""
     made_at: UtcTime | None = None

@@ -35,7 +35,7 @@ from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.facts import FleetReading, SpotPrice
+from spotkeep_jobs.backends.ec2.facts import FleetReading, ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.folding import folded, must_fold, to_fold
 from spotkeep_jobs.backends.ec2.history import (
@@ -112,11 +112,14 @@ class FleetJobs:
             return history.fleet_id
         version = history.template_version
         if version is None:
-            version = self.ec2.make_template_version(
+            made = self.ec2.make_template_version(
                 launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
             )
+            version = made.number
             # Recorded before the fleet: the end of this attempt deletes it, whatever becomes of the next call.
-            history = self._change_history(history, template_version=version, made_at=self.now())
+            history = self._change_history(
+                history, template_version=version, root_volume=made.root_volume, made_at=self.now()
+            )
         try:
             fleet_id = self.ec2.create_fleet(create_fleet_request(launch, template_version=version))
         except AwsRefusedError as error:
@@ -393,24 +396,28 @@ class FleetJobs:
             return None
         prices = self._spot_prices(history.lives, until=until)
         job = self.records.job(history.run)
-        storage = None
+        volume, snapshot_gb_hours = None, 0.0
         if record is not None and record.volume is not None and job is not None:
-            spec, known = job.volume, self.storage_prices()
-            storage = AttemptStorage(
+            volume = ProvisionedVolume(
                 size_gb=record.volume.size_gb,
-                type=spec.type,
-                usd_per_gb_month=known.ebs_gp3 if spec.type == "gp3" else None,
-                snapshot_gb_hours=snapshot_gib_hours(
-                    record, since=history.created_at.timestamp(), until=until.timestamp()
-                ),
-                snapshot_usd_per_gb_month=known.ebs_snapshot,
+                type=job.volume.type,
+                iops=job.volume.iops,
+                throughput_mib_s=job.volume.throughput_mib_s,
+            )
+            snapshot_gb_hours = snapshot_gib_hours(
+                record, since=history.created_at.timestamp(), until=until.timestamp()
             )
         return charges_of(
             history.lives,
             spot_prices=prices,
             on_demand_usd_per_hour=self.prices,
             until=until,
-            storage=storage,
+            storage=AttemptStorage(
+                volume=volume,
+                root_volume=history.root_volume,
+                snapshot_gb_hours=snapshot_gb_hours,
+                prices=self.storage_prices(),
+            ),
             earlier=history.earlier_instances,
         )
 

@@ -33,7 +33,7 @@ def facts_of(run: Run) -> list[str]:
     lines += fact_line("Interrupted", _interruptions(run, cost))
     unit = "" if run.instance_count == 1 else " of instance time"
     lines += fact_line("Cost", _paid_on_ec2(cost) if run.backend == "ec2" else paid_for(cost, unit=unit))
-    if cost.storage_gb_hours:
+    if cost.storage_gb_hours or cost.root_volume_gb_hours:
         lines += fact_line("Storage", _storage(cost))
     if cost.training_seconds and (run.capacity == "spot" or cost.saved_seconds):
         lines += fact_line("Saved", saved_by(cost, unit=unit))
@@ -86,10 +86,12 @@ def _volume(run: Run) -> str:
 
 
 def _storage(cost: Cost) -> str:
-    parts = [_stored(cost.storage_gb_hours, cost.storage_usd, what="volume")]
-    if cost.snapshot_gb_hours:
-        parts.append(_stored(cost.snapshot_gb_hours, cost.snapshot_usd, what="snapshots, which moved it"))
-    return "; ".join(parts)
+    each = (
+        (cost.storage_gb_hours, cost.storage_usd, "volume"),
+        (cost.snapshot_gb_hours, cost.snapshot_usd, "snapshots, which moved it"),
+        (cost.root_volume_gb_hours, cost.root_volume_usd, "the instances' root volumes"),
+    )
+    return "; ".join(_stored(gb_hours, usd, what=what) for gb_hours, usd, what in each if gb_hours)
 
 
 def _stored(gb_hours: float, usd: float | None, *, what: str) -> str:
@@ -106,7 +108,8 @@ def saved_by(cost: Cost, *, unit: str) -> str:
     amount = spoken_duration(abs(cost.saved_seconds)) + unit
     if cost.saved_usd is not None:
         amount = spoken_usd(abs(cost.saved_usd))
-    at_most = "" if cost.redone_seconds is not None else "at most "
+    # A price that is missing where the saving is known is one of storage.
+    at_most = "" if cost.redone_seconds is not None and not cost.unknown_prices else "at most "
     if cost.saved_seconds < 0:
         text = f"nothing: it cost {amount} more than the same work on demand, uninterrupted."
     else:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
-from spotkeep_jobs.backends.ec2.facts import SpotPrice
+from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.history import InstanceLife
 from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.run_summary import facts_of
+from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage, Run
 from spotkeep_jobs.record.states import EndReason, RunState
 
@@ -37,6 +38,22 @@ def price(usd: float, *, since: float, zone: str = "us-east-1a") -> SpotPrice:
 def charged(*lives: InstanceLife, prices: tuple[SpotPrice, ...] = (), until: float = 2, **more: Any) -> Charges:
     given = {"on_demand_usd_per_hour": ON_DEMAND, **more}
     return charges_of(lives, spot_prices=prices, until=at(until), **given)
+
+
+PRICES = StoragePrices(ebs_gp3=0.073, ebs_gp3_iops=0.005, ebs_gp3_throughput=40.96, ebs_snapshot=0.05)
+
+
+def volume(*, size_gb: int = 100, type: str = "gp3", **provisioned: int) -> ProvisionedVolume:  # noqa: A002
+    return ProvisionedVolume(size_gb=size_gb, type=type, **provisioned)
+
+
+GP3 = volume()
+
+
+def stored(
+    volume: ProvisionedVolume | None = GP3, *, root_volume: ProvisionedVolume | None = GP3, **more: Any
+) -> AttemptStorage:
+    return AttemptStorage(volume=volume, root_volume=root_volume, **{"prices": PRICES, **more})
 
 
 def test_a_price_that_moves_is_counted_as_it_moves() -> None:
@@ -101,22 +118,66 @@ def test_without_an_on_demand_price_the_bill_is_known_and_the_saving_is_not() ->
 def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None:
     lives = (life(ended=1), life(launched=3, ended=4))
     prices = (price(0.2, since=-1),)
-    storage = AttemptStorage(size_gb=100, type="gp3", usd_per_gb_month=0.073)
-    bill = charged(*lives, prices=prices, until=4, storage=storage)
+    bill = charged(*lives, prices=prices, until=4, storage=stored())
     assert (bill.storage_gb_hours, bill.storage_usd) == (400.0, pytest.approx(0.04))
-    bill = charged(*lives, prices=prices, until=4, storage=AttemptStorage(size_gb=100, type="io2"))
+    bill = charged(*lives, prices=prices, until=4, storage=stored(volume(type="io2")))
     assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))
 
 
+def test_each_instance_has_a_root_volume_on_the_bill_for_as_long_as_it_lives() -> None:
+    """Also where EC2 bills nothing for the instance; and a minute at least, as for that."""
+    lives = (life(ended=0.5, ended_by=TAKEN), life(launched=3, ended=4), life(launched=5, ended=5))
+    storage = stored(None, root_volume=volume(size_gb=40))
+    bill = charged(*lives, prices=(price(0.2, since=-1),), until=9, storage=storage)
+    assert bill.root_volume_gb_hours == pytest.approx(40 * (1.5 + 1 / 60), abs=0.001)
+    assert bill.root_volume_usd == pytest.approx(40 * (1.5 + 1 / 60) * 0.073 / 730, abs=1e-6)
+    assert (bill.storage_gb_hours, bill.storage_usd, bill.unknown) == (0.0, None, ())
+
+
+@pytest.mark.parametrize(
+    ("provisioned", "usd_a_month"),
+    [
+        ({}, 7.3),
+        ({"iops": 3_000, "throughput_mib_s": 125}, 7.3),
+        ({"throughput_mib_s": 250}, 7.3 + 125 * 0.04),
+        ({"iops": 4_000}, 7.3 + 1_000 * 0.005),
+        ({"iops": 16_000, "throughput_mib_s": 1_000}, 7.3 + 13_000 * 0.005 + 875 * 0.04),
+    ],
+)
+def test_of_gp3_what_is_provisioned_beyond_what_is_included_is_billed(
+    provisioned: dict[str, int], usd_a_month: float
+) -> None:
+    """AWS's pages have 0.04 USD for a MiB/s, its list 40.96 for a GiB/s."""
+    storage = stored(volume(**provisioned), root_volume=volume(**provisioned))
+    bill = charged(life(ended=73), prices=(price(0.2, since=-1),), until=73, storage=storage)
+    assert bill.storage_usd == bill.root_volume_usd == pytest.approx(usd_a_month / 10)
+
+
+@pytest.mark.parametrize(
+    ("price_name", "missing"),
+    [("ebs_gp3", "gp3 storage"), ("ebs_gp3_iops", "gp3 IOPS"), ("ebs_gp3_throughput", "gp3 throughput")],
+)
+def test_a_volume_of_which_a_price_is_missing_has_no_cost_and_the_price_is_named(price_name: str, missing: str) -> None:
+    fast = volume(iops=4_000, throughput_mib_s=250)
+    prices = PRICES.model_copy(update={price_name: None})
+    bill = charged(life(), prices=(price(0.2, since=-1),), storage=stored(fast, root_volume=fast, prices=prices))
+    assert (bill.storage_usd, bill.root_volume_usd, bill.unknown) == (None, None, (missing,))
+    plain = charged(life(), prices=(price(0.2, since=-1),), storage=stored(prices=prices))
+    assert plain.unknown == ((missing,) if missing == "gp3 storage" else ()), "what is included misses no price"
+
+
+def test_root_volumes_that_are_not_known_are_named_and_not_left_out() -> None:
+    bill = charged(life(), prices=(price(0.2, since=-1),), storage=stored(root_volume=None))
+    assert (bill.root_volume_gb_hours, bill.root_volume_usd, bill.unknown) == (0.0, None, ("root volumes",))
+
+
 def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unknown() -> None:
-    storage = AttemptStorage(
-        size_gb=100, type="gp3", usd_per_gb_month=0.08, snapshot_gb_hours=73, snapshot_usd_per_gb_month=0.05
-    )
+    storage = stored(snapshot_gb_hours=73)
     prices = (price(0.2, since=-1),)
     known = charged(life(), prices=prices, storage=storage)
     assert known.snapshot_gb_hours == 73
     assert known.snapshot_usd == pytest.approx(0.005)
-    storage = replace(storage, snapshot_usd_per_gb_month=None)
+    storage = replace(storage, prices=PRICES.model_copy(update={"ebs_snapshot": None}))
     unpriced = charged(life(), prices=prices, storage=storage)
     assert (unpriced.snapshot_usd, unpriced.unknown) == (None, ("snapshot storage",))
     stayed = charged(life(), prices=prices, storage=replace(storage, snapshot_gb_hours=0.0))
@@ -152,20 +213,27 @@ def billed(charges: Charges) -> Cost:
 def test_storage_is_on_the_bill_and_in_the_notification_and_not_in_the_savings() -> None:
     known = Charges(
         instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1,
-        snapshot_gb_hours=3, snapshot_usd=0.02,
+        snapshot_gb_hours=3, snapshot_usd=0.02, root_volume_gb_hours=80, root_volume_usd=0.03,
     )  # fmt: skip
     cost = billed(known)
     clean_usd = (7200 - 600) / 3600
-    assert (cost.billed_usd, cost.storage_usd) == (pytest.approx(0.92), pytest.approx(0.1))
+    assert (cost.billed_usd, cost.storage_usd) == (pytest.approx(0.95), pytest.approx(0.1))
+    assert (cost.root_volume_gb_hours, cost.root_volume_usd) == (80, 0.03)
     assert (cost.snapshot_gb_hours, cost.snapshot_usd) == (3, 0.02)
     assert (cost.clean_on_demand_usd, cost.aws_saved_percent) == (pytest.approx(clean_usd), None)
-    assert cost.saved_usd == pytest.approx(clean_usd - 0.92)
-    assert cost.saved_percent == round(100 * (clean_usd - 0.92) / clean_usd, 1)
+    assert cost.saved_usd == pytest.approx(clean_usd - 0.95)
+    assert cost.saved_percent == round(100 * (clean_usd - 0.95) / clean_usd, 1)
     said = " ".join(" ".join(facts_of(a_run(cost))).split())
     assert "$0.10 of it for 200.0 GiB hours of volume; $0.02 of it for 3.0 GiB hours of snapshots" in said
+    assert "; $0.03 of it for 80.0 GiB hours of the instances' root volumes" in said
+    assert "at most" not in said
     unpriced = billed(known.model_copy(update={"snapshot_usd": None, "unknown": ("snapshot storage",)}))
     said = " ".join(" ".join(facts_of(a_run(unpriced))).split())
     assert "3.0 GiB hours of snapshots, which moved it, whose price is not known here" in said
+    assert "Saved at most $" in said
+    without_volume = billed(Charges(instance_seconds=7200, instances_usd=0.8, root_volume_gb_hours=80))
+    said = " ".join(" ".join(facts_of(a_run(without_volume))).split())
+    assert "Storage 80.0 GiB hours of the instances' root volumes, whose price is not known here" in said
 
 
 def test_a_saving_that_no_price_supports_is_not_claimed() -> None:

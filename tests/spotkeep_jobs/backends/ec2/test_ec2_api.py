@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, root_volume
-from spotkeep_jobs.backends.ec2.facts import FleetEventKind
+from spotkeep_jobs.backends.ec2.facts import FleetEventKind, ProvisionedVolume
 from spotkeep_jobs.backends.ec2.history import FleetEnding
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
@@ -91,7 +92,7 @@ def test_a_function_of_before_a_deployment_launches_with_its_own_bundle_until_it
         api = Ec2Api(lambda: world.ec2, bundle_uri=bundle_uri)
         tags = {"spotkeep:deployment": "spotkeep"}
         version = api.make_template_version(TEMPLATE, run="first", token=f"token of {bundle_uri}", tags=tags)
-        made: str = world.ec2.versions[int(version)]["LaunchTemplateData"]["UserData"]
+        made: str = world.ec2.versions[int(version.number)]["LaunchTemplateData"]["UserData"]
         return base64.b64decode(made).decode()
 
     assert earlier in booted(earlier)
@@ -155,7 +156,8 @@ def test_a_fleet_that_ec2_does_not_know_for_long_is_gone(world: World) -> None:
 
 
 def test_a_root_volume_is_no_smaller_than_its_image() -> None:
-    template = {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"Encrypted": True, "VolumeSize": 30}}]}
+    wanted = {"Encrypted": True, "Throughput": 250}
+    template = {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {**wanted, "VolumeSize": 30}}]}
     image = {
         "RootDeviceName": "/dev/sda1",
         "BlockDeviceMappings": [
@@ -165,6 +167,20 @@ def test_a_root_volume_is_no_smaller_than_its_image() -> None:
         ],
     }
     assert root_volume(template, image=image) == {
-        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"Encrypted": True, "VolumeSize": 75}}]
+        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {**wanted, "VolumeSize": 75}}]
     }
     assert root_volume(template, image={}) == {}, "of an image that EC2 does not show, the template's word holds"
+
+
+def test_of_an_image_that_ec2_does_not_show_the_templates_root_volume_is_billed(world: World) -> None:
+    made = world.api.make_template_version(TEMPLATE, run="first", token="t", tags={"spotkeep:deployment": "spotkeep"})
+    assert made.root_volume == ProvisionedVolume(size_gb=40, type="gp3", throughput_mib_s=250)
+
+
+@pytest.mark.parametrize("mappings", [[], [{"DeviceName": "/dev/sdb", "Ebs": {"VolumeSize": 8}}] * 2])
+def test_of_a_template_that_is_not_as_deployed_no_root_volume_is_known(
+    world: World, mappings: list[dict[str, Any]]
+) -> None:
+    world.ec2.versions[1]["LaunchTemplateData"]["BlockDeviceMappings"] = mappings
+    made = world.api.make_template_version(TEMPLATE, run="first", token="t", tags={"spotkeep:deployment": "spotkeep"})
+    assert made.root_volume is None

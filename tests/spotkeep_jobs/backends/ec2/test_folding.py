@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeep_fleet.record import FINISHED, TRAINING, Departure, FleetRecord
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
-from spotkeep_jobs.backends.ec2.facts import Instance, SpotPrice
+from spotkeep_jobs.backends.ec2.facts import Instance, ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.folding import (
     KEPT_INSTANCES,
     KEPT_PHASES,
@@ -33,6 +33,7 @@ from spotkeep_jobs.backends.ec2.history import (
 from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_instances
 from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Attempt
 from tests.models.clock import NOON
 
@@ -43,7 +44,11 @@ ITS_OWN_DOING: Final = "Client.InstanceInitiatedShutdown"
 ON_DEMAND: Final = {"g5.xlarge": 1.006, "g6.xlarge": 0.8048}
 TYPES: Final = tuple(ON_DEMAND)
 ZONES: Final = ("us-east-1a", "us-east-1b")
-STORAGE: Final = AttemptStorage(size_gb=100, type="gp3", usd_per_gb_month=0.08)
+STORAGE: Final = AttemptStorage(
+    volume=ProvisionedVolume(size_gb=100, type="gp3"),
+    root_volume=ProvisionedVolume(size_gb=60, type="gp3", throughput_mib_s=250),
+    prices=StoragePrices(ebs_gp3=0.08, ebs_gp3_throughput=40.96),
+)
 LIMITS: Final = {"max_run_seconds": 28 * 86_400, "max_wait_seconds": 28 * 86_400}
 
 

@@ -132,7 +132,7 @@ def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> Non
 
 def test_the_volume_and_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
     world.jobs.create(asked())
-    world.storage_prices = StoragePrices(ebs_gp3=0.0876, ebs_snapshot=0.073)
+    world.storage_prices = StoragePrices(ebs_gp3=0.0876, ebs_gp3_throughput=40.96, ebs_snapshot=0.073)
     world.instance("a")
     world.change_record(
         volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100),
@@ -147,6 +147,36 @@ def test_the_volume_and_the_snapshots_of_a_move_are_on_the_bill(world: World) ->
     assert over.charges.snapshot_gb_hours == pytest.approx(5 + 20)
     assert over.charges.snapshot_usd == pytest.approx(25 * 0.073 / 730)
     assert over.charges.unknown == ()
+
+
+def test_the_root_volumes_are_billed_as_the_attempts_own_template_version_asks_for_them(world: World) -> None:
+    """The image is larger than the deployment's least size; a later deployment changes nothing of a run under way."""
+    world.ec2.images = [
+        {
+            "ImageId": "ami-1",
+            "RootDeviceName": "/dev/sda1",
+            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}],
+        }
+    ]
+    world.storage_prices = StoragePrices(ebs_gp3=0.08, ebs_gp3_throughput=40.96)
+    world.faults.strike(Fault.ANSWER_LOST, operation="CreateLaunchTemplateVersion")
+    with pytest.raises(AwsBusyError):
+        world.jobs.create(asked())
+    world.jobs.create(asked())
+    [root] = world.ec2.versions[1]["LaunchTemplateData"]["BlockDeviceMappings"]
+    root["Ebs"].update(VolumeSize=500, Throughput=700)
+    world.instance("a")
+    world.passes(60)
+    world.ec2.ends("i-a", reason="Server.SpotInstanceTermination")
+    world.passes(30)
+    world.instance("b")
+    world.passes(60)
+    world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
+    world.jobs.settle("count-1")
+    charges = world.jobs.settle("count-1").charges
+    assert charges.root_volume_gb_hours == pytest.approx(75 * 2)
+    assert charges.root_volume_usd == pytest.approx(2 * (75 * 0.08 + 125 * 0.04) / 730, abs=1e-6)
+    assert (charges.storage_gb_hours, charges.storage_usd, charges.unknown) == (0.0, None, ())
 
 
 def test_a_stop_is_written_for_the_instance_and_no_other_follows(world: World) -> None:
