@@ -70,7 +70,10 @@ class Trial(Record):
     cost: Cost | None = None
     """What its run cost, with all attempts; None until the first one has ended."""
     spending: Spending | None = None
-    """What its run has cost beside that: while it is live, in a sweep with a max_cost; or where its bill never came."""
+    """What its live run has cost beside that, in a sweep with a max_cost."""
+    unbilled_usd: float = 0.0
+    """What its run has cost up to its last end, in US dollars, where the bill of one of its jobs never came: then its
+    `cost` knows no sum."""
     reserved_usd: float = 0.0
     """In a sweep with a max_cost: what it may still cost, while it trains, until a stop takes effect."""
     pool_usd: float = 0.0
@@ -150,6 +153,8 @@ class Sweep(Record):
     best: BestTrial | None = None
     cost: Cost | None = None
     """The sum over its trials' runs; None until an attempt of one has ended."""
+    awaits_pools: bool = False
+    """Whether a trial may have left a warm pool that is not on the bill yet: passes then look at it after its end."""
     token: Label
     document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
     """The document that was launched: a job document with `sweep`."""

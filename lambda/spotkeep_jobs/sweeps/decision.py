@@ -27,7 +27,7 @@ from spotkeep_jobs.sweeps.budget import (
     money_is_spent,
     money_left_usd,
     spent_usd,
-    unbilled_spending,
+    unbilled_usd,
 )
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
@@ -196,6 +196,7 @@ def summed_up(
             "counts": counts,
             "best": _best(trials, request.objective),
             "cost": total_cost([trial.cost for trial in trials if trial.cost is not None]),
+            "awaits_pools": any(trial.has_pool for trial in trials),
         }
     )
     if counts.running:
@@ -282,8 +283,9 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
     if found is None:
         return trial
     run = found.run
-    if run.attempt < trial.attempt:
-        return trial.model_copy(update={"cost": run.cost, "has_pool": False}) if found.pool_is_over else trial
+    if run.attempt < trial.attempt or (sweep.state.ended and not run.state.ended):
+        # Its last end is known. Where a user resumed it after its sweep had ended, it is the user's until it ends.
+        return _with_pools_bill(trial, run) if found.pool_is_over else trial
     metric = _objective_metric(found.metrics, request.objective)
     trial = _measured(trial, metric)
     if trial.state is not TrialState.RUNNING:
@@ -292,6 +294,8 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
         if max_cost_of(sweep) is not None:
             spending = live_spending(run, prices=seen.prices, before=trial.spending)
             trial = trial.model_copy(update={"cost": run.cost or trial.cost, "spending": spending})
+        if found.pool_is_over:
+            trial = _with_pools_bill(trial, run)
         if trial.stop_because is None and request.stop is not None and _waits_in_vain(metric, request.stop.patience):
             name = "" if request.objective is None else request.objective.metric
             because = f"{request.stop.patience} values of {name} in a row were no better than its best"
@@ -310,14 +314,23 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
             "attempt": run.attempt + 1,
             "values": values,
             "cost": run.cost,
-            "spending": unbilled_spending(trial, run, prices=seen.prices, now=seen.now),
-            "has_pool": trial.pool_usd > 0,
+            "spending": None,
+            "unbilled_usd": unbilled_usd(trial, run, prices=seen.prices, now=seen.now),
+            # While it retains a warm pool, SageMaker lets no person delete a job.
+            "has_pool": bool(run.request.get("keep_alive")) and run.end_reason is not EndReason.JOB_VANISHED,
             "ended_at": run.ended_at,
             "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
             "end_reason": run.end_reason,
             "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
         }
     )
+
+
+def _with_pools_bill(trial: Trial, run: Run) -> Trial:
+    """Return a trial whose warm pool is over: on the bill of its run, where that is known."""
+    is_billed = run.cost is not None and run.cost.billed_usd is not None
+    unbilled = 0.0 if is_billed else trial.unbilled_usd + trial.pool_usd
+    return trial.model_copy(update={"cost": run.cost, "unbilled_usd": unbilled, "has_pool": False})
 
 
 def _pauses_passed(pause_at_step: int, paused_at_step: int | None, *, request: SweepRequest) -> list[int]:
