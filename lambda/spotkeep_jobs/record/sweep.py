@@ -6,7 +6,7 @@ like any other, with a record of its own.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
@@ -29,6 +29,10 @@ class Spending(Record):
     usd_per_second: float = 0.0
     since: UtcTime | None = None
     """Since when it has the instances that it has now; None while it has none."""
+
+
+MOST_POOLS: Final = 64
+"""A pool is over an hour or so after its job, so there are few; a trial that goes on may not take the one before."""
 
 
 class Trial(Record):
@@ -78,8 +82,8 @@ class Trial(Record):
     """In a sweep with a max_cost: what it may still cost, while it trains, until a stop takes effect."""
     pool_usd: float = 0.0
     """The same of the warm pool that its job may leave."""
-    has_pool: bool = False
-    """Whether it may have left a warm pool that is not on its bill yet."""
+    pools: Annotated[tuple[int, ...], AtMost(MOST_POOLS)] = ()
+    """The attempts of its run that may have left a warm pool that is not on its bill yet."""
 
     @property
     def place(self) -> TrialPlace:

@@ -248,8 +248,8 @@ def parallel_problems(
 
 
 def _spent_on(trial: Trial, *, now: datetime) -> float:
-    pool_usd = trial.pool_usd if trial.has_pool else 0.0
-    return _billed_usd(trial) + trial.unbilled_usd + _usd_of(trial.spending, at=now) + pool_usd
+    pools_usd = len(trial.pools) * trial.pool_usd
+    return _billed_usd(trial) + trial.unbilled_usd + _usd_of(trial.spending, at=now) + pools_usd
 
 
 def _billed_usd(trial: Trial) -> float:

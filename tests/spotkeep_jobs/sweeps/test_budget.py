@@ -76,7 +76,7 @@ def test_each_trial_costs_its_bill_and_what_is_not_billed_yet_by_the_second() ->
     trials = [trial(cost=cost(2.0)), trial(2, cost=cost(None)), trial(3), trial(4, cost=cost(1.0), spending=trains)]
     assert spent_usd(trials, now=NOON + HOUR) == pytest.approx(2.0 + 1.0 + 1.0 + 3.6)
     assert spent_usd([trial(spending=waits)], now=NOON + HOUR) == 0.5
-    assert spent_usd([trial(pool_usd=0.3, has_pool=True), trial(2, pool_usd=0.3)], now=NOON) == 0.3
+    assert spent_usd([trial(pool_usd=0.3, pools=(1, 2)), trial(2, pool_usd=0.3)], now=NOON) == 0.6
 
 
 def test_a_live_run_counts_at_the_on_demand_price_while_it_has_instances(make: Any) -> None:

@@ -864,3 +864,18 @@ def test_a_trial_that_a_user_resumes_after_its_sweep_has_ended_is_its_users_and_
     assert deployment.job(1) is not job
     deployment.ends(1)
     assert deployment.trials[1].state is TrialState.COMPLETED
+
+
+def test_a_trial_tried_again_without_a_job_keeps_the_warm_pool_before_it_in_the_count(deployment: Deployment) -> None:
+    sweep = {"trials": [{"seed": 1}], "parallel": 1}
+    deployment.launched(sweep, capacity="on-demand", keep_alive="50m", max_cost=5.0)
+    deployment.fails(1)
+    deployment.service.quota = 0
+    deployment.resumes()
+    deployment.passes(minutes=15)
+    assert (deployment.run(1).attempt, deployment.run(1).end_reason) == (2, EndReason.QUOTA)
+    assert spent_usd(deployment.trials.values(), now=deployment.service.clock()) > 0.23 * 50 / 60
+    deployment.passes(hours=1.5)
+    cost = deployment.sweep.cost
+    assert cost is not None
+    assert cost.idle_pool_seconds == 50 * 60
