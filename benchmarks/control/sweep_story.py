@@ -234,7 +234,10 @@ class SweepStory(ControlPlaneStory):
             assert sweep.counts.model_dump() == {name: states.count(name) for name in sweep.counts.model_dump()}
             costs = [run.cost for run in runs.values() if run is not None and run.cost is not None]
             billed = sum(cost.billed_seconds for cost in costs)
-            assert sweep.cost is None or not sweep.state.ended or abs(sweep.cost.billed_seconds - billed) < 1e-3
+            in_record = billed if sweep.cost is None or not sweep.state.ended else sweep.cost.billed_seconds
+            assert abs(in_record - billed) < 1e-3, (
+                f"{sweep.sweep} was billed {in_record:g} s by its record, and {billed:g} s by those of its trials"
+            )
             if sweep.state is SweepState.STOPPING:
                 unasked = [run.run for run in runs.values() if run is not None and _goes_on(run)]
                 assert not unasked, f"{sweep.sweep} stops, and these were not asked to: {unasked}"

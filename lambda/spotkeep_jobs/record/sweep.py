@@ -6,7 +6,7 @@ like any other, with a record of its own.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
@@ -29,6 +29,10 @@ class Spending(Record):
     usd_per_second: float = 0.0
     since: UtcTime | None = None
     """Since when it has the instances that it has now; None while it has none."""
+
+
+MOST_POOLS: Final = 64
+"""A pool is over an hour or so after its job, so there are few; a trial that goes on may not take the one before."""
 
 
 class Trial(Record):
@@ -70,13 +74,16 @@ class Trial(Record):
     cost: Cost | None = None
     """What its run cost, with all attempts; None until the first one has ended."""
     spending: Spending | None = None
-    """What its run has cost beside that: while it is live, in a sweep with a max_cost; or where its bill never came."""
+    """What its live run has cost beside that, in a sweep with a max_cost."""
+    unbilled_usd: float = 0.0
+    """What its run has cost up to its last end, in US dollars, where the bill of one of its jobs never came: then its
+    `cost` knows no sum."""
     reserved_usd: float = 0.0
     """In a sweep with a max_cost: what it may still cost, while it trains, until a stop takes effect."""
     pool_usd: float = 0.0
     """The same of the warm pool that its job may leave."""
-    has_pool: bool = False
-    """Whether it may have left a warm pool that is not on its bill yet."""
+    pools: Annotated[tuple[int, ...], AtMost(MOST_POOLS)] = ()
+    """The attempts of its run that may have left a warm pool that is not on its bill yet."""
 
     @property
     def place(self) -> TrialPlace:
@@ -150,6 +157,8 @@ class Sweep(Record):
     best: BestTrial | None = None
     cost: Cost | None = None
     """The sum over its trials' runs; None until an attempt of one has ended."""
+    awaits_pools: bool = False
+    """Whether a trial may have left a warm pool that is not on the bill yet: passes then look at it after its end."""
     token: Label
     document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
     """The document that was launched: a job document with `sweep`."""

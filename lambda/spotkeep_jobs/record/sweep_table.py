@@ -143,7 +143,10 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:
-        """Yield ids of the sweeps that have not ended, longest untouched first (eventually consistent)."""
+        """Yield ids of the sweeps that have not ended, or whose bill is not whole yet (eventually consistent).
+
+        The longest untouched come first.
+        """
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", SWEEP_IN_FLIGHT, forward=True):
             yield str(item["sweep"])
 
@@ -170,7 +173,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         item = fields_of(sweep) | {"pk": f"sweep#{sweep.sweep}", "sk": "item", "listing": SWEEPS}
         if sweep.state.ended:
             item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self._retention)
-        else:
+        if not sweep.state.ended or sweep.awaits_pools:
             item["in_flight"] = SWEEP_IN_FLIGHT
         return item
 

@@ -155,7 +155,8 @@ class Shutdown:
             elif each.item.get("adopted") is not True:
                 alive.unreadable.append(each.what)
                 alive.failures[each.what] = f"{in_words(each)} {_COUNTS_AS_ALIVE}"
-        alive.sweeps = [sweep.sweep for sweep in _of(Sweep, found) if sweep.stop_requested_at is None]
+        sweeps = [sweep for sweep in _of(Sweep, found) if not sweep.state.ended]
+        alive.sweeps = [sweep.sweep for sweep in sweeps if sweep.stop_requested_at is None]
         alive.runs = [run.run for run in _of(Run, found) if not run.adopted]
         pools = _of(Pool, found)
         alive.pools = [pool.job_name for pool in pools]

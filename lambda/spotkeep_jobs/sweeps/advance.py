@@ -295,21 +295,23 @@ class SweepAdvance:
         for trial in trials:
             asked_for = trial.state is TrialState.RUNNING if only is None else trial.run in only
             try:
-                pool_is_over = trial.has_pool and (asked_for or only is None) and self._pool_is_over(trial)
-                if not (asked_for or pool_is_over):
+                pools_over = self._pools_over(trial) if asked_for or only is None else frozenset()
+                if not (asked_for or pools_over):
                     continue
                 run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
             except UnreadableRecordError:
                 continue  # It is taken to be as it was. Passes over the runs report it.
             seen[trial.run] = None
             if run is not None and trial.has(run):
-                seen[trial.run] = SeenRun(run=run, metrics=metrics, pool_is_over=pool_is_over)
+                seen[trial.run] = SeenRun(run=run, metrics=metrics, pools_over=pools_over)
         return seen
 
-    def _pool_is_over(self, trial: Trial) -> bool:
-        """Return whether the warm pool that a trial may have left is on the bill of its run now."""
-        pool = self._table.pool(trial.run, trial.attempt - 1)
-        return pool is None or pool.state is not PoolState.AVAILABLE
+    def _pools_over(self, trial: Trial) -> frozenset[int]:
+        """Return which of the warm pools that a trial may have left are on the bill of its run now."""
+        pools = {attempt: self._table.pool(trial.run, attempt) for attempt in trial.pools}
+        return frozenset(
+            attempt for attempt, pool in pools.items() if pool is None or pool.state is not PoolState.AVAILABLE
+        )
 
     def _at(self, now: datetime, runs: Mapping[str, SeenRun | None]) -> Seen:
         return Seen(runs=runs, prices=self._prices, now=now)
@@ -327,7 +329,7 @@ class SweepAdvance:
             for trial in trials
         ]
         kept, lacking = within_budget(sweep, before=before, after=reserved, now=now)
-        waits = any(trial.state is TrialState.RUNNING or trial.has_pool for trial in kept)
+        waits = any(trial.state is TrialState.RUNNING or trial.pools for trial in kept)
         if lacking and not waits and sweep.state is SweepState.RUNNING:
             because = spent_in_words(limit, spent=spent_usd(kept, now=now), reserved=lacking)
             sweep = stopping(sweep, as_=SweepState.STOPPED, because=because, now=now)

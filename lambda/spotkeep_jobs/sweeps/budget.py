@@ -23,7 +23,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.states import TrialState
+from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
 from spotkeep_jobs.runs.max_cost import NEAR
 from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
@@ -32,6 +32,8 @@ BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""
 BETWEEN_STOPS_SECONDS: Final = 0.5
 """The launcher asks one trial after the other to stop; each takes a few calls of AWS."""
+_UNSEEN_SECONDS: Final = BETWEEN_PASSES_SECONDS + BEHIND_SECONDS
+"""For so long may a job be at work, and end, and be deleted by a person, before a pass looks again."""
 _SECONDS_PER_HOUR: Final = 3_600
 _LEAST_USD: Final = 0.01
 
@@ -187,8 +189,10 @@ def live_spending(run: Run, *, prices: Mapping[str, float], before: Spending | N
     )
 
 
-def unbilled_spending(trial: Trial, run: Run, *, prices: Mapping[str, float], now: datetime) -> Spending | None:
-    """Return what a run that has ended costs beside its bill: nothing, unless the bill is not known.
+def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: datetime) -> float:
+    """Return what a run that has ended costs beside its bill, in US dollars: nothing, unless the bill is not known.
+
+    A job that is gone may have had its first instance after a pass last looked at it.
 
     Args:
         trial: The trial, as it was known.
@@ -197,10 +201,12 @@ def unbilled_spending(trial: Trial, run: Run, *, prices: Mapping[str, float], no
         now: The time.
     """
     if run.cost is not None and run.cost.billed_usd is not None:
-        return None
-    before = trial.cost.billed_usd or 0.0 if trial.cost is not None else 0.0
+        return 0.0
     last = live_spending(run, prices=prices, before=trial.spending)
-    return Spending(usd=round(before + _usd_of(last, at=run.ended_at or now), 6))
+    usd = _billed_usd(trial) + trial.unbilled_usd + _usd_of(last, at=run.ended_at or now)
+    if run.end_reason is EndReason.JOB_VANISHED and (last is None or last.since is None):
+        usd += _UNSEEN_SECONDS * run.instance_count * prices.get(run.instance_type, 0.0) / _SECONDS_PER_HOUR
+    return round(usd, 6)
 
 
 def parallel_problems(
@@ -242,8 +248,12 @@ def parallel_problems(
 
 
 def _spent_on(trial: Trial, *, now: datetime) -> float:
-    billed = 0.0 if trial.cost is None else trial.cost.billed_usd or 0.0
-    return billed + _usd_of(trial.spending, at=now) + (trial.pool_usd if trial.has_pool else 0.0)
+    pools_usd = len(trial.pools) * trial.pool_usd
+    return _billed_usd(trial) + trial.unbilled_usd + _usd_of(trial.spending, at=now) + pools_usd
+
+
+def _billed_usd(trial: Trial) -> float:
+    return 0.0 if trial.cost is None else trial.cost.billed_usd or 0.0
 
 
 def _usd_of(spending: Spending | None, *, at: datetime) -> float:

@@ -18,7 +18,7 @@ from spotkeep_jobs.cost.sweep_cost import total_cost
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
-from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
+from spotkeep_jobs.record.sweep import MOST_POOLS, BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.sweeps.budget import (
@@ -27,7 +27,7 @@ from spotkeep_jobs.sweeps.budget import (
     money_is_spent,
     money_left_usd,
     spent_usd,
-    unbilled_spending,
+    unbilled_usd,
 )
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
@@ -47,12 +47,12 @@ class SeenRun:
     Attributes:
         run: Its item.
         metrics: What its script measures; None where it has reported nothing.
-        pool_is_over: Whether the warm pool that its last attempt left is on its bill.
+        pools_over: The attempts whose warm pools are on its bill.
     """
 
     run: Run
     metrics: ScriptMetrics | None = None
-    pool_is_over: bool = False
+    pools_over: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +196,7 @@ def summed_up(
             "counts": counts,
             "best": _best(trials, request.objective),
             "cost": total_cost([trial.cost for trial in trials if trial.cost is not None]),
+            "awaits_pools": any(trial.pools for trial in trials),
         }
     )
     if counts.running:
@@ -282,8 +283,9 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
     if found is None:
         return trial
     run = found.run
-    if run.attempt < trial.attempt:
-        return trial.model_copy(update={"cost": run.cost, "has_pool": False}) if found.pool_is_over else trial
+    if run.attempt < trial.attempt or (sweep.state.ended and not run.state.ended):
+        # Its last end is known. Where a user resumed it after its sweep had ended, it is the user's until it ends.
+        return _with_pools_bill(trial, found)
     metric = _objective_metric(found.metrics, request.objective)
     trial = _measured(trial, metric)
     if trial.state is not TrialState.RUNNING:
@@ -292,11 +294,13 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
         if max_cost_of(sweep) is not None:
             spending = live_spending(run, prices=seen.prices, before=trial.spending)
             trial = trial.model_copy(update={"cost": run.cost or trial.cost, "spending": spending})
+        trial = _with_pools_bill(trial, found)
         if trial.stop_because is None and request.stop is not None and _waits_in_vain(metric, request.stop.patience):
             name = "" if request.objective is None else request.objective.metric
             because = f"{request.stop.patience} values of {name} in a row were no better than its best"
             trial = trial.model_copy(update={"stop_because": because})
         return trial
+    trial = _with_pools_bill(trial, found)
     state = _state_after(run)
     values = dict(trial.values)
     if metric is not None and trial.pause_at_step is not None and state in {TrialState.PAUSED, TrialState.COMPLETED}:
@@ -310,14 +314,36 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
             "attempt": run.attempt + 1,
             "values": values,
             "cost": run.cost,
-            "spending": unbilled_spending(trial, run, prices=seen.prices, now=seen.now),
-            "has_pool": trial.pool_usd > 0,
+            "spending": None,
+            "unbilled_usd": unbilled_usd(trial, run, prices=seen.prices, now=seen.now),
+            "pools": (*trial.pools, *_pools_left(trial, run))[-MOST_POOLS:],
             "ended_at": run.ended_at,
             "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
             "end_reason": run.end_reason,
             "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
         }
     )
+
+
+def _with_pools_bill(trial: Trial, found: SeenRun) -> Trial:
+    """Return a trial without the warm pools that are over: they are on the bill of its run, where that is known."""
+    if not found.pools_over:
+        return trial
+    cost = found.run.cost
+    unbilled = trial.unbilled_usd
+    if cost is None or cost.billed_usd is None:
+        unbilled += len(found.pools_over) * trial.pool_usd
+    pools = tuple(attempt for attempt in trial.pools if attempt not in found.pools_over)
+    return trial.model_copy(update={"cost": cost or trial.cost, "unbilled_usd": unbilled, "pools": pools})
+
+
+def _pools_left(trial: Trial, run: Run) -> range:
+    """Return the attempts that may have left a warm pool since the trial was last settled."""
+    if not run.request.get("keep_alive"):
+        return range(0)
+    # While it retains a warm pool, SageMaker lets no person delete a job.
+    is_gone = run.end_reason is EndReason.JOB_VANISHED
+    return range(trial.attempt, run.attempt + (not is_gone))
 
 
 def _pauses_passed(pause_at_step: int, paused_at_step: int | None, *, request: SweepRequest) -> list[int]:

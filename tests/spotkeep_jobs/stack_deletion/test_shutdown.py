@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.states import PoolState
+from spotkeep_jobs.record.states import PoolState, SweepState
+from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
@@ -275,5 +276,17 @@ def test_warm_pools_are_ended_too(make: Any) -> None:
     assert deletion.shutdown.stop_everything().pools == [left.pool.job_name]
     assert left.sagemaker.jobs[left.pool.job_name].pool == "Terminated"
     left.reconcile_pool()
+    deletion.shutdown.answer_if_over(deletion.request())
+    assert deletion.stacks.answers == [None]
+
+
+def test_a_sweep_that_is_over_and_awaits_the_bill_of_a_pool_keeps_no_deployment(deletion: Deletion) -> None:
+    world, now = deletion.world, deletion.world.clock()
+    over = {"state": SweepState.COMPLETED, "ended_at": now, "awaits_pools": True}
+    world.table.open_sweep(
+        Sweep(sweep="s", name="s", created_at=now, updated_at=now, token="t", document={"sweep": {}}, **over)
+    )
+    assert list(world.table.sweeps_in_flight()) == ["s"]
+    assert deletion.shutdown.stop_everything().sweeps == []
     deletion.shutdown.answer_if_over(deletion.request())
     assert deletion.stacks.answers == [None]

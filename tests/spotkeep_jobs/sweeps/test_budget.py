@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.record.record import Cost, InstanceTime
-from spotkeep_jobs.record.states import RunState, TrialState
+from spotkeep_jobs.record.record import Cost, InstanceTime, Run
+from spotkeep_jobs.record.states import EndReason, RunState, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
 from spotkeep_jobs.sweeps.budget import (
     live_spending,
@@ -22,7 +22,7 @@ from spotkeep_jobs.sweeps.budget import (
     reserved_usd,
     seconds_until_stopped,
     spent_usd,
-    unbilled_spending,
+    unbilled_usd,
     with_reserve,
     within_budget,
 )
@@ -76,7 +76,7 @@ def test_each_trial_costs_its_bill_and_what_is_not_billed_yet_by_the_second() ->
     trials = [trial(cost=cost(2.0)), trial(2, cost=cost(None)), trial(3), trial(4, cost=cost(1.0), spending=trains)]
     assert spent_usd(trials, now=NOON + HOUR) == pytest.approx(2.0 + 1.0 + 1.0 + 3.6)
     assert spent_usd([trial(spending=waits)], now=NOON + HOUR) == 0.5
-    assert spent_usd([trial(pool_usd=0.3, has_pool=True), trial(2, pool_usd=0.3)], now=NOON) == 0.3
+    assert spent_usd([trial(pool_usd=0.3, pools=(1, 2)), trial(2, pool_usd=0.3)], now=NOON) == 0.6
 
 
 def test_a_live_run_counts_at_the_on_demand_price_while_it_has_instances(make: Any) -> None:
@@ -91,11 +91,17 @@ def test_a_live_run_counts_at_the_on_demand_price_while_it_has_instances(make: A
 def test_a_bill_that_never_comes_counts_as_the_time_that_may_have_been(make: Any) -> None:
     ended = make.run("s-1", state=RunState.FAILED, instance_type="ml.m5.xlarge", ended_at=NOON + HOUR)
     unbilled = ended.model_copy(update={"instance_time": InstanceTime(since=NOON)})
-    found = unbilled_spending(trial(cost=cost(2.0)), unbilled, prices=PRICES, now=NOON + 2 * HOUR)
-    assert found is not None
-    assert (found.usd, found.since) == (pytest.approx(2.23), None)
-    billed = ended.model_copy(update={"cost": cost(0.1)})
-    assert unbilled_spending(trial(), billed, prices=PRICES, now=NOON) is None
+
+    def usd(run: Run, **of_trial: Any) -> float:
+        return unbilled_usd(trial(**of_trial), run, prices=PRICES, now=NOON + 2 * HOUR)
+
+    assert usd(unbilled, cost=cost(2.0)) == pytest.approx(2.23)
+    assert usd(unbilled, cost=cost(None), unbilled_usd=3.0) == pytest.approx(3.23), "an earlier bill never came, either"
+    assert usd(ended.model_copy(update={"cost": cost(0.1)}), unbilled_usd=3.0) == 0.0
+    waited = ended.model_copy(update={"instance_time": InstanceTime(), "end_reason": EndReason.QUOTA})
+    assert usd(waited) == 0.0
+    gone = waited.model_copy(update={"end_reason": EndReason.JOB_VANISHED})
+    assert usd(gone) == pytest.approx(360 * 0.23 / 3600, abs=1e-6), "it may have begun after the last pass"
 
 
 def test_a_sweep_stops_when_what_is_spent_and_what_is_kept_reach_its_max_cost() -> None:

@@ -17,6 +17,7 @@ from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
+from spotkeep_jobs.sweeps.budget import spent_usd
 from spotkeep_jobs.sweeps.launch import LaunchedSweep
 from tests.models.control_plane import ControlPlane
 from tests.models.sagemaker import ModelJob
@@ -734,6 +735,43 @@ class TestMaxCost:
         assert billed.run(1).end_reason is EndReason.JOB_VANISHED
         assert billed.run(2).request["max_cost"] == pytest.approx(1.0 - 0.23 * 40 / 60, abs=0.05)
 
+    def test_a_job_that_is_gone_before_a_pass_saw_its_instances_counts_as_the_time_since_the_last_pass(
+        self, billed: Deployment
+    ) -> None:
+        billed.launched({"trials": [{"seed": 1}, {"seed": 2}], "parallel": 1}, max_cost=1.0, capacity="on-demand")
+        billed.passes(minutes=15)
+        job = billed.trains(1)
+        billed.service.ends(job, "Completed")
+        billed.service.is_deleted(job)
+        billed.passes(minutes=15)
+        assert billed.run(1).end_reason is EndReason.JOB_VANISHED
+        assert billed.run(2).request["max_cost"] == pytest.approx(1.0 - 0.23 * 6 / 60, abs=0.01)
+
+    def test_a_trial_whose_job_never_was_costs_nothing(self, billed: Deployment) -> None:
+        billed.service.quota = 0
+        billed.launched({"trials": [{"seed": 1}], "parallel": 1}, max_cost=1.0, capacity="on-demand")
+        billed.passes(minutes=15)
+        assert billed.sweep.state is SweepState.FAILED
+        assert spent_usd(billed.trials.values(), now=billed.service.clock()) == 0.0
+
+    def test_what_was_never_billed_stays_spent_when_the_trial_is_tried_again(self, billed: Deployment) -> None:
+        billed.launched({"trials": [{"seed": 1}], "parallel": 1}, max_cost=1.0, capacity="on-demand", max_run="10h")
+        job = billed.trains(1)
+        billed.passes(hours=1)
+        billed.service.ends(job, "Completed")
+        billed.service.is_deleted(job)
+        billed.passes(minutes=15)
+        for attempt in (2, 3):
+            billed.resumes()
+            assert billed.run(1).attempt == attempt
+            billed.trains(1)
+            billed.passes(hours=1)
+            spent = spent_usd(billed.trials.values(), now=billed.service.clock())
+            assert 0.23 * attempt < spent < 0.23 * attempt + 0.1
+            billed.fails(1)
+        with pytest.raises(RequestRefusedError, match=r"max_cost: does not pay for a trial|max_cost: is spent"):
+            billed.resumes(max_cost=0.7)
+
     def test_what_a_trial_of_several_types_keeps_for_its_stop_is_of_the_dearest(self, deployment: Deployment) -> None:
         sweep = {"trials": [{"type": "ml.m5.xlarge"}, {"type": "ml.g5.xlarge"}], "parallel": 2}
         launched = {"capacity": "on-demand", "instance_type": "{parameters.type}", "instance_count": 2}
@@ -795,3 +833,49 @@ def test_an_event_of_a_trial_is_one_query_of_the_sweep(deployment: Deployment) -
     deployment.advance_sweeps()
     advanced = deployment.service.calls - before - reconciled
     assert advanced == {"Query": 4, "TransactWriteItems": 1}, json.dumps(advanced)
+
+
+@pytest.mark.parametrize("of_money", [{}, {"max_cost": 5.0}])
+def test_the_bill_of_a_sweep_that_is_over_has_what_its_warm_pools_cost(
+    deployment: Deployment, of_money: dict[str, float]
+) -> None:
+    sweep = {"trials": [{"seed": 1}], "parallel": 1}
+    deployment.launched(sweep, capacity="on-demand", keep_alive="50m", **of_money)
+    deployment.ends(1)
+    assert deployment.sweep.state is SweepState.COMPLETED
+    deployment.passes(hours=1.5)
+    cost, of_trial = deployment.sweep.cost, deployment.run(1).cost
+    assert cost is not None
+    assert of_trial is not None
+    assert (cost.idle_pool_seconds, cost.billed_usd) == (50 * 60, of_trial.billed_usd)
+    assert list(deployment.record.sweeps_in_flight()) == []
+
+
+def test_a_trial_that_a_user_resumes_after_its_sweep_has_ended_is_its_users_and_goes_on(deployment: Deployment) -> None:
+    sweep = {"trials": [{"seed": 1}], "parallel": 1}
+    deployment.launched(sweep, capacity="on-demand", keep_alive="20m")
+    job = deployment.job(1)
+    deployment.fails(1)
+    assert deployment.sweep.state is SweepState.FAILED
+    deployment.launching.runs.resume("digits-1", changes={})
+    deployment.launching.sweeps.advance.advance("digits", ended_runs=["digits-1"])  # An event that arrives twice.
+    deployment.passes(minutes=30)
+    assert (deployment.sweep.state, deployment.run(1).stop_requested_at) == (SweepState.FAILED, None)
+    assert deployment.job(1) is not job
+    deployment.ends(1)
+    assert deployment.trials[1].state is TrialState.COMPLETED
+
+
+def test_a_trial_tried_again_without_a_job_keeps_the_warm_pool_before_it_in_the_count(deployment: Deployment) -> None:
+    sweep = {"trials": [{"seed": 1}], "parallel": 1}
+    deployment.launched(sweep, capacity="on-demand", keep_alive="50m", max_cost=5.0)
+    deployment.fails(1)
+    deployment.service.quota = 0
+    deployment.resumes()
+    deployment.passes(minutes=15)
+    assert (deployment.run(1).attempt, deployment.run(1).end_reason) == (2, EndReason.QUOTA)
+    assert spent_usd(deployment.trials.values(), now=deployment.service.clock()) > 0.23 * 50 / 60
+    deployment.passes(hours=1.5)
+    cost = deployment.sweep.cost
+    assert cost is not None
+    assert cost.idle_pool_seconds == 50 * 60
