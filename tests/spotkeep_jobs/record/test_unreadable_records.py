@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.reconciliation import reconcile_hint
 from launcher import handler
+from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.deployment_records import PriceBook
@@ -164,6 +166,47 @@ class TestOneDoesNotStopAPass:
         advanced = plane.launching.sweeps.advance.advance("swp")
         assert advanced is not None
         assert (advanced.sweep.counts.running, advanced.sweep.counts.failed) == (2, 0)
+
+    def test_of_a_trials_attempt_and_the_others_of_its_sweep_stop(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
+        document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
+        plane.launching.sweeps.launch.launch(document, default_token="swp")
+        plane.launching.sweeps.advance.advance("swp")
+        damage(plane, ("run#swp-1", "attempt#0001"), NEWER)
+        advanced = plane.launching.sweeps.actions.stop("swp", seconds_left=lambda: 60.0)
+        assert sorted(plane.service.stopped) == ["swp-2-1", "swp-3-1"]
+        assert "newer version" in advanced.refused["swp-1"]
+        assert advanced.sweep.counts.failed == 0
+
+    def test_of_a_run_that_waits_for_quota_and_those_behind_it_get_their_jobs(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        plane.service.used_by_others = 1_000_000
+        for name in ("q1", "q2", "q3"):
+            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            plane.service.seconds += 1
+        damage(plane, ("run#q1", "attempt#0001"), NEWER)
+        plane.service.used_by_others = 0
+        plane.service.seconds += STALE_AFTER.total_seconds()
+        assert "attempt 1 of run q1" in FullPass(plane.parts).run().failures
+        assert [plane.service.jobs[f"{name}-1"].live for name in ("q2", "q3")] == [True, True]
+
+    def test_of_a_run_that_waits_for_quota_and_the_event_of_another_job_is_taken(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        plane.service.quota = 1
+        for name in ("a", "q1", "q2"):
+            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            plane.service.seconds += 1
+        damage(plane, ("run#q1", "attempt#0001"), NEWER)
+        job = plane.service.jobs["a-1"]
+        plane.service.gets_capacity(job)
+        plane.service.ends(job, "Completed")
+        answer = reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=plane.parts)
+        assert answer["state"] == "COMPLETED"
+        assert plane.service.jobs["q2-1"].live
 
     def test_of_the_report_on_orphans_which_the_next_pass_over_them_replaces(self, world: Any, make: Any) -> None:
         assert world.table.keep_orphan_report(OrphanReport(begun_at=make.noon, removes=True), replaces=None)
