@@ -246,6 +246,30 @@ def test_a_user_who_asks_for_it_is_refused_and_reads_what_to_do(monkeypatch: pyt
     handler.metrics.clear_metrics()
 
 
+@pytest.mark.parametrize("key", [("sweep#swp", "item"), ("sweep#swp", "trial#000001"), ("schedule#nightly", "item")])
+def test_a_function_that_no_user_asked_fails_for_nobody_reads_its_answer(
+    monkeypatch: pytest.MonkeyPatch, key: tuple[str, str]
+) -> None:
+    """Its alarm hears of it: a pass only asks for each sweep to be advanced, and reads no schedule."""
+    plane = ControlPlane()
+    plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+    monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+    sweep = {"trials": [{"lr": 1}, {"lr": 2}], "parallel": 1}
+    plane.launching.sweeps.launch.launch(
+        {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}, default_token="swp"
+    )
+    document = {"name": "n", "run": "nightly", "command": "x", "schedule": "cron(0 2 * * ? *)"}
+    asked: Any = {"request_id": "r", "seconds_left": lambda: 60.0}
+    assert handler.answer_event(document, **asked)["ok"]
+    plane.service.seconds += timedelta(days=1).total_seconds()
+    firing = plane.service.schedules.fire("nightly", f"{plane.service.now():%Y-%m-%dT%H:%M:%SZ}")
+    damage(plane, key, NEWER)
+    event = firing if key[0].startswith("schedule") else {"action": "advance-sweep", "sweep": "swp"}
+    with pytest.raises(UnreadableRecordError, match="newer version"):
+        handler.answer_event(event, **asked)
+    handler.metrics.clear_metrics()
+
+
 def test_an_unreadable_notification_of_a_run_keeps_it_from_no_reconciliation(world: Any, make: Any) -> None:
     run = world.launch(
         make.run("a", notify=(NotificationKind.INTERRUPTED, NotificationKind.COMPLETED)), make.attempt("a")
