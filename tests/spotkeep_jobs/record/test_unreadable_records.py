@@ -167,6 +167,35 @@ class TestOneDoesNotStopAPass:
         assert advanced is not None
         assert (advanced.sweep.counts.running, advanced.sweep.counts.failed) == (2, 0)
 
+    @pytest.mark.parametrize("part", ["item", "attempt#0001"])
+    def test_of_a_run_that_left_a_pool_and_another_that_may_take_it_is_judged_and_ends(
+        self, monkeypatch: pytest.MonkeyPatch, part: str
+    ) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        pooled = {"command": "x", "capacity": "on-demand", "keep_alive": "1h"}
+        plane.launching.launcher.launch({"name": "p1", "run": "p1", **pooled}, default_token="p1")
+        for name in ("p1", "p2"):
+            job = plane.service.jobs[f"{name}-1"]
+            plane.service.gets_capacity(job)
+            plane.service.seconds += 60
+            plane.service.ends(job, "Completed")
+            failures = FullPass(plane.parts).run().failures
+            if name == "p1":
+                assert not failures
+                damage(plane, ("run#p1", part), NEWER)
+                monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+                asked: Any = {"request_id": "r", "seconds_left": lambda: 60.0}
+                judged = {"action": "validate", "name": "p2", "run": "p2", **pooled}
+                assert handler.answer_event(judged, **asked)["ok"]
+                assert len(handler.answer_event({"action": "pools"}, **asked)["unreadable"]) == 1
+                plane.launching.launcher.launch({"name": "p2", "run": "p2", **pooled}, default_token="p2")
+        assert set(failures) == {"warm pool of p1-1"}
+        ended = plane.record.get("p2")
+        assert ended is not None
+        assert ended.state is RunState.COMPLETED
+        handler.metrics.clear_metrics()
+
     def test_of_a_trials_attempt_and_the_others_of_its_sweep_stop(self) -> None:
         plane = ControlPlane()
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
