@@ -88,7 +88,7 @@ class Launching(Construct):
             description="Validates a job, records its run and starts it",
         )
         self.launcher_url = self.launcher.serve_at_url().url if settings.function_urls else ""
-        storage.run_table.grant_open(self.launcher.role)
+        storage.run_table.grant_read_write(self.launcher.role)
         self.bundle.grant_keep(self.launcher.role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)

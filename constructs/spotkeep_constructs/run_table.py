@@ -85,17 +85,6 @@ class RunTable(Construct):
             ),
         )
 
-    def grant_open(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal read and write runs and open them, where a transaction checks what it does not write.
-
-        Args:
-            grantee: The launcher's role.
-        """
-        return together(
-            self.grant_read_write(grantee),
-            allow(grantee, actions=["dynamodb:ConditionCheckItem"], resources=[self.table.table_arn]),
-        )
-
     def grant_scan(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a principal read the whole table, which no index shows without delay.
 

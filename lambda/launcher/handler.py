@@ -45,6 +45,7 @@ from spotkeep_jobs.errors import AwsCallError, RequestRefusedError
 from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from spotkeep_jobs.temporary_errors import is_temporary
@@ -104,13 +105,14 @@ def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], f
 
     Raises:
         LaunchUnfinishedError: AWS did not answer for certain.
+        UnreadableRecordError: A sweep is to be advanced or a schedule fires, and a record of it cannot be read.
     """
-    payload = None
+    payload, own_event = None, None
     logger.set_correlation_id(request_id)
     try:
         parts = production_parts()
         context = ActionContext(parts=parts, request_id=request_id, seconds_left=seconds_left, go_on=_go_on)
-        match read_own_event(event):
+        match own_event := read_own_event(event):
             case SweepAdvance() as asked:
                 return actions.advance_sweep(asked, context)
             case ScheduleFiring() as asked:
@@ -122,6 +124,10 @@ def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], f
             logger.append_keys(caller=caller.arn, caller_verified=caller.verified)
         return answer_to(payload, replace(context, caller=caller))
     except RequestRefusedError as error:
+        if own_event is not None and isinstance(error, UnreadableRecordError):
+            # Nobody reads the answer: the function fails, and its alarm hears of the record.
+            count("LaunchUnfinished")
+            raise
         # The fields only: the words about them may quote a document, and SageMaker's may quote its values.
         logger.info("refused", fields=[problem.field for problem in error.problems])
         count("LaunchRefused")

@@ -20,7 +20,7 @@ def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[See
     """Return the stretches with and without capacity in a timeline.
 
     A wait that the run gave up, or that still goes on, has not seen its end; the same holds for capacity that was left
-    because the work was done.
+    because the work was done, or lost to an error of SageMaker's own.
 
     Args:
         timeline: What happened, oldest first.
@@ -41,10 +41,10 @@ def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[See
         if entry.kind in _GOT_CAPACITY and with_capacity is not True:
             close(entry.at, ended=True)
             with_capacity, since = True, entry.at
-        elif entry.kind is TimelineKind.INTERRUPTED:
+        elif entry.kind is TimelineKind.INTERRUPTED and not entry.error_of_aws:
             close(entry.at, ended=True)
             with_capacity, since = False, entry.at
-        elif entry.kind in _LEFT_CAPACITY and with_capacity is not None:
+        elif (entry.kind in _LEFT_CAPACITY or entry.error_of_aws) and with_capacity is not None:
             close(entry.at, ended=False)
             with_capacity, since = None, None
     close(now, ended=False)

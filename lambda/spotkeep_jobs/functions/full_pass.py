@@ -315,7 +315,7 @@ class FullPass:
             report.states[-1] = completed.state
 
     def _advance(self, report: PassReport, runs: Sequence[Run]) -> None:
-        for before, after in self._parts.quota_queue.advance(runs):
+        for before, after in self._parts.quota_queue.advance(runs, unreadable=report.failures):
             report.completed += after.quota_wait is None
             report.happened.append(happened_between(before, after))
 

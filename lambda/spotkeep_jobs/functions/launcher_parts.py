@@ -202,6 +202,7 @@ def launcher_parts(
             deployment=platform.deployment,
             verifies_callers=callers is not None,
             now=now,
+            pause=pause,
         ),
         access=RunAccess(table=table, rules=callers),
         now=now,

@@ -14,11 +14,11 @@ from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError, in_words
 from spotkeep_jobs.pools.matching import PoolMatch, match
 from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.record.record import Pool
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState
 from spotkeep_jobs.record.until_written import until_written
 
@@ -68,13 +68,19 @@ class PoolActions:
         """Return the pools there are, as SageMaker says now, first to expire first.
 
         Args:
-            unreadable: Takes those whose record cannot be read.
+            unreadable: Takes those whose record cannot be read, and those whose run cannot: these are as recorded.
 
         Raises:
             AwsCallError: SageMaker could not answer.
         """
         known = list(self._table.kept_pools(unreadable=unreadable))
-        reconciled = [self._reconciled(pool) for pool in known[:_MOST_RECONCILED]]
+        reconciled = []
+        for pool in known[:_MOST_RECONCILED]:
+            try:
+                reconciled.append(self._reconciled(pool))
+            except UnreadableRecordError as error:
+                unreadable[error.what] = in_words(error)
+                reconciled.append(pool)
         return [pool for pool in (*reconciled, *known[_MOST_RECONCILED:]) if pool.state is PoolState.AVAILABLE]
 
     def match(self, request: JobRequest) -> list[PoolMatch]:

@@ -7,6 +7,7 @@ is written; a function that dies in between leaves it to the next reconciliation
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,6 +20,7 @@ from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, waits_as_recorded
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.record.until_written import until_written
 
@@ -178,7 +180,8 @@ class PoolReconciler:
         for pool in list(self._table.kept_pools(unreadable={})):
             could = pool.kept_since <= job.created_at and pool.job_name != job.name
             if could and not differences(wanted=job.pool_traits, offered=pool.traits):
-                self.reconcile(run=pool.run, attempt=pool.attempt)
+                with contextlib.suppress(UnreadableRecordError):  # Of its run.
+                    self.reconcile(run=pool.run, attempt=pool.attempt)
         return self._table.chain_of(job.name)
 
     def _end(self, pool: Pool) -> None:

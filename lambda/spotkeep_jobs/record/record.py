@@ -602,6 +602,8 @@ class TimelineEntry(Record):
     text: Words
     step: int | None = None
     """Completed steps, where the entry is about a step."""
+    error_of_aws: bool = False
+    """Whether an interruption was an error of AWS's own: it says nothing of capacity."""
 
 
 class Notification(Record):

@@ -55,6 +55,7 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
                     at=phase.started_at,
                     kind=kind,
                     text=f"{text} ({phase.detail})" if phase.detail else text,
+                    error_of_aws=phase.error_of_aws,
                 )
             )
         moment = Moment(

@@ -176,6 +176,16 @@ def _refused(run: Run, error: AwsRefusedError) -> Problem:
             fix="Try again in a minute: the agent may be starting. If it stays so, see docs/command-line.md, shell.",
             temporary=True,
         )
+    if run.queue is not None and error.operation == "UpdateTrainingJob" and error.code.startswith("AccessDenied"):
+        # The permission asks for the deployment's tag, and nothing else distinguishes it from other teams' jobs.
+        return Problem(
+            field="debug",
+            found="false",
+            problem="was not asked for, and the launcher may not switch it on in a training job of a queue that has no "
+            "tags",
+            fix=f"Set it and let the run go on from its checkpoint: spotkeep stop {run.run}, then, when it has ended, "
+            f"spotkeep resume {run.run} --set debug=true",
+        )
     return Problem(
         field="run",
         found=run.job_name,

@@ -20,6 +20,7 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.schedule_table import ScheduleExistsError
 from spotkeep_jobs.record.states import NotificationKind
+from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
 from spotkeep_jobs.runs.taken_ids import problems_of_schedule_id
@@ -84,6 +85,7 @@ class ScheduledLaunches:
         deployment: The deployment's name.
         verifies_callers: Whether a schedule's caller is its owner.
         now: The time, aware.
+        pause: Waits before the next try of a transaction that met another one.
     """
 
     table: RunTable
@@ -91,6 +93,7 @@ class ScheduledLaunches:
     deployment: str
     verifies_callers: bool
     now: Callable[[], datetime]
+    pause: Callable[[int], None]
 
     def read(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None) -> AskedSchedule:
         """Read a document with a schedule; nothing is recorded.
@@ -147,7 +150,8 @@ class ScheduledLaunches:
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
         try:
-            recorded, replayed = self.table.open_schedule(schedule)
+            with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
+                recorded, replayed = until_written(lambda: self.table.open_schedule(schedule), pause=self.pause)
         except ScheduleExistsError:
             raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
         # From here on nothing gets an id of what it launches, but a job of another client, whatever its name. What was

@@ -284,11 +284,15 @@ class SweepAdvance:
         """
         failures: dict[str, str] = {}
         for trial in trials:
-            run = self._table.get(trial.run) if trial.state is TrialState.RUNNING else None
-            if run is not None and trial.has(run):
-                isolated(failures, trial.run, functools.partial(self._runs.stop, trial.run))
+            if trial.state is TrialState.RUNNING:
+                isolated(failures, trial.run, functools.partial(self._stop, trial))
         for name, why in failures.items():
             refused.add_note(f"stopping {name}: {why}")
+
+    def _stop(self, trial: Trial) -> None:
+        run = self._table.get(trial.run)
+        if run is not None and trial.has(run):
+            self._runs.stop(trial.run)
 
     def _seen(self, trials: Sequence[Trial], *, only: Collection[str] | None) -> dict[str, SeenRun | None]:
         seen: dict[str, SeenRun | None] = {}
@@ -402,6 +406,8 @@ class SweepAdvance:
                 earliest = self._now() + apart
             try:
                 self._do(task, trial, step, done)
+            except UnreadableRecordError as error:
+                done.refused[trial.run] = str(error)  # It keeps no other from being stopped.
             except RequestRefusedError as error:
                 if error.temporary:
                     done.waits_because = str(error)

@@ -53,3 +53,16 @@ def test_a_run_that_never_had_capacity_tells_nothing(make: Any) -> None:
 def test_a_wait_that_was_given_up_for_on_demand_has_not_seen_its_end(make: Any) -> None:
     story = ((30, TimelineKind.TRAINING), (20, TimelineKind.INTERRUPTED), (5, TimelineKind.ATTEMPT_ENDED))
     assert stretches(make, *story) == [(True, 10, True), (False, 15, False)]
+
+
+def test_an_error_of_sagemakers_own_took_no_capacity_and_the_start_after_it_is_no_wait_for_any(make: Any) -> None:
+    story = entries(
+        make, (30, TimelineKind.TRAINING), (20, TimelineKind.INTERRUPTED), (15, TimelineKind.RESUMED),
+        (5, TimelineKind.UPLOADING),
+    )  # fmt: skip
+    story[1] = story[1].model_copy(update={"error_of_aws": True})
+    spells = seen_spells(story, now=make.now)
+    assert [(spell.with_capacity, spell.length_s / MINUTE_S, spell.ended) for spell in spells] == [
+        (True, 10, False),
+        (True, 10, False),
+    ]

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.reconciliation import reconcile_hint
 from launcher import handler
+from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.deployment_records import PriceBook
@@ -165,6 +167,76 @@ class TestOneDoesNotStopAPass:
         assert advanced is not None
         assert (advanced.sweep.counts.running, advanced.sweep.counts.failed) == (2, 0)
 
+    @pytest.mark.parametrize("part", ["item", "attempt#0001"])
+    def test_of_a_run_that_left_a_pool_and_another_that_may_take_it_is_judged_and_ends(
+        self, monkeypatch: pytest.MonkeyPatch, part: str
+    ) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        pooled = {"command": "x", "capacity": "on-demand", "keep_alive": "1h"}
+        plane.launching.launcher.launch({"name": "p1", "run": "p1", **pooled}, default_token="p1")
+        for name in ("p1", "p2"):
+            job = plane.service.jobs[f"{name}-1"]
+            plane.service.gets_capacity(job)
+            plane.service.seconds += 60
+            plane.service.ends(job, "Completed")
+            failures = FullPass(plane.parts).run().failures
+            if name == "p1":
+                assert not failures
+                damage(plane, ("run#p1", part), NEWER)
+                monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+                asked: Any = {"request_id": "r", "seconds_left": lambda: 60.0}
+                judged = {"action": "validate", "name": "p2", "run": "p2", **pooled}
+                assert handler.answer_event(judged, **asked)["ok"]
+                assert len(handler.answer_event({"action": "pools"}, **asked)["unreadable"]) == 1
+                plane.launching.launcher.launch({"name": "p2", "run": "p2", **pooled}, default_token="p2")
+        assert set(failures) == {"warm pool of p1-1"}
+        ended = plane.record.get("p2")
+        assert ended is not None
+        assert ended.state is RunState.COMPLETED
+        handler.metrics.clear_metrics()
+
+    def test_of_a_trials_attempt_and_the_others_of_its_sweep_stop(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
+        document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
+        plane.launching.sweeps.launch.launch(document, default_token="swp")
+        plane.launching.sweeps.advance.advance("swp")
+        damage(plane, ("run#swp-1", "attempt#0001"), NEWER)
+        advanced = plane.launching.sweeps.actions.stop("swp", seconds_left=lambda: 60.0)
+        assert sorted(plane.service.stopped) == ["swp-2-1", "swp-3-1"]
+        assert "newer version" in advanced.refused["swp-1"]
+        assert advanced.sweep.counts.failed == 0
+
+    def test_of_a_run_that_waits_for_quota_and_those_behind_it_get_their_jobs(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        plane.service.used_by_others = 1_000_000
+        for name in ("q1", "q2", "q3"):
+            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            plane.service.seconds += 1
+        damage(plane, ("run#q1", "attempt#0001"), NEWER)
+        plane.service.used_by_others = 0
+        plane.service.seconds += STALE_AFTER.total_seconds()
+        assert "attempt 1 of run q1" in FullPass(plane.parts).run().failures
+        assert [plane.service.jobs[f"{name}-1"].live for name in ("q2", "q3")] == [True, True]
+
+    def test_of_a_run_that_waits_for_quota_and_the_event_of_another_job_is_taken(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        plane.service.quota = 1
+        for name in ("a", "q1", "q2"):
+            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            plane.service.seconds += 1
+        damage(plane, ("run#q1", "attempt#0001"), NEWER)
+        job = plane.service.jobs["a-1"]
+        plane.service.gets_capacity(job)
+        plane.service.ends(job, "Completed")
+        answer = reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=plane.parts)
+        assert answer["state"] == "COMPLETED"
+        assert plane.service.jobs["q2-1"].live
+
     def test_of_the_report_on_orphans_which_the_next_pass_over_them_replaces(self, world: Any, make: Any) -> None:
         assert world.table.keep_orphan_report(OrphanReport(begun_at=make.noon, removes=True), replaces=None)
         damage(world, ("orphans", "report"), NEWER)
@@ -200,6 +272,30 @@ def test_a_user_who_asks_for_it_is_refused_and_reads_what_to_do(monkeypatch: pyt
         [problem] = answer["problems"]
         assert (answer["ok"], problem["field"]) == (False, "(record of run a)")
         assert "deploy it again" in problem["fix"]
+    handler.metrics.clear_metrics()
+
+
+@pytest.mark.parametrize("key", [("sweep#swp", "item"), ("sweep#swp", "trial#000001"), ("schedule#nightly", "item")])
+def test_a_function_that_no_user_asked_fails_for_nobody_reads_its_answer(
+    monkeypatch: pytest.MonkeyPatch, key: tuple[str, str]
+) -> None:
+    """Its alarm hears of it: a pass only asks for each sweep to be advanced, and reads no schedule."""
+    plane = ControlPlane()
+    plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+    monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+    sweep = {"trials": [{"lr": 1}, {"lr": 2}], "parallel": 1}
+    plane.launching.sweeps.launch.launch(
+        {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}, default_token="swp"
+    )
+    document = {"name": "n", "run": "nightly", "command": "x", "schedule": "cron(0 2 * * ? *)"}
+    asked: Any = {"request_id": "r", "seconds_left": lambda: 60.0}
+    assert handler.answer_event(document, **asked)["ok"]
+    plane.service.seconds += timedelta(days=1).total_seconds()
+    firing = plane.service.schedules.fire("nightly", f"{plane.service.now():%Y-%m-%dT%H:%M:%SZ}")
+    damage(plane, key, NEWER)
+    event = firing if key[0].startswith("schedule") else {"action": "advance-sweep", "sweep": "swp"}
+    with pytest.raises(UnreadableRecordError, match="newer version"):
+        handler.answer_event(event, **asked)
     handler.metrics.clear_metrics()
 
 

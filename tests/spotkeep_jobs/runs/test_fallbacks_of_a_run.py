@@ -246,6 +246,8 @@ def test_sagemaker_restarts_a_job_after_an_error_of_its_own_as_after_an_interrup
     assert ended.cost.clean_on_demand_seconds < job.trained_seconds
     (sent,) = [each for each in story.table.notifications("first") if each.kind is NotificationKind.INTERRUPTED]
     assert "SageMaker had an error of its own" in " ".join(sent.body.split())
+    (entry,) = [each for each in story.table.timeline("first") if each.kind is TimelineKind.INTERRUPTED]
+    assert entry.error_of_aws, "what plans spot does not take it for capacity that was taken"
 
 
 def test_another_job_follows_one_that_sagemaker_gave_up_and_the_run_ends_when_it_has_had_all_its_jobs(

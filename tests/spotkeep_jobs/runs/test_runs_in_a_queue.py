@@ -12,6 +12,7 @@ import pytest
 from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import ParametersStore
 from spotkeep_jobs.backends.sagemaker.request import RESTARTS
+from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.queues import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import hint_of
@@ -22,7 +23,7 @@ from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
 from tests.launching import DEFAULTS, PRICES, launcher_on
 from tests.models.batch import MISFIT, NO_CAPACITY, ModelServiceJob
-from tests.models.faults import Fault
+from tests.models.faults import Fault, client_error
 from tests.models.s3 import Objects
 
 RUN = "first"
@@ -556,3 +557,53 @@ class TestHowLongItTrains:
         site.passes()
         site.sagemaker.ends(site.service_job.training_job, "Stopped")
         assert site.passes(minutes=1).end_reason is EndReason.MAX_COST
+
+
+class TestAShell:
+    """IAM lets the launcher change training jobs with the deployment's tag alone."""
+
+    def opens(self, site: Site) -> Any:
+        sessions = Sessions()
+        parts = launcher_on(
+            site.table,
+            site.sagemaker,
+            queues=site.world.queues,
+            defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES, shells=True),
+            sessions=sessions,
+        )
+        return parts.shells.open(RUN, command=None, host=1, asked_by=None)
+
+    def by_the_tag_alone(self, site: Site) -> None:
+        def judge(operation: str) -> None:
+            if operation == "UpdateTrainingJob" and not site.batch.hands_tags_on:
+                raise client_error(operation, "AccessDeniedException", "not authorized")
+
+        site.sagemaker.before_call = judge
+
+    def test_opens_in_a_job_that_asked_for_it_and_in_one_with_tags(self, site: Site) -> None:
+        site.launch(debug=not site.batch.hands_tags_on)
+        site.trains()
+        site.passes()
+        self.by_the_tag_alone(site)
+        assert self.opens(site).parameters["Target"].endswith("_algo-1")
+
+    def test_says_what_to_do_where_remote_debugging_cannot_be_switched_on(self, site: Site) -> None:
+        site.launch()
+        site.trains()
+        site.passes()
+        self.by_the_tag_alone(site)
+        if site.batch.hands_tags_on:
+            self.opens(site)
+            return
+        with pytest.raises(RequestRefusedError) as refused:
+            self.opens(site)
+        [problem] = refused.value.problems
+        assert (problem.field, problem.temporary) == ("debug", False)
+        assert "spotkeep resume first --set debug=true" in problem.fix
+
+
+class Sessions:
+    """Starts sessions."""
+
+    def start(self, _parameters: Any, /) -> Session:
+        return Session(id="s-1", token="let-me-in", stream_url="wss://somewhere")

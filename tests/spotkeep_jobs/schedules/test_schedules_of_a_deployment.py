@@ -236,6 +236,29 @@ def test_a_schedule_whose_making_has_no_answer_is_made_by_the_same_call_again(
     assert list(deployment.service.schedules.recurring) == ["nightly"]
 
 
+def test_a_schedule_whose_transaction_meets_a_launch_is_recorded_at_the_next_try(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever begins asks for the deletion of the deployment, and of two that ask at once DynamoDB refuses one."""
+    reasons: Any = [{"Code": "None"}, {"Code": "TransactionConflict"}]
+    busy = client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+    write, met = deployment.service.transact_write_items, iter([busy])
+
+    def once_busy(**asked: Any) -> Any:
+        for error in met:
+            raise error
+        return write(**asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deployment.service, "transact_write_items", Mock(side_effect=busy), raising=False)
+        with pytest.raises(LaunchUnfinishedError):
+            deployment.asked()
+        patch.setattr(deployment.service, "transact_write_items", Mock(side_effect=once_busy), raising=False)
+        assert deployment.asked()["ok"]
+    assert list(deployment.service.schedules.recurring) == ["nightly"]
+    assert deployment.schedule.schedule == "nightly"
+
+
 class TestAFiringThatIsRefused:
     """It launches nothing; the schedule's owner is notified by the controller's next pass, like of anything."""
 
