@@ -287,6 +287,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
         job = self._one_of(_can_be_taken, which)
         self.service.is_interrupted(job)
         for _ in range(times - 1):
+            self._keep_pace()
+            if not is_waiting(job):
+                break  # A pass had it stopped.
             self.service.gets_capacity(job)
             self.service.trains(job, 1)
             self.service.is_interrupted(job)
@@ -358,6 +361,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.unsureness = None
         self.replicas_lag_or_catch_up(lags=False)
         for _ in range(times):
+            self._keep_pace()
             if not service_job.waits:
                 break
             job = self.service.batch.has_its_turn(service_job)
@@ -864,6 +868,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _let_pass(self, seconds: float) -> None:
         self.service.seconds += seconds
+
+    def _keep_pace(self) -> None:
+        """Do what a story does at fixed times. Called within steps that take long."""
 
     def _invoke(self, function: str, work: Callable[[], object], *, how: Circumstances = QUIET) -> None:
         process = Process(
