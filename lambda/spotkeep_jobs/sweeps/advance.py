@@ -217,7 +217,11 @@ class SweepAdvance:
         seconds_left: Callable[[], float],
     ) -> _Step | None:
         """Read, decide and write once."""
-        sweep, trials = self._table.sweep_and_trials(sweep_id)
+        try:
+            sweep, trials = self._table.sweep_and_trials(sweep_id)
+        except UnreadableRecordError as error:
+            self._stop_readable(sweep_id, unreadable=error)
+            raise
         if sweep is None:
             return None
         now = self._now()
@@ -275,12 +279,19 @@ class SweepAdvance:
             changed=bool(changed),
         )
 
-    def stop_trials(self, trials: Sequence[Trial], *, refused: RecordRefusedError) -> None:
-        """Stop the runs of trials without a record that says why: where DynamoDB does not take the sweep's.
+    def _stop_readable(self, sweep_id: str, *, unreadable: UnreadableRecordError) -> None:
+        """Stop the trials of a sweep that stops but those that cannot be read: nothing else is known for certain."""
+        sweep, trials = self._table.sweep_and_trials(sweep_id, unreadable={})
+        if sweep is not None and sweep.state is SweepState.STOPPING:
+            self.stop_trials(trials, refused=unreadable)
+
+    def stop_trials(self, trials: Sequence[Trial], *, refused: RecordRefusedError | UnreadableRecordError) -> None:
+        """Stop the runs of trials without a record that says why, where there can be none.
 
         Args:
-            trials: All of a sweep's.
-            refused: Why it does not; which trials could not be stopped is added to it.
+            trials: All of a sweep's that can be read.
+            refused: Why there is none: DynamoDB does not take the sweep's record, or a trial's cannot be read. Which
+                trials could not be stopped is added to it.
         """
         failures: dict[str, str] = {}
         for trial in trials:
