@@ -161,6 +161,8 @@ class SweepAdvance:
         Raises:
             SweepChangedError: The sweep kept changing under every try.
             SearchError: The search could not say which trials follow.
+            UnreadableRecordError: A record of it cannot be read; where it stops, the other trials were stopped.
+            RecordRefusedError: DynamoDB does not take a record; what was to stop was stopped all the same.
         """
         done: Advanced | None = None
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
@@ -390,6 +392,7 @@ class SweepAdvance:
     ) -> bool:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
+        unwritten: RecordRefusedError | None = None
         earliest: datetime | None = None
         apart = between_jobs(step.sweep.document)
         # What is to stop costs money, and needs no moment.
@@ -404,6 +407,8 @@ class SweepAdvance:
                 continue
             if task is None:
                 continue
+            if done.waits_because is not None and task is not Task.STOP:
+                break
             needs_moment = bool(apart) and task is not Task.STOP
             comes = not (needs_moment and moment is None) and seconds_left() > 0 and next(tasks_left, None) is not None
             if moment is not None and earliest is not None:
@@ -429,12 +434,20 @@ class SweepAdvance:
                 refused.append(failed(trial, reason=reason))
             except LaunchUnfinishedError as error:
                 # It is recorded, and the controller completes it; AWS is busy, so the others wait for the next advance.
+                # But what is to stop is billed, and AWS may refuse this one alone.
                 done.waits_because = str(error)
-                break
+                if task is not Task.STOP:
+                    break
+            except RecordRefusedError as error:
+                if task is not Task.STOP:
+                    raise
+                unwritten = unwritten or error  # Its job was asked to end.
         if refused:
             until_written(
                 lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self._pause
             )
+        if unwritten is not None:
+            raise unwritten
         return bool(refused) or step.changed
 
     def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
