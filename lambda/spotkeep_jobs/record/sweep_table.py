@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.errors import RunTableError, in_words
 from spotkeep_jobs.record.deployment_table import DeploymentTable
 from spotkeep_jobs.record.id_table import IdTable
 from spotkeep_jobs.record.notification_table import NotificationTable
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, IdReservedError
+from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, IdReservedError, UnreadableRecordError
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
@@ -127,8 +127,13 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         """Return the item of a sweep (strongly consistent), or None."""
         return self._read(Sweep, f"sweep#{sweep}", "item")
 
-    def sweep_and_trials(self, sweep: str) -> tuple[Sweep | None, list[Trial]]:
-        """Return a sweep's item (strongly consistent) and its trials in the order of their numbers, in one query."""
+    def sweep_and_trials(self, sweep: str, *, unreadable: Unreadable | None = None) -> tuple[Sweep | None, list[Trial]]:
+        """Return a sweep's item (strongly consistent) and its trials in the order of their numbers, in one query.
+
+        Args:
+            sweep: Its id.
+            unreadable: Takes the trials that cannot be read; None to raise at the first.
+        """
         item: Sweep | None = None
         trials: list[Trial] = []
         for found in self._query(
@@ -138,8 +143,13 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         ):
             if found["sk"] == "item":
                 item = record_of(Sweep, found)
-            else:
+                continue
+            try:
                 trials.append(record_of_text(Trial, found, "trial"))
+            except UnreadableRecordError as error:
+                if unreadable is None:
+                    raise
+                unreadable[error.what] = in_words(error)
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:

@@ -42,7 +42,7 @@ _TEXT_FIELDS: Final = (
     "best",
 )
 CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
-_NAMES_OF_PARTS: Final = {"pool": "warm pool", "event": "timeline entry"}
+_NAMES_OF_PARTS: Final = {"pool": "warm pool", "event": "timeline entry", "fleet-history": "fleet"}
 _LONGEST_FOUND: Final = 60
 _LEAST_NUMBER = 1e-130
 """DynamoDB's least number above 0: "Supported data types and naming rules", DynamoDB developer guide."""

@@ -79,7 +79,11 @@ class SweepActions:
                 pause=self.pause,
             )
         except RecordRefusedError as refused:
-            self.advance.stop_trials(self.trials(sweep), refused=refused)
+            unreadable: dict[str, str] = {}
+            trials = self.table.sweep_and_trials(sweep, unreadable=unreadable)[1]
+            for why in unreadable.values():
+                refused.add_note(why)
+            self.advance.stop_trials(trials, refused=refused)
             raise
         return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 

@@ -161,6 +161,8 @@ class SweepAdvance:
         Raises:
             SweepChangedError: The sweep kept changing under every try.
             SearchError: The search could not say which trials follow.
+            UnreadableRecordError: A record of it cannot be read; where it stops, the other trials were stopped.
+            RecordRefusedError: DynamoDB does not take a record; what was to stop was stopped all the same.
         """
         done: Advanced | None = None
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
@@ -217,7 +219,11 @@ class SweepAdvance:
         seconds_left: Callable[[], float],
     ) -> _Step | None:
         """Read, decide and write once."""
-        sweep, trials = self._table.sweep_and_trials(sweep_id)
+        try:
+            sweep, trials = self._table.sweep_and_trials(sweep_id)
+        except UnreadableRecordError as error:
+            self._stop_readable(sweep_id, unreadable=error)
+            raise
         if sweep is None:
             return None
         now = self._now()
@@ -275,12 +281,19 @@ class SweepAdvance:
             changed=bool(changed),
         )
 
-    def stop_trials(self, trials: Sequence[Trial], *, refused: RecordRefusedError) -> None:
-        """Stop the runs of trials without a record that says why: where DynamoDB does not take the sweep's.
+    def _stop_readable(self, sweep_id: str, *, unreadable: UnreadableRecordError) -> None:
+        """Stop the trials of a sweep that stops but those that cannot be read: nothing else is known for certain."""
+        sweep, trials = self._table.sweep_and_trials(sweep_id, unreadable={})
+        if sweep is not None and sweep.state is SweepState.STOPPING:
+            self.stop_trials(trials, refused=unreadable)
+
+    def stop_trials(self, trials: Sequence[Trial], *, refused: RecordRefusedError | UnreadableRecordError) -> None:
+        """Stop the runs of trials without a record that says why, where there can be none.
 
         Args:
-            trials: All of a sweep's.
-            refused: Why it does not; which trials could not be stopped is added to it.
+            trials: All of a sweep's that can be read.
+            refused: Why there is none: DynamoDB does not take the sweep's record, or a trial's cannot be read. Which
+                trials could not be stopped is added to it.
         """
         failures: dict[str, str] = {}
         for trial in trials:
@@ -381,6 +394,7 @@ class SweepAdvance:
     ) -> bool:
         """Do what the trials ask for; return whether something is to be decided again."""
         refused: list[Trial] = []
+        unwritten: RecordRefusedError | None = None
         earliest: datetime | None = None
         apart = between_jobs(step.sweep.document)
         # What is to stop costs money, and needs no moment.
@@ -395,6 +409,8 @@ class SweepAdvance:
                 continue
             if task is None:
                 continue
+            if done.waits_because is not None and task is not Task.STOP:
+                break
             needs_moment = bool(apart) and task is not Task.STOP
             comes = not (needs_moment and moment is None) and seconds_left() > 0 and next(tasks_left, None) is not None
             if moment is not None and earliest is not None:
@@ -420,12 +436,20 @@ class SweepAdvance:
                 refused.append(failed(trial, reason=reason))
             except LaunchUnfinishedError as error:
                 # It is recorded, and the controller completes it; AWS is busy, so the others wait for the next advance.
+                # But what is to stop is billed, and AWS may refuse this one alone.
                 done.waits_because = str(error)
-                break
+                if task is not Task.STOP:
+                    break
+            except RecordRefusedError as error:
+                if task is not Task.STOP:
+                    raise
+                unwritten = unwritten or error  # Its job was asked to end.
         if refused:
             until_written(
                 lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self._pause
             )
+        if unwritten is not None:
+            raise unwritten
         return bool(refused) or step.changed
 
     def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:

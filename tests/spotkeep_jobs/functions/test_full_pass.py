@@ -297,7 +297,9 @@ class Everything:
             jobs=Mock(search_in_progress=lambda _deployment: []),
             adoption=Mock(adopt_found=lambda _found, **_: []),
             runs=Mock(reconcile=lambda run, **_: self._take("runs", run)),
-            quota_queue=Mock(quotas=quotas, advance=lambda runs: self._take("quotas", runs[0].instance_type) or []),
+            quota_queue=Mock(
+                quotas=quotas, advance=lambda runs, **_: self._take("quotas", runs[0].instance_type) or []
+            ),
             launcher_function=Mock(advance=lambda sweep: self._take("sweeps", sweep)),
             pools=Mock(as_recorded=lambda *_, **__: None, reconcile=lambda run, **_: self._take("pools", run)),
             fleet_orphans=None,

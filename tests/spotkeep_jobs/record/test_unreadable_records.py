@@ -209,6 +209,21 @@ class TestOneDoesNotStopAPass:
         assert "newer version" in advanced.refused["swp-1"]
         assert advanced.sweep.counts.failed == 0
 
+    def test_of_a_trial_and_the_others_of_its_sweep_stop(self) -> None:
+        plane = ControlPlane()
+        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+        sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
+        document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
+        plane.launching.sweeps.launch.launch(document, default_token="swp")
+        plane.launching.sweeps.advance.advance("swp")
+        damage(plane, ("sweep#swp", "trial#000001"), NEWER)
+        with pytest.raises(UnreadableRecordError, match="trial 1 of sweep swp"):
+            plane.launching.sweeps.advance.advance("swp")
+        assert plane.service.stopped == [], "it only waits"
+        with pytest.raises(UnreadableRecordError, match="trial 1 of sweep swp"):
+            plane.launching.sweeps.actions.stop("swp", seconds_left=lambda: 60.0)
+        assert sorted(plane.service.stopped) == ["swp-2-1", "swp-3-1"]
+
     def test_of_a_run_that_waits_for_quota_and_those_behind_it_get_their_jobs(self) -> None:
         plane = ControlPlane()
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]

@@ -17,9 +17,11 @@ from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.sweeps.budget import spent_usd
 from spotkeep_jobs.sweeps.launch import LaunchedSweep
 from tests.models.control_plane import ControlPlane
+from tests.models.faults import client_error
 from tests.models.sagemaker import ModelJob
 
 LISTED = {"trials": [{"lr": 0.1}, {"lr": 0.01}, {"lr": 0.001}, {"lr": 0.0001}, {"lr": 1}], "parallel": 2}
@@ -247,6 +249,43 @@ def test_a_stopped_sweep_waits_for_each_trials_job_and_goes_on_from_their_checkp
     assert deployment.sweep.state is SweepState.COMPLETED
     deployment.passes(minutes=5)
     assert deployment.notified[1:] == ["[spotkeep] digits is done"]
+
+
+def test_a_job_that_sagemaker_does_not_stop_keeps_no_other_from_being_stopped(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.launched(LISTED | {"parallel": 3})
+    stop = deployment.service.stop_training_job
+
+    def refuse_the_first(**asked: Any) -> Any:
+        if asked["TrainingJobName"] == "digits-1-1":
+            raise client_error("StopTrainingJob", "AccessDeniedException", "a person took its tags away")
+        return stop(**asked)
+
+    monkeypatch.setattr(deployment.service, "stop_training_job", refuse_the_first)
+    advanced = deployment.launching.sweeps.actions.stop("digits", seconds_left=lambda: math.inf)
+    assert sorted(deployment.service.stopped) == ["digits-2-1", "digits-3-1"]
+    assert "a person took its tags away" in (advanced.waits_because or "")
+    assert deployment.run(1).stop_requested_at is not None, "each pass asks again"
+
+
+def test_a_run_whose_record_dynamodb_does_not_take_keeps_no_other_from_being_stopped(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.launched(LISTED | {"parallel": 3})
+    write = deployment.service.transact_write_items
+
+    def refuse_the_first(**asked: Any) -> Any:
+        if any(
+            each.get("Put", {}).get("Item", {}).get("pk") == {"S": "run#digits-1"} for each in asked["TransactItems"]
+        ):
+            raise client_error("TransactWriteItems", "ValidationException", "Item size has exceeded")
+        return write(**asked)
+
+    monkeypatch.setattr(deployment.service, "transact_write_items", refuse_the_first, raising=False)
+    with pytest.raises(RecordRefusedError, match="Item size has exceeded"):
+        deployment.launching.sweeps.actions.stop("digits", seconds_left=lambda: math.inf)
+    assert sorted(deployment.service.stopped) == ["digits-1-1", "digits-2-1", "digits-3-1"]
 
 
 def test_a_trial_whose_last_job_sagemaker_still_shows_as_live_goes_on_when_it_no_longer_does(

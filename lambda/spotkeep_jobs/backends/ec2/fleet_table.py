@@ -22,7 +22,7 @@ from spotkeep_fleet.record import FleetRecord, encode, fleet_key, fleet_record_o
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.table_client import CANCELLED_CODES, never_taken
+from spotkeep_jobs.record.table_client import CANCELLED_CODES, from_dynamodb, never_taken, record_of_text
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -110,9 +110,13 @@ class FleetTable:
         return following
 
     def history(self, run: str, attempt: int, /) -> FleetHistory | None:
-        """Read the history of one attempt's fleet (strongly consistent), or None."""
+        """Read the history of one attempt's fleet (strongly consistent), or None.
+
+        Raises:
+            UnreadableRecordError: Another version wrote it.
+        """
         item = self._get(f"run#{run}", _history_sort_key(attempt))
-        return None if item is None else FleetHistory.model_validate_json(item["history"]["S"])
+        return None if item is None else record_of_text(FleetHistory, from_dynamodb(item), "history")
 
     def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
         """Write a history over the version it was read with. Returns it as written.
@@ -127,6 +131,7 @@ class FleetTable:
             "sk": {"S": _history_sort_key(history.attempt)},
             "version": {"N": str(following.version)},
             "history": {"S": following.model_dump_json()},
+            "form": {"N": str(FleetHistory.FORM)},
             "expires_at": {"N": str(int((history.created_at + self._kept).timestamp()))},
         }
         self._put(item, read=None if new else history.version, run=history.run)

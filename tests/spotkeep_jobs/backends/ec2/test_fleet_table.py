@@ -11,6 +11,8 @@ import pytest
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, fleet_job_key
 from spotkeep_fleet.record import encode, fleet_key, new_record
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
+from spotkeep_jobs.backends.ec2.history import opened
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb
 
@@ -69,3 +71,22 @@ def test_the_record_of_a_live_run_has_no_date_to_go_and_that_of_one_that_is_over
     table.write_record(replace(written, ended=True), now=NOON)
     expires = int(dynamodb.items[fleet_key("count")]["expires_at"]["N"])
     assert expires > (NOON + timedelta(days=90)).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"form": {"N": "2"}}, "was written by a newer version"), ({"history": {"S": "{}"}}, "cannot be read")],
+)
+def test_a_history_that_another_version_wrote_is_named_as_such(
+    dynamodb: InMemoryDynamoDb, table: FleetTable, change: dict[str, Any], says: str
+) -> None:
+    history = opened(
+        run="count", attempt=1, job_name="count-1", marks={}, capacity="spot", template_id="lt-1",
+        max_run_seconds=3600, max_wait_seconds=None, now=NOON,
+    )  # fmt: skip
+    written = table.write_history(history, new=True)
+    assert table.history("count", 1) == written
+    (key,) = dynamodb.items
+    dynamodb.items[key] = dynamodb.items[key] | change
+    with pytest.raises(UnreadableRecordError, match=rf"\(record of fleet 1 of run count\): {says}"):
+        table.history("count", 1)
