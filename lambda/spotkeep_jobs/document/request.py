@@ -319,7 +319,7 @@ class JobRequest(DocumentModel):
     instance_types."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
     """With capacity auto: how long a fallback waits for capacity, at the start and after an interruption, before the
-    next one is tried, 5m to 28d. Default: 1h. With capacity on-demand: how long the run waits for capacity in all.
+    next one is tried, 5m to 28d. Default: 1h. With capacity on-demand: how long a job waits for capacity.
     Default: 1d."""
     spot_only: bool = Field(default=False, strict=True)
     """Whether on-demand capacity is forbidden, whatever else the document or its ladder says."""
