@@ -125,7 +125,7 @@ def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], f
         return answer_to(payload, replace(context, caller=caller))
     except RequestRefusedError as error:
         if own_event is not None and isinstance(error, UnreadableRecordError):
-            # Nobody reads the answer: the function fails, and its alarm hears of the record.
+            # No user reads the answer: the function fails, and its alarm shows the record.
             count("LaunchUnfinished")
             raise
         # The fields only: the words about them may quote a document, and SageMaker's may quote its values.

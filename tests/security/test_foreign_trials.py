@@ -5,7 +5,7 @@ the deployment's tag. What they would gain: an end to another's training, anothe
 command in another's role, a `best` that is theirs, or a night in which another's schedule launches nothing.
 
 A run is a trial only if its record says so. Ids that a sweep or a schedule has for what it launches are given to no
-other, whoever asks, in a deployment that verifies callers as in one that does not.
+other, whichever user asks, in a deployment that verifies callers as in one that does not.
 """
 
 from __future__ import annotations

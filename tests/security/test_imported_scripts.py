@@ -1,6 +1,6 @@
 """A script or a job that a user imports writes lines of its own into the job file.
 
-Who: the author of a script of the SageMaker SDK, or whoever made a training job, that a user imports.
+Who: the author of a script of the SageMaker SDK, or of a training job, that a user imports.
 With what: a string of the script, or a name in the job's request, with a line break: `"1\\ncommand: x"` as the
 `framework_version`. It stands in a comment of the job file, in the reason why it was not imported.
 What they would gain: a command, an image or an environment in a job file whose source the user believes they have read.

@@ -52,7 +52,7 @@ HOSTILE: Final = [
     f"{HASH}.tar.gz/checkpoints/x",
     "../../sources/a/b",
 ]
-"""Names of objects below a prefix: whoever may write there chooses them."""
+"""Names of objects below a prefix: a client that may write there chooses them."""
 
 
 def keys_of(kind: str, *, team: str | None) -> Iterator[str]:

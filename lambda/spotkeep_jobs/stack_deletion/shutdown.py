@@ -181,7 +181,8 @@ class Shutdown:
             request_stop(self._table, item, as_=SweepState.STOPPED, because=because, now=self._clock())
 
     def _end(self, seen: Pool) -> None:
-        # The run first: whoever changes the pool afterwards changes its version. An index may show a pool that is over.
+        # The run first: a function that changes the pool afterwards changes its version.
+        # An index may show a pool that is over.
         run = self._table.get(seen.run)
         pool, attempt = self._table.pool(seen.run, seen.attempt), self._table.attempt(seen.run, seen.attempt)
         if pool is None or pool.state is not PoolState.AVAILABLE:

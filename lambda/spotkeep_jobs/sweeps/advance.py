@@ -518,7 +518,7 @@ class _Step:
 
 
 def _goes_on(run: Run | None, task: Task, trial: Trial) -> bool:
-    """Return whether the run of a trial does what it was asked for, whoever had it do so."""
+    """Return whether the run of a trial does what it was asked for already: another launcher or a user had it do so."""
     if run is None or not trial.has(run) or run.attempt < trial.attempt:
         return False
     return task is not Task.OPEN or not run.state.ended

@@ -1,4 +1,4 @@
-"""While a deletion of the deployment is recorded nothing begins, whoever asks and however far it has come (I6)."""
+"""While a deletion of the deployment is recorded nothing begins, however it is asked for and however far it is (I6)."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def kept(found: FleetHistory) -> FleetHistory:
     return FleetHistory.model_validate_json(found.model_dump_json())
 
 
-def told(story: Story, *, folds: bool) -> FleetHistory:
+def history_of(story: Story, *, folds: bool) -> FleetHistory:
     found = history(**LIMITS)
     for instances, says, now in story.readings:
         found = absorb(found, seen=seen(*instances), record=says, now=now)
@@ -140,7 +140,7 @@ def told(story: Story, *, folds: bool) -> FleetHistory:
 def test_a_folded_history_has_the_bill_of_the_whole_one(seed: int, interruptions: int) -> None:
     """I8, with hundreds of interruptions."""
     story = Story(seed, interruptions=interruptions)
-    whole, short = told(story, folds=False), told(story, folds=True)
+    whole, short = history_of(story, folds=False), history_of(story, folds=True)
     assert KEPT_INSTANCES <= len(short.lives) <= MOST_INSTANCES
     assert len(short.transitions) <= KEPT_PHASES + 3
     assert short.earlier_instances is not None

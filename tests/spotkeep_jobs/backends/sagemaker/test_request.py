@@ -132,7 +132,7 @@ def test_on_demand_has_no_wait_and_may_keep_its_instances() -> None:
         ({"instance_types": ["ml.g5.xlarge"]}, None),
         ({"instance_types": ["ml.m5.xlarge"], "longest_wait": "6h"}, None),
     ],
-    ids=["accelerated", "longest", "too short for SageMaker", "nobody asked", "no accelerator"],
+    ids=["accelerated", "longest", "too short for SageMaker", "not asked for", "no accelerator"],
 )
 def test_on_demand_a_job_is_pending_for_capacity_where_sagemaker_takes_that(
     fields: dict[str, Any], pending: int | None
