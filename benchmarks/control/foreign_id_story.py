@@ -47,6 +47,7 @@ class ForeignIdStory(SweepStory):
 
     Attributes:
         over: The last attempts of others' runs that have ended.
+        deleted: Others' runs that were there while the deployment was being deleted, which stops every run.
     """
 
     searches = SWEEPS | {_LATE: SWEEPS["listed"]}
@@ -54,6 +55,7 @@ class ForeignIdStory(SweepStory):
     def __init__(self) -> None:
         super().__init__()
         self.over: dict[str, int] = {}
+        self.deleted: set[str] = set()
 
     @initialize(
         taken=st.lists(trials, max_size=2, unique=True),
@@ -161,6 +163,7 @@ class ForeignIdStory(SweepStory):
     def what_is_foreign_is_left_alone(self) -> None:
         runs = {run.run: run for run in self._runs()}
         others = {name: run for name, run in runs.items() if run.trial is None}
+        self._note_what_is_deleted()
         for run in others.values():
             if run.adopted or run.request["command"] == [_THEIRS]:
                 self._was_left_alone(run)
@@ -173,8 +176,17 @@ class ForeignIdStory(SweepStory):
                     self._counts_for_nothing(trial)
                 assert "was used before" not in (trial.failure_reason or ""), f"{trial.run}: {trial.failure_reason}"
 
+    def _deletion_comes_to_its_end(self) -> None:
+        self._note_what_is_deleted()  # It may begin and end within one step.
+        super()._deletion_comes_to_its_end()
+
+    def _note_what_is_deleted(self) -> None:
+        if self.record.deletion() is not None:
+            self.deleted |= {run.run for run in self._runs()}
+
     def _was_left_alone(self, run: Run) -> None:
-        assert run.stop_requested_at is None, f"{run.run} was asked to stop, and is another's"
+        stopped = run.stop_requested_at is not None and run.run not in self.deleted
+        assert not stopped, f"{run.run} was asked to stop, and is another's"
         if run.state.ended:
             self.over.setdefault(run.run, run.attempt)
         over = self.over.get(run.run, run.attempt)
