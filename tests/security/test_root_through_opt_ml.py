@@ -237,7 +237,12 @@ def test_the_reason_of_a_failure_is_read_from_no_link_no_pipe_and_no_device(inst
 
 def test_nor_while_it_is_exchanged(instance: Instance) -> None:
     with instance.exchanging("output/failure", instance.secret, file=True):
-        found = {read_failure(instance.files) for _ in range(ROUNDS * 5)}
+        found: set[str | None] = set()
+        for number in range(ROUNDS * 1_000):
+            found.add(read_failure(instance.files))
+            # On a busy machine it may be exchanged seldom.
+            if number >= ROUNDS * 5 and len(found) > 1:
+                break
     assert found == {None, "harmless"}
 
 
