@@ -38,6 +38,17 @@ def damage(world: Any, key: tuple[str, str], change: dict[str, Any]) -> None:
     world.dynamodb._put(items[key])
 
 
+def with_three_trials() -> ControlPlane:
+    """A deployment with a sweep, all of whose trials have their jobs."""
+    plane = ControlPlane()
+    plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
+    sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
+    document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
+    plane.launching.sweeps.launch.launch(document, default_token="swp")
+    plane.launching.sweeps.advance.advance("swp")
+    return plane
+
+
 class TestOneRecord:
     def test_one_of_a_newer_version_is_named_as_such_and_says_what_to_do(self, world: Any, make: Any) -> None:
         world.launch(make.run("a"), make.attempt("a"))
@@ -197,12 +208,7 @@ class TestOneDoesNotStopAPass:
         handler.metrics.clear_metrics()
 
     def test_of_a_trials_attempt_and_the_others_of_its_sweep_stop(self) -> None:
-        plane = ControlPlane()
-        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
-        sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
-        document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
-        plane.launching.sweeps.launch.launch(document, default_token="swp")
-        plane.launching.sweeps.advance.advance("swp")
+        plane = with_three_trials()
         damage(plane, ("run#swp-1", "attempt#0001"), NEWER)
         advanced = plane.launching.sweeps.actions.stop("swp", seconds_left=lambda: 60.0)
         assert sorted(plane.service.stopped) == ["swp-2-1", "swp-3-1"]
@@ -210,12 +216,7 @@ class TestOneDoesNotStopAPass:
         assert advanced.sweep.counts.failed == 0
 
     def test_of_a_trial_and_the_others_of_its_sweep_stop(self) -> None:
-        plane = ControlPlane()
-        plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
-        sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
-        document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
-        plane.launching.sweeps.launch.launch(document, default_token="swp")
-        plane.launching.sweeps.advance.advance("swp")
+        plane = with_three_trials()
         damage(plane, ("sweep#swp", "trial#000001"), NEWER)
         with pytest.raises(UnreadableRecordError, match="trial 1 of sweep swp"):
             plane.launching.sweeps.advance.advance("swp")
