@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import signal
 
@@ -89,6 +90,43 @@ class StopsLightgbm:
                 raise KilledError
 
 
+class CountsRounds:
+    """A callback of a script's own, for either library, that halves the learning rate once, in its sixth round."""
+
+    order = 5
+
+    def __init__(self):
+        self.rounds = 0
+
+    def __call__(self, env):
+        self.rounds += 1
+        if self.rounds == 6:
+            env.model.reset_parameter({"learning_rate": env.model.params["learning_rate"] / 2})
+
+    def state_dict(self):
+        return {"rounds": self.rounds}
+
+    def load_state_dict(self, state):
+        self.rounds = state["rounds"]
+
+
+class CountsRoundsOfXgboost(xgboost.callback.TrainingCallback):
+    def __init__(self):
+        self.counts = CountsRounds()
+
+    def after_iteration(self, model, epoch, evals_log):
+        self.counts.rounds += 1
+        if self.counts.rounds == 6:
+            model.set_param({"learning_rate": 0.15})
+        return False
+
+    def state_dict(self):
+        return self.counts.state_dict()
+
+    def load_state_dict(self, state):
+        self.counts.load_state_dict(state)
+
+
 LIGHTGBM = {
     "plain": {},
     "rows and columns are sampled": {"bagging_fraction": 0.5, "bagging_freq": 2, "feature_fraction": 0.5},
@@ -137,6 +175,143 @@ def test_interrupted_again_and_again_it_is_the_same_model(boosted, stops, params
                 assert ended.value.code == 75
         assert boosted(params, directory, stops(ROUNDS - 1, "notice")) == alone  # No step follows: it ends.
         assert boosted(params, directory, stops(-1, "")) == alone  # It has ended, and is given again.
+
+
+def heights(booster):
+    """The largest leaf of each round's tree, to the digits that XGBoost and LightGBM keep whatever the steps are."""
+    table = booster.trees_to_dataframe()
+    tree, value = ("Tree", "Gain") if "Gain" in table else ("tree_index", "value")
+    leaves = table[table["Feature"] == "Leaf"] if "Gain" in table else table[table["left_child"].isna()]
+    return leaves[value].abs().groupby(leaves[tree]).max().to_numpy()
+
+
+@pytest.mark.parametrize("params", [{}, {"subsample": 0.999}], ids=["whole", "sampled"])
+def test_a_learning_rate_that_callbacks_set_holds_over_steps_and_interruptions(params, tmp_path):
+    def scheduled(directory, how, after=-1):
+        data = xgboost.DMatrix(ROWS, VALUES)
+        schedule = xgboost.callback.LearningRateScheduler(lambda done: 0.3 * 0.5 ** (done + 1))
+        common = {"nthread": 1, "learning_rate": 0.3, **params}
+        if how == "without":
+            return xgboost.train(common, data, ROUNDS, callbacks=[schedule, CountsRoundsOfXgboost()])
+        return of_xgboost.train_resumably(
+            common, data, ROUNDS, callbacks=[schedule, CountsRoundsOfXgboost(), StopsXgboost(after, how)],
+            rounds_per_step=ROUNDS_PER_STEP, verbose_eval=False, directory=directory, every_steps=1,
+        )  # fmt: skip
+
+    alone = scheduled(tmp_path / "alone", "")
+    # With the rate of `params` the first trees of later steps would be eight times as high.
+    assert heights(alone) == pytest.approx(heights(scheduled(None, "without")), rel=0.5)
+    with pytest.raises(KilledError):
+        scheduled(tmp_path / "cut", "kill", 4)
+    with pytest.raises(SystemExit):
+        scheduled(tmp_path / "cut", "notice", 4)
+    assert scheduled(tmp_path / "cut", "").save_raw("json") == alone.save_raw("json")
+    assert type(pickle.loads(pickle.dumps(alone))) is xgboost.Booster  # noqa: S301 - its own bytes
+
+
+def test_lightgbm_keeps_a_parameter_that_a_callback_set_once(tmp_path):
+    def counted(directory, after=-1):
+        train = lightgbm.Dataset(ROWS, VALUES, free_raw_data=False)
+        common = {"verbose": -1, "num_threads": 1, "learning_rate": 0.3}
+        if directory is None:
+            return lightgbm.train(common, train, ROUNDS, callbacks=[CountsRounds()])
+        return of_lightgbm.train_resumably(
+            common, train, ROUNDS, callbacks=[CountsRounds(), StopsLightgbm(after, "")],
+            rounds_per_step=ROUNDS_PER_STEP, directory=directory, every_steps=1,
+        )  # fmt: skip
+
+    alone = counted(tmp_path / "alone")
+    assert heights(alone)[1:] == pytest.approx(heights(counted(None))[1:])
+    with pytest.raises(KilledError):
+        counted(tmp_path / "cut", after=ROUNDS - 1)
+    assert counted(tmp_path / "cut").predict(ROWS).tobytes() == alone.predict(ROWS).tobytes()
+
+
+@pytest.mark.parametrize("params", [{}, {"objective": "multiclass", "num_class": 3}], ids=["one score", "by class"])
+def test_scores_to_begin_with_stay_under_what_lightgbm_learns(params, tmp_path):
+    classes = params.get("num_class", 1)
+    score = np.random.default_rng(3).normal(size=(300, classes)) * 10
+    label = np.digitize(VALUES, [-3, 3]) if params else VALUES + score[:, 0]
+
+    def datasets():
+        whole = lightgbm.Dataset(ROWS, label, init_score=score if params else score[:, 0], free_raw_data=False)
+        train = whole.subset(np.arange(200))
+        watched = lightgbm.Dataset(
+            ROWS[WATCHED], label[WATCHED], init_score=(score if params else score[:, 0])[WATCHED], reference=train,
+            free_raw_data=False,
+        )  # fmt: skip
+        train.free_raw_data = False
+        return train, watched
+
+    def boosted(sets, directory, after=-1):
+        history = {}
+        options = {
+            "num_boost_round": ROUNDS, "valid_sets": [*sets], "valid_names": ["train", "val"],
+            "callbacks": [lightgbm.record_evaluation(history), StopsLightgbm(after, "")],
+        }  # fmt: skip
+        common = {"verbose": -1, "num_threads": 1, "min_data_in_leaf": 5, **params}
+        if directory is None:
+            lightgbm.train(common, sets[0], **options)
+            return history
+        of_lightgbm.train_resumably(
+            common, sets[0], rounds_per_step=ROUNDS_PER_STEP, directory=directory, every_steps=1, **options
+        )
+        return history
+
+    def losses(history):
+        return [loss for data in history.values() for metric in data.values() for loss in metric]
+
+    sets = datasets()
+    alone = boosted(sets, tmp_path / "alone")
+    assert losses(alone) == pytest.approx(losses(boosted(datasets(), None)))
+    with pytest.raises(KilledError):
+        boosted(datasets(), tmp_path / "cut", after=4)
+    assert boosted(datasets(), tmp_path / "cut") == alone
+    # The datasets are as they were: a training of other seeds may come next.
+    assert boosted(sets, tmp_path / "next") == alone
+
+
+def test_margins_to_begin_with_stay_under_what_xgboost_learns(tmp_path):
+    def boosted(directory, after=-1):
+        data = xgboost.DMatrix(ROWS, VALUES, base_margin=VALUES * 0.9)
+        return of_xgboost.train_resumably(
+            {"nthread": 1}, data, ROUNDS, callbacks=[StopsXgboost(after, "")], verbose_eval=False,
+            rounds_per_step=ROUNDS_PER_STEP, directory=directory, every_steps=1,
+        ).predict(data)  # fmt: skip
+
+    alone = boosted(tmp_path / "alone")
+    assert np.abs(alone - VALUES).mean() < 0.2
+    with pytest.raises(KilledError):
+        boosted(tmp_path / "cut", after=4)
+    assert np.array_equal(boosted(tmp_path / "cut"), alone)
+
+
+def test_a_callback_that_may_keep_something_unsaved_is_named_in_the_log(tmp_path, caplog):
+    class KeepsTheBest(xgboost.callback.TrainingCallback):
+        def __init__(self):
+            self.best = None
+
+    losses = []
+
+    def keeps_losses(env):
+        losses.append(env.iteration)
+
+    def prints(env):
+        """Keep nothing."""
+
+    of_xgboost.train_resumably(
+        {}, xgboost.DMatrix(ROWS, VALUES), 2, callbacks=[KeepsTheBest(), CountsRoundsOfXgboost()],
+        directory=tmp_path / "xgboost", every_steps=1,
+    )  # fmt: skip
+    of_lightgbm.train_resumably(
+        {"verbose": -1}, lightgbm.Dataset(ROWS, VALUES, free_raw_data=False), 2,
+        callbacks=[keeps_losses, prints, lightgbm.log_evaluation(), CountsRounds()],
+        directory=tmp_path / "lightgbm", every_steps=1,
+    )  # fmt: skip
+    named = [record.getMessage() for record in caplog.records if "is not saved" in record.getMessage()]
+    assert [re.search(r"(KeepsTheBest|keeps_losses)", message)[0] for message in named] == [
+        "KeepsTheBest", "keeps_losses"
+    ]  # fmt: skip
 
 
 def test_early_stopping_of_xgboost_counts_over_the_interruption(tmp_path, a_few_of):
@@ -196,13 +371,32 @@ def test_another_length_of_steps_is_refused(tmp_path):
         )
 
 
+def test_position_biases_which_no_booster_holds_are_refused_before_the_first_round(tmp_path):
+    with pytest.raises(UsageError, match="lambdarank_unbiased"):
+        of_xgboost.train_resumably(
+            {"objective": "rank:ndcg", "lambdarank_unbiased": True}, xgboost.DMatrix(ROWS, VALUES), directory=tmp_path
+        )
+    ranked = lightgbm.Dataset(
+        ROWS, VALUES > 0, group=[100] * 3, position=np.tile(np.arange(100), 3), free_raw_data=False
+    )
+    with pytest.raises(UsageError, match="has positions"):
+        of_lightgbm.train_resumably({"objective": "lambdarank"}, ranked, directory=tmp_path)
+
+
 def test_what_lightgbm_cannot_continue_is_refused_all_at_once(tmp_path):
     with pytest.raises(UsageError) as refused:
         of_lightgbm.train_resumably(
-            {"boosting": "rf", "linear_tree": True, "num_iterations": 5},
+            {"boosting": "rf", "linear_tree": True, "num_iterations": 5, "cegb_penalty_feature_lazy": [1.0] * 6},
             lightgbm.Dataset(ROWS, VALUES), rounds_per_step=0, directory=tmp_path,
         )  # fmt: skip
-    for part in ("rounds_per_step", "boosting='rf'", "linear_tree", "num_iterations", "free_raw_data=False"):
+    for part in (
+        "rounds_per_step",
+        "boosting='rf'",
+        "linear_tree",
+        "cegb_penalty",
+        "num_iterations",
+        "free_raw_data=False",
+    ):
         assert part in str(refused.value)
 
 

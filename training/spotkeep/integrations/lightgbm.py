@@ -2,16 +2,20 @@
 
 What a booster keeps beside its trees (scores, generators of random numbers) cannot be saved. So each step continues
 from the model's text, as LightGBM does with `init_model`, and with seeds that follow from the step: in a run that is
-left alone, too. Then a step after an interruption is the same as one without.
+left alone, too. Then a step after an interruption is the same as one without. LightGBM would forget two things there,
+which are kept here: the `init_score` of a Dataset, and parameters that a callback has set in the booster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+
+from .callback_states import has_state, warn_of_what_is_not_saved
 
 try:
     import lightgbm
@@ -22,16 +26,21 @@ except ImportError as error:
 
 _SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed")
 _SEED_STRIDE = 1_000_003
-# A random forest takes no model to continue from; the others change or round what a continued model is made of.
-_REFUSED = {
+_YES = (True, "true", "+", 1, "1")
+# A random forest takes no model to continue from; the next three change or round what a continued model is made of; of
+# the last two LightGBM counts which features it has paid for, and no model holds that.
+_REFUSED: Mapping[str, tuple[Any, ...] | None] = {
     "boosting": ("rf", "random_forest", "dart"),
-    "linear_tree": (True, "true"),
-    "use_quantized_grad": (True, "true"),
+    "linear_tree": _YES,
+    "use_quantized_grad": _YES,
+    "cegb_penalty_feature_lazy": None,
+    "cegb_penalty_feature_coupled": None,
 }
 _KEPT = {
     known._EarlyStoppingCallback: ("best_score", "best_iter", "first_metric", "enabled"),
     known._RecordEvaluationCallback: ("eval_result",),
 }
+_STATELESS = (known._LogEvaluationCallback, known._ResetParameterCallback)
 
 
 def train_resumably(
@@ -55,7 +64,8 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. Saved are the model, and what the callbacks `early_stopping` and `record_evaluation` keep.
+    code 75. Saved are the model, the parameters that callbacks set in it, and what the callbacks keep: `early_stopping`
+    and `record_evaluation`, and any other that has `state_dict` and `load_state_dict`.
 
     Args:
         params: As for `lightgbm.train`; the number of rounds and early stopping are arguments and callbacks here.
@@ -80,18 +90,23 @@ def train_resumably(
     sets = [train_set, *watched]
     if problems := _problems(params, sets, rounds_per_step):
         raise UsageError("; ".join(problems))
+    warn_of_what_is_not_saved(callbacks or (), known=(*_KEPT, *_STATELESS))
     seed = int(params.get("seed", params.get("random_state", 0)) or 0)
-    used = [_Continued(each, num_boost_round) for each in callbacks or ()]
-    training = _Training(used, rounds_per_step=rounds_per_step)
+    set_by_callbacks: dict[str, Any] = {}
+    used = [_Continued(each, num_boost_round, set_by_callbacks) for each in callbacks or ()]
+    training = _Training(used, set_by_callbacks, rounds_per_step=rounds_per_step)
     booster = None
-    with Checkpointer({**(state or {}), "training": training}, **checkpoints) as checkpointer:
+    with ExitStack() as stack:
+        for each in {id(each): each for each in sets}.values():
+            stack.enter_context(_with_its_score(each))
+        checkpointer = stack.enter_context(Checkpointer({**(state or {}), "training": training}, **checkpoints))
         for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):
             if training.stopped:
                 break
             rounds = min(rounds_per_step, num_boost_round - training.rounds)
             of_step = {name: (seed + step * _SEED_STRIDE + number) % 2**31 for number, name in enumerate(_SEEDS)}
             booster = lightgbm.train(
-                {**params, **of_step},
+                {**params, **set_by_callbacks, **of_step},
                 train_set,
                 rounds,
                 valid_sets=valid_sets,
@@ -108,6 +123,36 @@ def train_resumably(
     return booster
 
 
+@contextmanager
+def _with_its_score(dataset: Any) -> Iterator[None]:
+    """Let a Dataset keep its `init_score` when a training continues from a model, which would take its place.
+
+    LightGBM has no way of its own for it. Afterwards the Dataset is as it was: ready for another training.
+    """
+    own: list[Any] = []
+    replace = dataset._set_init_score_by_predictor
+
+    def add(predictor: Any, data: Any, used_indices: Any) -> Any:
+        if not own:
+            if dataset.init_score is not None:
+                dataset.set_init_score(dataset.init_score)
+            own.append(dataset.get_field("init_score"))
+        replace(predictor=predictor, data=data, used_indices=used_indices)
+        if own[0] is not None:
+            dataset.set_init_score(own[0] + dataset.get_field("init_score"))
+        return dataset
+
+    dataset._set_init_score_by_predictor = add
+    try:
+        yield
+    finally:
+        del dataset._set_init_score_by_predictor
+        dataset._predictor = None
+        if own:
+            dataset.set_field("init_score", own[0])
+            dataset.init_score = own[0]
+
+
 class _Training:
     """What a training has made so far, as a part of the state.
 
@@ -118,12 +163,15 @@ class _Training:
         model: All trees, as LightGBM writes them; None before the first step.
     """
 
-    def __init__(self, callbacks: Sequence[_Continued], *, rounds_per_step: int) -> None:
+    def __init__(
+        self, callbacks: Sequence[_Continued], set_by_callbacks: dict[str, Any], *, rounds_per_step: int
+    ) -> None:
         self.rounds = 0
         self.stopped = False
         self.best_iteration = 0
         self.model: str | None = None
         self._callbacks = callbacks
+        self._set_by_callbacks = set_by_callbacks
         self._rounds_per_step = rounds_per_step
 
     def take(self, booster: Any, *, rounds: int) -> None:
@@ -139,6 +187,7 @@ class _Training:
             "rounds per step": self._rounds_per_step,
             "stopped": self.stopped,
             "best iteration": self.best_iteration,
+            "set by callbacks": dict(self._set_by_callbacks),
             "model": np.frombuffer((self.model or "").encode(), dtype=np.uint8),
             "callbacks": [callback.kept() for callback in self._callbacks],
         }
@@ -155,6 +204,7 @@ class _Training:
             )
         self.rounds, self.stopped = state["rounds"], state["stopped"]
         self.best_iteration = state["best iteration"]
+        self._set_by_callbacks.update(state["set by callbacks"])
         self.model = state["model"].tobytes().decode() or None
         for callback, kept in zip(self._callbacks, state["callbacks"]):
             callback.take_back(kept)
@@ -166,11 +216,13 @@ class _Continued:
     Args:
         callback: The user's.
         rounds: The rounds of the whole training.
+        noted: Where parameters are noted that it sets.
     """
 
-    def __init__(self, callback: Any, rounds: int) -> None:
+    def __init__(self, callback: Any, rounds: int, noted: dict[str, Any]) -> None:
         self._callback = callback
         self._rounds = rounds
+        self._noted = noted
         self._resumed: dict[str, Any] | None = None
         self.before_iteration = getattr(callback, "before_iteration", False)
         if hasattr(callback, "order"):
@@ -184,12 +236,17 @@ class _Continued:
             kind = type(env.evaluation_result_list[0])
             best = [[kind(**each) for each in scores] for scores in resumed["best_score_list"]]
             vars(self._callback).update({**resumed, "best_score_list": best})
+        before = {**env.params, **env.model.params}
         self._callback(env)
+        after = {**env.params, **env.model.params}
+        self._noted.update({name: _plain(after[name]) for name in after if after[name] != before.get(name)})
 
     def kept(self) -> dict[str, Any]:
         """Give what the callback keeps, in plain values."""
         if self._resumed is not None:
             return self._resumed
+        if has_state(self._callback):
+            return dict(self._callback.state_dict())
         names = next((names for kind, names in _KEPT.items() if isinstance(self._callback, kind)), ())
         kept = {name: _plain(getattr(self._callback, name)) for name in names}
         if isinstance(self._callback, known._EarlyStoppingCallback):
@@ -198,7 +255,9 @@ class _Continued:
 
     def take_back(self, kept: dict[str, Any]) -> None:
         """Take what `kept` gave. Early stopping gets it when it is called: it begins by forgetting it."""
-        if isinstance(self._callback, known._EarlyStoppingCallback):
+        if has_state(self._callback):
+            self._callback.load_state_dict(kept)
+        elif isinstance(self._callback, known._EarlyStoppingCallback):
             self._resumed = kept
         elif isinstance(self._callback, known._RecordEvaluationCallback):
             self._callback.eval_result.update(kept["eval_result"])  # The dictionary is the user's.
@@ -235,13 +294,18 @@ def _problems(params: Mapping[str, Any], sets: Sequence[Any], rounds_per_step: o
         f"{name}={params[name]!r} cannot be continued to the same bits; leave it out"
         for parameter, refused in _REFUSED.items()
         for name in sorted(aliases.get(parameter))
-        if name in params and params[name] in refused
+        if name in params and (refused is None or params[name] in refused)
     ]
     problems += [
         f"{name} in the parameters is not read: give num_boost_round, and early_stopping(...) in callbacks"
         for name in sorted(aliases.get("num_iterations") | aliases.get("early_stopping_round"))
         if name in params
     ]
+    if any(each.position is not None for each in sets):
+        problems.append(
+            "a Dataset has positions: LightGBM keeps the position biases that it estimates in no model, so a training "
+            "cannot be continued to the same bits; leave them out"
+        )
     if any(each.free_raw_data for each in sets):
         problems.append("each Dataset needs free_raw_data=False: a step continues from a prediction of it")
     return problems

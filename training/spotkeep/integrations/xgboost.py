@@ -2,7 +2,8 @@
 
 XGBoost's generator of random numbers cannot be saved, and neither can what a booster keeps beside its trees. So where
 parameters draw random numbers, a booster is made anew from its own bytes before each step, with a seed that follows
-from the step: in a run that is left alone, too. Then a step after an interruption is the same as one without.
+from the step: in a run that is left alone, too. Then a step after an interruption is the same as one without. What
+callbacks set in a booster (a learning rate) is set in the new one again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,18 @@ from typing import Any
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 
+from .callback_states import has_state, warn_of_what_is_not_saved
+
 try:
     import numpy as np
     import xgboost
-    from xgboost.callback import CallbackContainer, EarlyStopping, EvaluationMonitor, TrainingCheckPoint
+    from xgboost.callback import (
+        CallbackContainer,
+        EarlyStopping,
+        EvaluationMonitor,
+        LearningRateScheduler,
+        TrainingCheckPoint,
+    )
 except ImportError as error:
     raise ImportError(f"spotkeep.integrations.xgboost needs XGBoost: install 'xgboost>=2' ({error})") from error
 
@@ -27,6 +36,7 @@ _KEPT = (
     (EarlyStopping, ("stopping_history", "current_rounds", "starting_round", "best_scores", "maximize")),
     (TrainingCheckPoint, ("_epoch", "_start")),
 )
+_STATELESS = (EvaluationMonitor, LearningRateScheduler)
 
 
 def train_resumably(
@@ -53,8 +63,9 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. Saved are the booster, the evaluations' history, and what the callbacks keep: EarlyStopping and
-    TrainingCheckPoint, and any other that has `state_dict` and `load_state_dict`.
+    code 75. Saved are the booster, the parameters that callbacks set in it (LearningRateScheduler), the evaluations'
+    history, and what the callbacks keep: EarlyStopping and TrainingCheckPoint, and any other that has `state_dict` and
+    `load_state_dict`.
 
     Args:
         params: As for `xgboost.train`.
@@ -77,12 +88,14 @@ def train_resumably(
         The booster, as `xgboost.train` does.
 
     Raises:
-        UsageError: `rounds_per_step` is no whole number from 1, or was another one in an earlier attempt.
+        UsageError: `rounds_per_step` is no whole number from 1, or was another one in an earlier attempt; or the
+            parameters have `lambdarank_unbiased`, which no saved booster goes on with.
         SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
-    if isinstance(rounds_per_step, bool) or not isinstance(rounds_per_step, int) or rounds_per_step < 1:
-        raise UsageError(f"rounds_per_step must be a whole number from 1; it is {rounds_per_step!r}")
+    if problems := _problems(params, rounds_per_step):
+        raise UsageError("; ".join(problems))
     used = list(callbacks or ())
+    warn_of_what_is_not_saved(used, known=(*(kind for kind, _ in _KEPT), *_STATELESS))
     if verbose_eval:
         used.append(EvaluationMonitor(period=1 if verbose_eval is True else verbose_eval))
     if early_stopping_rounds:
@@ -90,12 +103,17 @@ def train_resumably(
     container = CallbackContainer(used, metric=custom_metric, output_margin=callable(obj))
     watched = list(evals or ())
     training = _Training(container, rounds_per_step=rounds_per_step)
-    anew = _draws_random_numbers(params)
     seed = int(params.get("seed", params.get("random_state", 0)) or 0)
 
+    def draws() -> bool:
+        return _draws_random_numbers({**params, **training.set_by_callbacks})
+
     def made(step: int) -> Any:
-        of_step = {**params, "seed": (seed + step * _SEED_STRIDE) % 2**31} if anew else dict(params)
-        return xgboost.Booster(of_step, [dtrain, *(data for data, _ in watched)], model_file=training.model)
+        of_step = {**params, "seed": (seed + step * _SEED_STRIDE) % 2**31} if draws() else dict(params)
+        booster = _NotedBooster(of_step, [dtrain, *(data for data, _ in watched)], model_file=training.model)
+        booster.set_param(training.set_by_callbacks)
+        booster.noted = training.set_by_callbacks
+        return booster
 
     with Checkpointer({**(state or {}), "training": training}, **checkpoints) as checkpointer:
         booster = container.before_training(made(checkpointer.step))
@@ -103,7 +121,7 @@ def train_resumably(
         for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):
             if training.stopped:
                 break
-            if anew:
+            if draws():
                 booster = made(step)
             for round_number in range(training.rounds, min(training.rounds + rounds_per_step, num_boost_round)):
                 if container.before_iteration(booster, round_number, dtrain, watched):
@@ -117,9 +135,39 @@ def train_resumably(
             training.model = booster.save_raw("ubj")
             checkpointer.log(**_last(container.history))
     booster = container.after_training(booster)
+    if isinstance(booster, _NotedBooster):
+        booster.end_notes()
     if evals_result is not None:
         evals_result.update(container.history)
     return booster.reset()
+
+
+class _NotedBooster(xgboost.Booster):  # type: ignore[misc]
+    """A booster that notes which parameters are set in it while it trains: its bytes do not hold them.
+
+    Attributes:
+        noted: Where it notes them, as texts; None while it is made.
+    """
+
+    noted: dict[str, str] | None = None
+
+    def set_param(self, params: Any, value: Any = None) -> None:
+        """Set parameters, in any of the forms that XGBoost takes, and note them."""
+        pairs = [(params, value)] if isinstance(params, str) else list(dict(params).items())
+        pairs = [(name, value.tolist() if hasattr(value, "tolist") else value) for name, value in pairs]
+        super().set_param(pairs)
+        if self.noted is not None:
+            self.noted.update({name: str(value) for name, value in pairs if value is not None})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a callback pickles is read by processes without this library.
+        kept = {name: value for name, value in self.__getstate__().items() if name != "noted"}
+        return xgboost.Booster, (), kept
+
+    def end_notes(self) -> None:
+        """Become a booster of XGBoost's own: the training is over."""
+        vars(self).pop("noted", None)
+        self.__class__ = xgboost.Booster
 
 
 class _Training:
@@ -128,12 +176,14 @@ class _Training:
     Attributes:
         rounds: How many rounds are done.
         stopped: Whether a callback has ended the training.
+        set_by_callbacks: The parameters that were set in the booster while it trained.
         model: The booster's own bytes, in UBJSON; None before the first step.
     """
 
     def __init__(self, container: Any, *, rounds_per_step: int) -> None:
         self.rounds = 0
         self.stopped = False
+        self.set_by_callbacks: dict[str, str] = {}
         self.model: bytearray | None = None
         self._container = container
         self._rounds_per_step = rounds_per_step
@@ -144,9 +194,10 @@ class _Training:
             "rounds": self.rounds,
             "rounds per step": self._rounds_per_step,
             "stopped": self.stopped,
+            "set by callbacks": dict(self.set_by_callbacks),
             "model": np.frombuffer(self.model or b"", dtype=np.uint8),
             "history": _plain(self._container.history),
-            "callbacks": [_state_of(callback) for callback in self._container.callbacks],
+            "callbacks": self._kept or [_state_of(callback) for callback in self._container.callbacks],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -160,18 +211,32 @@ class _Training:
                 f"{len(state['callbacks'])} callbacks were saved, and there are {len(self._container.callbacks)} here"
             )
         self.rounds, self.stopped = state["rounds"], state["stopped"]
+        self.set_by_callbacks = dict(state["set by callbacks"])
         self.model = bytearray(state["model"].tobytes()) or None
         self._container.history.update(state["history"])
         self._kept = state["callbacks"]
 
     def take_back(self) -> None:
         """Give the callbacks what they kept, after they have begun: EarlyStopping begins by forgetting it."""
-        if self._kept is not None:
-            for callback, kept in zip(self._container.callbacks, self._kept):
-                if _has_state(callback):
-                    callback.load_state_dict(kept)
-                else:
-                    vars(callback).update(kept)
+        kept, self._kept = self._kept, None
+        for callback, state in zip(self._container.callbacks, kept or ()):
+            if has_state(callback):
+                callback.load_state_dict(state)
+            else:
+                vars(callback).update(state)
+
+
+def _problems(params: Mapping[str, Any], rounds_per_step: object) -> list[str]:
+    problems = []
+    if isinstance(rounds_per_step, bool) or not isinstance(rounds_per_step, int) or rounds_per_step < 1:
+        problems.append(f"rounds_per_step must be a whole number from 1; it is {rounds_per_step!r}")
+    if str(params.get("lambdarank_unbiased", False)).lower() in ("true", "1"):
+        problems.append(
+            "lambdarank_unbiased is set: XGBoost saves the position biases that it estimates in no booster, so an "
+            "interrupted training could not go on; leave it out, or train with xgboost.train on capacity that is not "
+            "interrupted"
+        )
+    return problems
 
 
 def _draws_random_numbers(params: Mapping[str, Any]) -> bool:
@@ -181,14 +246,10 @@ def _draws_random_numbers(params: Mapping[str, Any]) -> bool:
 
 
 def _state_of(callback: Any) -> dict[str, Any]:
-    if _has_state(callback):
+    if has_state(callback):
         return dict(callback.state_dict())
     names = next((names for kind, names in _KEPT if isinstance(callback, kind)), ())
     return {name: _plain(getattr(callback, name)) for name in names if hasattr(callback, name)}
-
-
-def _has_state(callback: Any) -> bool:
-    return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
 
 
 def _plain(value: Any) -> Any:

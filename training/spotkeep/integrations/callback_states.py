@@ -1,0 +1,52 @@
+"""What the callbacks of a script keep: saved where they give it, and the log names those that do not."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+_logger = logging.getLogger("spotkeep")
+
+_CONTAINERS = (list, dict, set, bytearray)
+# Attributes of a callback by which LightGBM decides when to call it.
+_OF_THE_LIBRARY = frozenset({"order", "before_iteration"})
+
+
+def has_state(callback: Any) -> bool:
+    """Say whether a callback gives and takes what it keeps: by `state_dict` and `load_state_dict`."""
+    return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
+
+
+def warn_of_what_is_not_saved(callbacks: Iterable[Any], *, known: tuple[type, ...]) -> None:
+    """Name in the log each callback that may keep something which no checkpoint holds.
+
+    Args:
+        callbacks: Those of the script: objects or functions.
+        known: Kinds of which all is saved that they keep, or that keep nothing.
+    """
+    for callback in callbacks:
+        if not (has_state(callback) or isinstance(callback, known)) and _may_keep_something(callback):
+            _logger.warning(
+                "what the callback %s keeps is not saved; if it keeps anything from one batch, round or epoch to the "
+                "next, give it state_dict and load_state_dict",
+                getattr(callback, "__qualname__", type(callback).__name__),
+            )
+
+
+def _may_keep_something(callback: Any) -> bool:
+    if isinstance(callback, functools.partial):
+        values = (*callback.args, *callback.keywords.values())
+        return any(isinstance(value, _CONTAINERS) for value in values) or _may_keep_something(callback.func)
+    if inspect.ismethod(callback):
+        return _may_keep_something(callback.__self__)
+    if inspect.isfunction(callback):
+        used = inspect.getclosurevars(callback).nonlocals
+        return any(isinstance(value, _CONTAINERS) for value in used.values()) or bool(_own_attributes(callback))
+    return bool(_own_attributes(callback))
+
+
+def _own_attributes(callback: Any) -> set[str]:
+    return {*getattr(callback, "__dict__", ())} - _OF_THE_LIBRARY
