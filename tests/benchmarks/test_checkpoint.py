@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.checkpoint.__main__ import main
+from benchmarks.checkpoint.before import compared
 from benchmarks.checkpoint.machine import Machine
 from benchmarks.checkpoint.targets import TARGETS
 
@@ -106,3 +107,12 @@ def test_a_failure_of_what_every_ratio_needs_ends_the_benchmark(tmp_path: Path) 
     course.warm_up()
     with pytest.raises(RuntimeError, match="no such stager"):
         course.measure_saves(0)
+
+
+def test_a_comparison_with_an_earlier_commit_takes_the_ratios_round_by_round() -> None:
+    fast, slow, slowest = (
+        dict.fromkeys(("save call", "save durable", "restore", "step"), seconds) for seconds in (1.0, 2.0, 4.0)
+    )
+    figures = compared([slow, fast, fast], [slowest, fast, fast])
+    assert figures["step"] == {"before_ms": 1000.0, "now_ms": 1000.0, "ratio": 1.0}
+    assert compared([slow, slow, fast], [slowest, slowest, fast])["save call"]["ratio"] == 2.0
