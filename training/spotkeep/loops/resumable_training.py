@@ -101,7 +101,8 @@ class ResumableTraining:
             epochs: Their number, or what to give for each of them, for example `range(1, 11)`.
 
         Raises:
-            UsageError: If the loops are not those the checkpoint was made in.
+            UsageError: If the loops are not those the checkpoint was made in, or so many epochs have been gone through
+                before.
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
@@ -215,10 +216,18 @@ class _Loop:
         self._batches_in_step = 0
         self._in_use: set[int] = set()  # the loaders whose batches the script is working on
         self._total_epochs: int | None = None
+        self._done_before = 0  # the epochs that this object has gone through to their end
         self._after_replay: dict[str, Any] | None = None
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
+        if self._total_epochs is not None and 0 < self._total_epochs <= self._done_before:
+            raise UsageError(
+                f"this training has gone through {self._done_before} epochs already, and a loop over "
+                f"{self._total_epochs} has none left: the epochs are those of the whole training. For more of it, pass "
+                f"all of them, epochs({self._done_before + self._total_epochs}); for another training, make a "
+                'ResumableTraining with a name of its own (name="fold-2")'
+            )
         lasting_loaders = len(self.progress.loaders)
         self.leave_if_noticed()
         self.running = True
@@ -230,6 +239,7 @@ class _Loop:
                     self._begin_epoch()
                     yield value
                     self._end_epoch(lasting_loaders)
+            self._done_before = self._total_epochs or 0
             self._checkpointer.save_if_due(last=True)
         finally:
             self.running = False
