@@ -1,5 +1,7 @@
 """I9, equal or refused: a folder belongs to one training, and each start of a script finds the same one."""
 
+# ruff: noqa: S311 - any random numbers will do
+
 from __future__ import annotations
 
 import contextlib
@@ -85,7 +87,7 @@ def test_two_at_once_in_a_folder_are_refused(tmp_path, new_process):
     first, second = Training(), Training()
     with first.checkpointer(tmp_path) as checkpointer:
         next(checkpointer.steps(6))
-        with pytest.raises(UsageError, match="another training of this process is at work .*all of them in one state"):
+        with pytest.raises(UsageError, match=r"is at work .*all of them in one state"):
             second.checkpointer(tmp_path).__enter__()
         with second.checkpointer(tmp_path, name="discriminator"):
             pass
@@ -272,7 +274,7 @@ def test_a_directory_outside_of_the_kept_one_is_warned_of_by_name(tmp_path, monk
 
 
 def test_elsewhere_it_is_one_in_the_directory_that_the_script_was_started_from(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(spotkeep.training_folder, "STARTED_IN", str(tmp_path))
+    monkeypatch.setattr(spotkeep.training_folder, "STARTED_IN", tmp_path)
     monkeypatch.chdir(tmp_path)
     train("run", total=3)
     assert caplog.text == ""
@@ -288,5 +290,5 @@ def test_hydra_knows_where_the_script_was_started_though_the_library_was_importe
     configured = types.SimpleNamespace(runtime=types.SimpleNamespace(cwd=str(tmp_path / "project")))
     configuration = types.SimpleNamespace(initialized=lambda: True, get=lambda: configured)
     monkeypatch.setitem(sys.modules, "hydra.core.hydra_config", types.SimpleNamespace(HydraConfig=configuration))
-    monkeypatch.setattr(spotkeep.training_folder, "STARTED_IN", str(tmp_path / "outputs" / "22-01-03"))
+    monkeypatch.setattr(spotkeep.training_folder, "STARTED_IN", tmp_path / "outputs" / "22-01-03")
     assert find_folder("run").path == tmp_path / "project" / "run"

@@ -10,7 +10,7 @@ sooner.
 from __future__ import annotations
 
 import importlib
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .state.random_states import RandomStates
 
 try:
-    STARTED_IN: str | None = os.getcwd()
+    STARTED_IN: Path | None = Path.cwd()
     """The working directory at the import: a script may go to another one later."""
 except OSError:  # it is gone
     STARTED_IN = None

@@ -37,6 +37,7 @@ from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, e
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import encode_state
 from .state.restoring import check_state, require_fit, restore_state
+from .training_description import changes, describe_process, described_value
 from .training_folder import TRAININGS_HERE, find_folder, require_name
 
 _DEFAULT_EVERY_SECONDS = 300.0
@@ -164,7 +165,9 @@ class Checkpointer:
         self._folder = find_folder(directory).named(name)
         self._directory = CheckpointDirectory(self._folder.path)
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
-        self._second_tier = SecondTier(self._directory, remote=remote, name=name, retention=self._retention, emit=self._emit)
+        self._second_tier = SecondTier(
+            self._directory, remote=remote, name=name, retention=self._retention, emit=self._emit
+        )
         self._history = InterruptionHistory(self._directory.path) if auto else None
         self._notice_watch = NoticeWatch(on_change=self._on_notice_change)
         # The thread that notices first reports both. Entered again by a handler that interrupts a thread which is in
@@ -185,6 +188,7 @@ class Checkpointer:
         self._durable_step: int | None = None
         self._started_step: int | None = None
         self._done_before = 0  # the steps of a loop that this object has gone through to its end
+        self._made_by: dict[str, str] = {} if name is None else {"name": name}
         self._metrics: dict[str, Any] = {}
         self._known_metrics: dict[str, float] = {}
         self._measured_at: dict[str, int] = {}
@@ -401,6 +405,23 @@ class Checkpointer:
         self._known_metrics.update(numbers)
         self._logged_since.update(numbers)
 
+    def describe(self, **facts: Any) -> None:
+        """Say what makes this training what it is, beside its script, arguments and hyperparameters.
+
+        ```python
+        checkpointer.describe(data="imagenet-2012", learning_rate=configuration.learning_rate)
+        ```
+
+        Each checkpoint holds it, and a resume with other facts says in a warning what they were and what they are. Say
+        it before the checkpoint is restored: later it has no effect.
+
+        Args:
+            **facts: Texts, numbers, lists and dictionaries of them. Values whose name is that of a secret
+                (`hf_token`) are not written.
+        """
+        if not self._restored:
+            self._made_by.update({name: described_value(name, value) for name, value in facts.items()})
+
     def restore(self) -> int:
         """Restore the newest good checkpoint into the state. Gives the completed steps; 0 when there is none.
 
@@ -432,6 +453,9 @@ class Checkpointer:
             self._known_metrics = dict(found.manifest.metrics)
             self._measured_at = dict(found.manifest.measured_at)
         self._restored = True
+        self._made_by = {**describe_process(environment=os.environ), **self._made_by}
+        if found is not None:
+            self._tell_changes(found.manifest)
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
@@ -617,6 +641,17 @@ class Checkpointer:
         _logger.warning("passing over a damaged checkpoint: %s", error)
         self._emit("fallback", step=step, problem=error.problem, file=error.file)
 
+    def _tell_changes(self, manifest: Manifest) -> None:
+        """Say what makes this training another one than the one that the checkpoint is of."""
+        changed = changes(manifest.made_by, self._made_by)
+        if changed and self._ranks.rank == 0:
+            _logger.warning(
+                "the training goes on from the checkpoint of step %d, which was made with other settings or code. What "
+                "is part of the state stays as it was; all else is from now on what it is here:\n%s",
+                manifest.step,
+                "\n".join(f"  - {change}" for change in changed),
+            )
+
     def _begin(self, step: int, *, reason: str) -> None:
         """Start a save when none is running."""
         began = time.monotonic()
@@ -634,6 +669,7 @@ class Checkpointer:
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
                 measured_at={**self._measured_at, **dict.fromkeys(self._logged_since, step)},
+                made_by=self._made_by,
             )
             self._saver.start(encoded, step=step, reason=reason, progress=progress)
         except Exception as error:

@@ -31,7 +31,10 @@ _TAKEN_NAMES = (
     (re.compile(r"data-[0-9]+\.bin|manifest\.json|interruptions\.json"), "it is the name of a file of the library's"),
     (re.compile(r"tensorboard"), "it is the name of the folder for TensorBoard"),
     (re.compile(r"checkpoint([-_]?[0-9]+)?"), "it is the name that other libraries give to checkpoints of their own"),
-    (re.compile(r".*\.(draft|sagemaker-uploading|sagemaker-uploaded)"), "it is the name of a file that is being copied"),
+    (
+        re.compile(r".*\.(draft|sagemaker-uploading|sagemaker-uploaded)"),
+        "it is the name of a file that is being copied",
+    ),
 )
 
 
@@ -112,7 +115,9 @@ def require_name(name: str | None) -> None:
     """
     problems = [] if name is None else name_problems(name)
     if problems:
-        raise UsageError(f"name={name!r} cannot be the name of a training: {'; '.join(problems)}; pass one like 'fold-2'")
+        raise UsageError(
+            f"name={name!r} cannot be the name of a training: {'; '.join(problems)}; pass one like 'fold-2'"
+        )
 
 
 def _kept_folder(environment: Mapping[str, str]) -> Path | None:
@@ -133,7 +138,7 @@ def _place_below(path: Path, kept: Path) -> str | None:
 
 def _from_the_start(given: Path) -> TrainingFolder:
     began = _original_directory()
-    path = given if began is None else Path(began) / given
+    path = given if began is None else began / given
     with contextlib.suppress(OSError):
         if path.resolve() != given.resolve():
             return TrainingFolder(
@@ -147,11 +152,11 @@ def _from_the_start(given: Path) -> TrainingFolder:
     return TrainingFolder(path)
 
 
-def _original_directory() -> str | None:
+def _original_directory() -> Path | None:
     """Give the directory that the script was started from, as far as it is known."""
     configuration = getattr(loaded("hydra.core.hydra_config"), "HydraConfig", None)
     if configuration is not None and configuration.initialized():
-        return str(configuration.get().runtime.cwd)
+        return Path(configuration.get().runtime.cwd)
     return STARTED_IN
 
 

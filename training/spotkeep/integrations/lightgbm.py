@@ -12,6 +12,7 @@ from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.training_description import array_text
 
 try:
     import lightgbm
@@ -84,7 +85,12 @@ def train_resumably(
     used = [_Continued(each, num_boost_round) for each in callbacks or ()]
     training = _Training(used, rounds_per_step=rounds_per_step)
     booster = None
-    with Checkpointer({**(state or {}), "training": training}, **checkpoints) as checkpointer:
+    checkpointer = Checkpointer({**(state or {}), "training": training}, **checkpoints)
+    data = {"features": array_text(train_set.data), "labels": array_text(train_set.label)}
+    checkpointer.describe(
+        data=data, num_boost_round=num_boost_round, **{f"params {name}": params[name] for name in params}
+    )
+    with checkpointer:
         for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):
             if training.stopped:
                 break

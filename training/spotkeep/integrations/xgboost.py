@@ -12,6 +12,7 @@ from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.training_description import array_text
 
 try:
     import numpy as np
@@ -97,7 +98,12 @@ def train_resumably(
         of_step = {**params, "seed": (seed + step * _SEED_STRIDE) % 2**31} if anew else dict(params)
         return xgboost.Booster(of_step, [dtrain, *(data for data, _ in watched)], model_file=training.model)
 
-    with Checkpointer({**(state or {}), "training": training}, **checkpoints) as checkpointer:
+    checkpointer = Checkpointer({**(state or {}), "training": training}, **checkpoints)
+    rows = {"shape": (dtrain.num_row(), dtrain.num_col()), "labels": array_text(dtrain.get_label())}
+    checkpointer.describe(
+        data=rows, num_boost_round=num_boost_round, **{f"params {name}": params[name] for name in params}
+    )
+    with checkpointer:
         booster = container.before_training(made(checkpointer.step))
         training.take_back()
         for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):

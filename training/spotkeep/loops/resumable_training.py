@@ -6,6 +6,7 @@ that is the moment to save, or to leave on a notice.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
@@ -90,6 +91,8 @@ class ResumableTraining:
         Raises:
             UsageError: If it gives its batches only once, or never again in the same order.
         """
+        number = len(self._loop.progress.loaders)
+        self._checkpointer.describe(**{f"loader {number}": _described(batches)})
         return ResumableLoader(batches, self._loop)
 
     def epochs(self, epochs: int | Iterable[Any]) -> Iterator[Any]:
@@ -361,6 +364,17 @@ class _Progress:
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
+
+
+def _described(batches: Iterable[Any]) -> dict[str, Any]:
+    """Describe the data of a loader by its sizes."""
+    data = getattr(batches, "dataset", None)
+    described = {"kind": type(batches).__name__, "batch_size": getattr(batches, "batch_size", None)}
+    for name, sized in (("batches", batches), ("samples", data)):
+        # A loader without a length has the method all the same.
+        with contextlib.suppress(TypeError, NotImplementedError):
+            described[name] = len(sized)  # type: ignore[arg-type]
+    return described
 
 
 def _batch_source(batches: Iterable[Any]) -> BatchSource:
