@@ -219,12 +219,13 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "created": manifest.created,
         "metrics": dict(manifest.metrics),
         "measured_at": dict(manifest.measured_at),
-        "made_by": dict(manifest.made_by),
         "checksum": CHECKSUM_NAME,
         "chunk_bytes": CHUNK_BYTES,
         "files": files_document(manifest.files),
         "state": manifest.state,
     }
+    if manifest.made_by:
+        document["made_by"] = dict(manifest.made_by)
     if manifest.ranks:
         document["ranks"] = [{"files": share.file_count, "state": share.state} for share in manifest.ranks]
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
