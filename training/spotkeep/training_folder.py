@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -76,7 +77,8 @@ def find_folder(
     kept = _kept_folder(os.environ if environment is None else environment)
     if kept is None:
         given = Path(_DEFAULT_DIRECTORY if directory is None else directory)
-        return TrainingFolder(given) if given.is_absolute() else _from_the_start(given)
+        called = "the default directory" if directory is None else f"directory={str(directory)!r}"
+        return TrainingFolder(given) if given.is_absolute() else _from_the_start(given, called=called)
     if directory is None:
         return TrainingFolder(kept)
     path = kept / directory  # an absolute one stays as it is
@@ -136,7 +138,7 @@ def _place_below(path: Path, kept: Path) -> str | None:
     return "" if place == "." else place
 
 
-def _from_the_start(given: Path) -> TrainingFolder:
+def _from_the_start(given: Path, *, called: str) -> TrainingFolder:
     began = _original_directory()
     path = given if began is None else began / given
     with contextlib.suppress(OSError):
@@ -144,9 +146,9 @@ def _from_the_start(given: Path) -> TrainingFolder:
             return TrainingFolder(
                 path,
                 warning=(
-                    f"the working directory is {Path.cwd()}, and the script was started from {began}: directory="
-                    f"{str(given)!r} is taken from there, so that each start of the script finds its checkpoints, in "
-                    f"{path}. Pass an absolute path to have them elsewhere"
+                    f"the working directory is {Path.cwd()}, and the script was started from {began}: {called} is "
+                    f"taken from there, so that each start of the script finds its checkpoints, in {path}. Pass an "
+                    "absolute path to have them elsewhere"
                 ),
             )
     return TrainingFolder(path)
@@ -157,6 +159,11 @@ def _original_directory() -> Path | None:
     configuration = getattr(loaded("hydra.core.hydra_config"), "HydraConfig", None)
     if configuration is not None and configuration.initialized():
         return Path(configuration.get().runtime.cwd)
+    # Python makes the path of the script absolute when it starts, and leaves the argument as it was given.
+    script, argument = str(getattr(sys.modules.get("__main__"), "__file__", "")), sys.argv[0] if sys.argv else ""
+    ending = os.sep + argument[2:] if argument.startswith("./") else os.sep + argument
+    if argument and Path(script).is_absolute() and script.endswith(ending):
+        return Path(script[: -len(ending)] or os.sep)
     return STARTED_IN
 
 
