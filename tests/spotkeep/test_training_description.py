@@ -52,7 +52,7 @@ def test_a_start_with_the_same_settings_says_nothing(start):
 def test_what_changed_is_said_once_with_what_it_was_and_what_it_is(start):
     start("--lr", "0.1", text="x", hyperparameters={"depth": 3, "old": 1}, rows=90)
     said = start("--lr", "0.01", text="y", hyperparameters={"depth": 4, "new": 2}, rows=80)
-    assert "goes on from the checkpoint of step 1, which was made with other settings or code" in said
+    assert "checkpoints/step-1, which was made with other settings or code" in said
     assert "command line was --lr 0.1 and is --lr 0.01\n" in said
     assert "hyperparameter depth was 3 and is 4" in said
     assert "hyperparameter old was 1 and is not there" in said

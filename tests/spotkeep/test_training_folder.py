@@ -86,6 +86,12 @@ def test_one_that_was_refused_has_not_ended(tmp_path, new_process):
     train(tmp_path)
 
 
+def test_one_that_did_nothing_leaves_its_folder_to_another(tmp_path, new_process):
+    with Checkpointer({}, tmp_path) as checkpointer:
+        assert checkpointer.step == 0
+    train(tmp_path)
+
+
 def test_two_at_once_in_a_folder_are_refused(tmp_path, new_process):
     first, second = Training(), Training()
     with first.checkpointer(tmp_path) as checkpointer:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from . import events
 from .disk.background_save import BackgroundSaver, SaveOutcome
@@ -163,6 +163,7 @@ class Checkpointer:
         )
         self._retention = Retention(last=keep_last, every=keep_every, best=keep_best)
         self._folder = find_folder(directory).named(name)
+        self._label = self._folder.label
         self._directory = CheckpointDirectory(self._folder.path)
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
         self._second_tier = SecondTier(
@@ -283,10 +284,16 @@ class Checkpointer:
             self._second_tier.stop()
             self._notice_watch.stop()
             self._entered = False
-            # A generator is closed by a `break` and by an error in the loop over it alike.
-            broken_off = exception_type is not None and not issubclass(exception_type, GeneratorExit)
-            ended = False if broken_off else None if exception_type is not None else True
-            TRAININGS_HERE.leave(self, step=self._step, ended=ended)
+            TRAININGS_HERE.leave(self, step=self._step, ended=self._has_ended(exception_type))
+
+    def _has_ended(self, exception_type: type[BaseException] | None) -> bool | None:
+        """Say whether the training has come to its end, as it leaves; None where that is not known."""
+        if self._step == 0 and self._durable_step is None:
+            return False  # there is nothing that another one could take for its own
+        if exception_type is None:
+            return True
+        # A generator is closed by a `break` and by an error in the loop over it alike.
+        return None if issubclass(exception_type, GeneratorExit) else False
 
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left: from the restored one up to, not including, `total_steps`.
@@ -646,9 +653,9 @@ class Checkpointer:
         changed = changes(manifest.made_by, self._made_by)
         if changed and self._ranks.rank == 0:
             _logger.warning(
-                "the training goes on from the checkpoint of step %d, which was made with other settings or code. What "
-                "is part of the state stays as it was; all else is from now on what it is here:\n%s",
-                manifest.step,
+                "the training goes on from %s, which was made with other settings or code. What is part of the state "
+                "stays as it was; all else is from now on what it is here:\n%s",
+                self.directory / self._directory.name(manifest.step),
                 "\n".join(f"  - {change}" for change in changed),
             )
 
@@ -885,8 +892,8 @@ class Checkpointer:
         self._settle()
         self._second_tier.warn_when_late()
         if self._ranks.rank == 0:
-            with events.of_training(self._folder.label):
-                events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
+            report = events.report_progress if self._label is None else partial(self._report, events.report_progress)
+            report(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
         self._measured_at.update(dict.fromkeys(self._logged_since, self._step))
         self._logged_since.clear()
@@ -944,8 +951,7 @@ class Checkpointer:
     def _tell_end(self, event: str) -> None:
         """Report that this process has done its last step, after all that was measured."""
         if self._ranks.rank == 0:
-            with events.of_training(self._folder.label):
-                events.report_metrics(step=self._step, **self._metrics)
+            self._report(events.report_metrics, step=self._step, **self._metrics)
             self._metrics = {}
         self._emit(event, step=self._step)
 
@@ -960,8 +966,12 @@ class Checkpointer:
     def _emit(self, event: str, **fields: Any) -> None:
         """Report to the outside world, once for all ranks."""
         if self._ranks.rank == 0:
-            with events.of_training(self._folder.label):
-                events.emit(event, **fields)
+            self._report(events.emit, event, **fields)
+
+    def _report(self, report: Callable[..., None], *event: str, **fields: Any) -> None:
+        """Report as this training, where the script has several."""
+        with events.of_training(self._label):
+            report(*event, **fields)
 
     def _require_more(self, total_steps: int) -> None:
         """Refuse a second loop that there is no step for: it would train nothing, and say nothing."""
