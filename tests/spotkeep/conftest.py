@@ -22,6 +22,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.errors import RankLostError
+from spotkeep.training_folder import TRAININGS_HERE, TrainingsHere
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
@@ -451,3 +452,17 @@ class World:
 @pytest.fixture
 def world() -> type[World]:
     return World
+
+
+@pytest.fixture
+def new_process() -> Callable[[], None]:
+    """Call it where another process would begin: what this one has trained is forgotten."""
+    return TRAININGS_HERE.forget
+
+
+@pytest.fixture(autouse=True)
+def _each_training_has_a_process_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests start a training again where another process would, but for those that say when one begins."""
+    TRAININGS_HERE.forget()
+    if "new_process" not in request.fixturenames:
+        monkeypatch.setattr(TrainingsHere, "enter", lambda *_: [])

@@ -10,6 +10,7 @@ sooner.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from .notices.notice import EXIT_INTERRUPTED
     from .schedule.save_schedule import InterruptionOutlook
     from .state.random_states import RandomStates
+
+try:
+    STARTED_IN: Path | None = Path.cwd()
+    """The working directory at the import: a script may go to another one later."""
+except OSError:  # it is gone
+    STARTED_IN = None
 
 _HOMES = {
     "checkpointer": ("Checkpointer", "Epoch"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from . import events
 from .disk.background_save import BackgroundSaver, SaveOutcome
@@ -37,6 +37,8 @@ from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, e
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import encode_state
 from .state.restoring import check_state, require_fit, restore_state
+from .training_description import changes, describe_process, described_value
+from .training_folder import TRAININGS_HERE, find_folder, require_name
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
@@ -46,7 +48,6 @@ _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
 _PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
-_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 
 _logger = logging.getLogger("spotkeep")
 
@@ -81,8 +82,9 @@ class Checkpointer:
         state: Names and objects: NumPy arrays, torch modules, optimizers and tensors, anything with `state_dict` and
             `load_state_dict`, random generators, and dictionaries or lists of plain values. They are changed in place.
             Plain values may stand at the top of a dictionary too; they are put back into it.
-        directory: Where checkpoints are. Default: SPOTKEEP_CHECKPOINT_DIR, else `/opt/ml/checkpoints` where it exists,
-            else `checkpoints` in the working directory.
+        directory: Where checkpoints are: a folder of this training's own. Default: SPOTKEEP_CHECKPOINT_DIR, else
+            `/opt/ml/checkpoints` where it exists, else `checkpoints`. A relative path is one in the first two where
+            there is one of them, else one in the directory that the script was started from.
         every_steps: Save after so many steps.
         every_seconds: Save when so many seconds have passed since the last save began, or `"auto"`: as often as loses
             the least time, from what a checkpoint is measured to cost and what `outlook` expects. When neither is
@@ -97,6 +99,8 @@ class Checkpointer:
             SPOTKEEP_CHECKPOINT_URI.
         per_rank: More names and objects, those that each rank of a distributed training has for itself: random
             generators, places in the data. With them the training goes on with the same number of ranks only.
+        name: What this training is called, where a script has several: its checkpoints lie in a folder of this name,
+            here and in S3. Letters, digits, `.`, `_` and `-`.
         allow_world_size_change: Let another number of ranks take what all had in common. `per_rank` stays as the script
             made it then, and the run does not end as an uninterrupted one would. It is refused where `per_rank` holds
             floating-point arrays, which are parts of a model or of an optimizer: what was trained would be lost.
@@ -119,20 +123,22 @@ class Checkpointer:
         remote: str | None = None,
         *,
         per_rank: Mapping[str, Any] | None = None,
+        name: str | None = None,
         allow_world_size_change: bool = False,
     ) -> None:
+        require_name(name)
         auto = every_seconds == _AUTO
         if isinstance(every_seconds, str) and not auto:
             raise UsageError(f'every_seconds is {every_seconds!r}; pass a number above zero, or "{_AUTO}"')
         seconds = None if auto or every_seconds is None else float(every_seconds)
-        for name, value in (
+        for option, value in (
             ("every_steps", every_steps),
             ("every_seconds", seconds),
             ("keep_last", keep_last),
             ("keep_every", keep_every),
         ):
             if value is not None and not value > 0:
-                raise UsageError(f"{name} is {value!r}; pass a number above zero")
+                raise UsageError(f"{option} is {value!r}; pass a number above zero")
         if keep_best is not None and keep_best.mode not in MODES:
             raise UsageError(f"the mode of keep_best is {keep_best.mode!r}; pass one of {', '.join(MODES)}")
         if every_steps is None and every_seconds is None:
@@ -156,9 +162,13 @@ class Checkpointer:
             announce=self._announce_interval,
         )
         self._retention = Retention(last=keep_last, every=keep_every, best=keep_best)
-        self._directory = CheckpointDirectory(_directory(directory))
+        self._folder = find_folder(directory).named(name)
+        self._label = self._folder.label
+        self._directory = CheckpointDirectory(self._folder.path)
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
-        self._second_tier = SecondTier(self._directory, remote=remote, retention=self._retention)
+        self._second_tier = SecondTier(
+            self._directory, remote=remote, name=name, retention=self._retention, emit=self._emit
+        )
         self._history = InterruptionHistory(self._directory.path) if auto else None
         self._notice_watch = NoticeWatch(on_change=self._on_notice_change)
         # The thread that notices first reports both. Entered again by a handler that interrupts a thread which is in
@@ -178,6 +188,8 @@ class Checkpointer:
         self._epochs_completed: int | None = None
         self._durable_step: int | None = None
         self._started_step: int | None = None
+        self._done_before = 0  # the steps of a loop that this object has gone through to its end
+        self._made_by: dict[str, str] = {} if name is None else {"name": name}
         self._metrics: dict[str, Any] = {}
         self._known_metrics: dict[str, float] = {}
         self._measured_at: dict[str, int] = {}
@@ -235,8 +247,11 @@ class Checkpointer:
         self._notice_watch.start()
         self._entered = True
         try:
+            self._join()
+            together(self._ranks, self._take_folder)
             self.restore()
         except BaseException:
+            TRAININGS_HERE.leave(self, step=self._step, ended=False)
             self.__exit__(None, None, None)
             raise
         return self
@@ -269,6 +284,16 @@ class Checkpointer:
             self._second_tier.stop()
             self._notice_watch.stop()
             self._entered = False
+            TRAININGS_HERE.leave(self, step=self._step, ended=self._has_ended(exception_type))
+
+    def _has_ended(self, exception_type: type[BaseException] | None) -> bool | None:
+        """Say whether the training has come to its end, as it leaves; None where that is not known."""
+        if self._step == 0 and self._durable_step is None:
+            return False  # there is nothing that another one could take for its own
+        if exception_type is None:
+            return True
+        # A generator is closed by a `break` and by an error in the loop over it alike.
+        return None if issubclass(exception_type, GeneratorExit) else False
 
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left: from the restored one up to, not including, `total_steps`.
@@ -281,10 +306,11 @@ class Checkpointer:
             total_steps: Steps of the whole training.
 
         Raises:
-            UsageError: Outside a `with` block.
+            UsageError: Outside a `with` block, or when so many steps have been gone through before.
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         self._require_entered()
+        self._require_more(total_steps)
         self._leave_before_the_first_step(last=self._step >= total_steps)
         while self._step < total_steps:
             self._begin_step()
@@ -292,6 +318,7 @@ class Checkpointer:
             self._complete_step(total_steps)
             self._save_and_leave_when_due(last=self._step >= total_steps)
         self._wait_until_over()
+        self._done_before = total_steps
         self._tell_end("finish")
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
@@ -312,11 +339,12 @@ class Checkpointer:
             steps_per_epoch: Steps of one epoch.
 
         Raises:
-            UsageError: Outside a `with` block, when the checkpoint was made with other steps an epoch, or when an inner
-                loop was left early.
+            UsageError: Outside a `with` block, when the checkpoint was made with other steps an epoch, when an inner
+                loop was left early, or when so many epochs have been gone through before.
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         self._require_entered()
+        self._require_more(total_epochs * steps_per_epoch)
         self._leave_before_the_first_step(last=self._step >= total_epochs * steps_per_epoch)
         if self._epochs_completed is None:
             self._epochs_completed = self._step // steps_per_epoch
@@ -337,6 +365,7 @@ class Checkpointer:
             self._epochs_completed = index + 1
             self._save_and_leave_when_due(last=last)
         self._wait_until_over()
+        self._done_before = total_epochs * steps_per_epoch
         self._tell_end("finish")
 
     def complete_step(self, *, total_steps: int | None = None) -> None:
@@ -383,6 +412,23 @@ class Checkpointer:
         self._known_metrics.update(numbers)
         self._logged_since.update(numbers)
 
+    def describe(self, **facts: Any) -> None:
+        """Say what makes this training what it is, beside its script, arguments and hyperparameters.
+
+        ```python
+        checkpointer.describe(data="imagenet-2012", learning_rate=configuration.learning_rate)
+        ```
+
+        Each checkpoint holds it, and a resume with other facts says in a warning what they were and what they are. Say
+        it before the checkpoint is restored: later it has no effect.
+
+        Args:
+            **facts: Texts, numbers, lists and dictionaries of them. Values whose name is that of a secret
+                (`hf_token`) are not written.
+        """
+        if not self._restored:
+            self._made_by.update({name: described_value(name, value) for name, value in facts.items()})
+
     def restore(self) -> int:
         """Restore the newest good checkpoint into the state. Gives the completed steps; 0 when there is none.
 
@@ -414,6 +460,9 @@ class Checkpointer:
             self._known_metrics = dict(found.manifest.metrics)
             self._measured_at = dict(found.manifest.measured_at)
         self._restored = True
+        self._made_by = {**describe_process(environment=os.environ), **self._made_by}
+        if found is not None:
+            self._tell_changes(found.manifest)
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
@@ -480,6 +529,15 @@ class Checkpointer:
         if self._ranks.rank != 0:
             self._second_tier.leave_to_another_rank()
             self._history = None
+
+    def _take_folder(self) -> None:
+        """Refuse a folder, here or in S3, in which another training of this process is, or has ended."""
+        remote = self._second_tier.remote
+        places = [str(self._directory.path.resolve()), *([] if remote is None else [str(remote.place)])]
+        for warning in TRAININGS_HERE.enter(self, places):
+            _logger.warning("%s", warning)
+        if self._folder.warning is not None and remote is None and self._ranks.rank == 0:
+            _logger.warning("%s", self._folder.warning)
 
     def _check_state(self) -> bool:
         return check_state(self._state) | check_state(self._per_rank)
@@ -590,6 +648,17 @@ class Checkpointer:
         _logger.warning("passing over a damaged checkpoint: %s", error)
         self._emit("fallback", step=step, problem=error.problem, file=error.file)
 
+    def _tell_changes(self, manifest: Manifest) -> None:
+        """Say what makes this training another one than the one that the checkpoint is of."""
+        changed = changes(manifest.made_by, self._made_by)
+        if changed and self._ranks.rank == 0:
+            _logger.warning(
+                "the training goes on from %s, which was made with other settings or code. What is part of the state "
+                "stays as it was; all else is from now on what it is here:\n%s",
+                self.directory / self._directory.name(manifest.step),
+                "\n".join(f"  - {change}" for change in changed),
+            )
+
     def _begin(self, step: int, *, reason: str) -> None:
         """Start a save when none is running."""
         began = time.monotonic()
@@ -607,6 +676,7 @@ class Checkpointer:
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
                 measured_at={**self._measured_at, **dict.fromkeys(self._logged_since, step)},
+                made_by=self._made_by,
             )
             self._saver.start(encoded, step=step, reason=reason, progress=progress)
         except Exception as error:
@@ -822,7 +892,8 @@ class Checkpointer:
         self._settle()
         self._second_tier.warn_when_late()
         if self._ranks.rank == 0:
-            events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
+            report = events.report_progress if self._label is None else partial(self._report, events.report_progress)
+            report(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
         self._measured_at.update(dict.fromkeys(self._logged_since, self._step))
         self._logged_since.clear()
@@ -880,7 +951,7 @@ class Checkpointer:
     def _tell_end(self, event: str) -> None:
         """Report that this process has done its last step, after all that was measured."""
         if self._ranks.rank == 0:
-            events.report_metrics(step=self._step, **self._metrics)
+            self._report(events.report_metrics, step=self._step, **self._metrics)
             self._metrics = {}
         self._emit(event, step=self._step)
 
@@ -895,7 +966,21 @@ class Checkpointer:
     def _emit(self, event: str, **fields: Any) -> None:
         """Report to the outside world, once for all ranks."""
         if self._ranks.rank == 0:
-            events.emit(event, **fields)
+            self._report(events.emit, event, **fields)
+
+    def _report(self, report: Callable[..., None], *event: str, **fields: Any) -> None:
+        """Report as this training, where the script has several."""
+        with events.of_training(self._label):
+            report(*event, **fields)
+
+    def _require_more(self, total_steps: int) -> None:
+        """Refuse a second loop that there is no step for: it would train nothing, and say nothing."""
+        if 0 < total_steps <= self._done_before:
+            raise UsageError(
+                f"this Checkpointer has gone through {self._done_before} steps already, and a loop over {total_steps} "
+                "has none left: the number is that of the whole training. For more steps of it, pass a larger one; for "
+                'another training, enter a Checkpointer with a name of its own (name="fold-2")'
+            )
 
     def _require_entered(self) -> None:
         if not self._entered:
@@ -918,15 +1003,6 @@ class Epoch:
 
     def __iter__(self) -> Iterator[int]:
         return self.steps
-
-
-def _directory(given: str | os.PathLike[str] | None) -> Path:
-    if given is not None:
-        return Path(given)
-    variable = os.environ.get("SPOTKEEP_CHECKPOINT_DIR")
-    if variable:
-        return Path(variable)
-    return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else Path("checkpoints")
 
 
 def _pause_at_step() -> int | None:

@@ -4,18 +4,21 @@ The platform carries standard output to the logs; the controller, the command li
 there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch).
 `step` is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which
 `spotkeep run` sets: a script that is run by hand stays quiet. In a job that Spotkeep launched the object also has
-`launch`, the id of the launch from `SPOTKEEP_LAUNCH`: what follows the run passes over lines without it.
+`launch`, the id of the launch from `SPOTKEEP_LAUNCH`: what follows the run passes over lines without it. Where a script
+has several trainings, each with a folder of its own, an event of one of them has `training`, what it is called.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 EVENT_PREFIX = "spotkeep-event: "
@@ -24,8 +27,10 @@ LAUNCH_VARIABLE = "SPOTKEEP_LAUNCH"
 _DEFAULT_PROGRESS_SECONDS = 10.0
 
 _last_progress: float | None = None
-_held_back: dict[str, tuple[int, Any]] = {}
-"""What was measured since the last progress event, by name: the step, and the value."""
+_training: ContextVar[str | None] = ContextVar("training", default=None)
+"""What the training is called that reports."""
+_held_back: dict[tuple[str | None, str], tuple[int, Any]] = {}
+"""What was measured since the last progress event, by training and name: the step, and the value."""
 # Events come from several threads; a line is never torn.
 _printing = threading.Lock()
 
@@ -39,6 +44,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock_after_fork)
 
 
+@contextlib.contextmanager
+def of_training(label: str | None) -> Iterator[None]:
+    """Report what is reported in this block as the training's of this name; None where the script has one alone."""
+    before = _training.set(label)
+    try:
+        yield
+    finally:
+        _training.reset(before)
+
+
 def emit(event: str, **fields: Any) -> None:
     """Print one job event, if job events are switched on.
 
@@ -47,7 +62,9 @@ def emit(event: str, **fields: Any) -> None:
         **fields: JSON values. Numbers that JSON lacks (NaN, infinities) become null.
     """
     if os.environ.get("SPOTKEEP_EVENTS") == "stdout":
-        launch = os.environ.get(LAUNCH_VARIABLE)
+        launch, training = os.environ.get(LAUNCH_VARIABLE), _training.get()
+        if training is not None:
+            fields["training"] = training
         line = event_line(event, time_seconds=time.time(), fields=fields, launch=launch)
         with _printing:
             sys.stdout.write(line)
@@ -83,7 +100,7 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
     now = time.monotonic()
     finished = total_steps is not None and step >= total_steps
     if not finished and _last_progress is not None and now - _last_progress < progress_seconds():
-        _held_back.update({name: (step, value) for name, value in metrics.items()})
+        _held_back.update({(_training.get(), name): (step, value) for name, value in metrics.items()})
         return
     _last_progress = now
     _report_held_back(except_for=metrics)
@@ -105,10 +122,11 @@ def report_metrics(*, step: int, **metrics: float) -> None:
 def _report_held_back(*, except_for: Collection[str]) -> None:
     """Report the values that were held back, each with the step it was measured at, but for those of these names."""
     earlier: dict[int, dict[str, Any]] = {}
-    for name, (measured_at, value) in _held_back.items():
-        if name not in except_for:
-            earlier.setdefault(measured_at, {})[name] = value
-    _held_back.clear()
+    own = [key for key in _held_back if key[0] == _training.get()]
+    for key in own:
+        measured_at, value = _held_back.pop(key)
+        if key[1] not in except_for:
+            earlier.setdefault(measured_at, {})[key[1]] = value
     for measured_at in sorted(earlier):
         emit("metrics", step=measured_at, metrics=earlier[measured_at])
 

@@ -576,8 +576,10 @@ class Agent:
         if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST_STEPS:
             return
         kind = event.get("event")
-        if kind == "resume" and self._copies is not None:
-            self._copies.keep(event.get("keep"))
+        # One of several trainings of the script has a folder of its own, which is copied as files of the script's are.
+        copies = None if event.get("training") is not None else self._copies
+        if kind == "resume" and copies is not None:
+            copies.keep(event.get("keep"))
         self._follow_start(kind, step)
         if kind in ("progress", "resume"):
             self._report_changes["step"] = step
@@ -592,8 +594,8 @@ class Agent:
         elif kind == "saved":
             self._save_problem = None
             self._report_changes["durable_step"] = step
-            if self._copies is not None:
-                self._copies.offer(step)
+            if copies is not None:
+                copies.offer(step)
 
     def _follow_start(self, kind: object, step: int) -> None:
         """Report what a recovery took, once it is over: with the first step of the training."""

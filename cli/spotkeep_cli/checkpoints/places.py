@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 _STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+_OF_A_TRAINING = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})/step-[0-9]+/manifest\.json")
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _MARKER_SUFFIXES = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
 
@@ -57,6 +58,18 @@ class LocalPlace:
         with os.scandir(self._path) as found:
             names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
         return _steps(names)
+
+    def trainings(self) -> list[str]:
+        """Return the names of the folders in it that hold checkpoints of other trainings of the script."""
+        with os.scandir(self._path) as found:
+            folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        return sorted(name for name in folders if not _STEP_NAME.fullmatch(name) and self._has_steps(name))
+
+    def _has_steps(self, folder: str) -> bool:
+        try:
+            return bool(LocalPlace(self._path / folder).steps())
+        except OSError:  # it is closed to who asks, and no checkpoint can be read in there
+            return False
 
     def files(self, step: int) -> dict[str, int | None]:
         """Return the names in one checkpoint and their sizes; None for what is not a plain file."""
@@ -99,16 +112,23 @@ class StoredPlace:
         self._objects = objects
         self._show_progress = show_progress
         self._files: dict[int, dict[str, int | None]] = {}
+        self._trainings: set[str] = set()
         for found in objects.list():
             directory, _, name = found.key.partition("/")
             match = _STEP_NAME.fullmatch(directory)
             # What has no such name is a marker or a stranger; its key could lead anywhere.
             if match and _FILE_NAME.fullmatch(name) and not name.endswith(_MARKER_SUFFIXES):
                 self._files.setdefault(int(match.group(1)), {})[name] = found.size
+            elif other := _OF_A_TRAINING.fullmatch(found.key):
+                self._trainings.add(other.group(1))
 
     def steps(self) -> list[int]:
         """Return the steps that anything was written of, newest first."""
         return sorted(self._files, reverse=True)
+
+    def trainings(self) -> list[str]:
+        """Return the names of the folders in it that hold checkpoints of other trainings of the script."""
+        return sorted(self._trainings)
 
     def files(self, step: int) -> dict[str, int | None]:
         """Return the names in one checkpoint and their sizes; None for what is not a plain file."""
@@ -169,6 +189,8 @@ _STEP = re.compile(r"(?:step-)?([0-9]{1,18})")
 def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress) -> CheckpointPlace:
     """Return the place a TARGET names: a directory where there is one of that name, else a run.
 
+    `RUN:TRAINING` is one training of a run whose script has several.
+
     Raises:
         CheckpointNotFoundError: There is no such directory, or it is a single checkpoint.
         RunNotFoundError: No run has that name.
@@ -181,14 +203,15 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
                 f"{target} is one checkpoint, not a directory of them", hint=f"name the directory above: {path.parent}"
             )
         return LocalPlace(path)
+    target, _, training = target.partition(":")
     if "/" in target or target.startswith((".", "~")):
         raise CheckpointNotFoundError(f"there is no directory {target}", hint="name a directory, or a run's id")
     deployment = invocation.deployment()
     run = find_run(deployment.runs, target, command=invocation.options.command)
     if not run.checkpoint_uri:
         raise CheckpointNotFoundError(f"{run.run} has no checkpoint prefix: another client created its job without one")
-    objects = deployment.stored_objects(run.checkpoint_uri)
-    return StoredPlace(objects, label=run.checkpoint_uri, show_progress=show_progress)
+    uri = f"{run.checkpoint_uri.rstrip('/')}/{training}/" if training else run.checkpoint_uri
+    return StoredPlace(deployment.stored_objects(uri), label=uri, show_progress=show_progress)
 
 
 def finished_steps(place: CheckpointPlace) -> list[int]:
@@ -207,7 +230,13 @@ def step_of(place: CheckpointPlace, text: str | None) -> int:
     if text is None:
         finished = finished_steps(place)
         if not finished:
-            raise CheckpointNotFoundError(f"no checkpoints in {place.label}", hint="has the training saved yet?")
+            others = place.trainings()
+            raise CheckpointNotFoundError(
+                f"no checkpoints in {place.label}",
+                hint=f"its trainings are {', '.join(others)}: name one of them"
+                if others
+                else "has the training saved yet?",
+            )
         return finished[0]
     match = _STEP.fullmatch(text)
     if match is None:

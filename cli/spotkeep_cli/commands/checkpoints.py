@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
     from spotkeep_cli.checkpoints.verification import VerifiedCheckpoint
 
+_MOST_TRAININGS_SHOWN = 10
+
 app = typer.Typer(help="Show the checkpoints of a directory or a run.", no_args_is_help=True)
 
 Target = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="A directory of checkpoints, or a run's id.", show_default=False),
+    typer.Argument(
+        metavar="TARGET",
+        help="A directory of checkpoints, a run's id, or RUN:TRAINING where a script has several trainings.",
+        show_default=False,
+    ),
 ]
 Step = Annotated[
     str | None,
@@ -48,13 +54,19 @@ def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> No
     if as_json:
         terminal.give_json([one.as_document() for one in listed])
         return
+    others = [
+        NextStep(command=inspection.command("ls", training=name), what=f"those of the training {name}")
+        for name in inspection.place.trainings()[:_MOST_TRAININGS_SHOWN]
+    ]
     if not listed:
         terminal.show(f"No checkpoints in {inspection.place.label}.")
+        terminal.show_next(*others)
         return
     terminal.show(checkpoint_list(listed, width=terminal.people.width))
     terminal.show_next(
         NextStep(command=inspection.command("verify"), what="read every byte"),
         NextStep(command=inspection.command("show"), what="what is in the newest"),
+        *others,
     )
 
 
@@ -260,9 +272,14 @@ class _Inspection:
 
         return partial(showing_bytes, self.terminal.remarks)
 
-    def command(self, name: str, *more: str) -> str:
-        """Return another command on the same place."""
-        return self._invocation.command(shlex.join(["checkpoints", name, self._target, *more]))
+    def command(self, name: str, *more: str, training: str | None = None) -> str:
+        """Return another command on the same place, or on one of the trainings in it."""
+        target = self._target
+        if training is not None:
+            target = (
+                f"{target.rstrip('/')}/{training}" if Path(target).expanduser().is_dir() else f"{target}:{training}"
+            )
+        return self._invocation.command(shlex.join(["checkpoints", name, target, *more]))
 
     def translated_errors(self) -> AbstractContextManager[None]:
         """Turn what the library raises into a line and a hint."""

@@ -18,7 +18,11 @@ _VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))
 
 
 def event_text(event: JobEvent) -> str:
-    """Return one line for an event."""
+    """Return one line for an event, with the training that it is of where the script has several."""
+    return _of_training(event, _text(event))
+
+
+def _text(event: JobEvent) -> str:
     fields = event.fields
     match event.kind:
         case JobEventKind.START:
@@ -41,7 +45,7 @@ def event_text(event: JobEvent) -> str:
             checkpoint = fields.get("checkpoint")
             return f"resumed after step {event.step:,}" + (f", from {checkpoint}" if checkpoint else "")
         case JobEventKind.PROGRESS:
-            return progress_text(event)
+            return _progress_text(event)
         case JobEventKind.METRICS:
             return f"measured{_step(event)}{_metrics(event)}"
         case JobEventKind.SAVED:
@@ -116,7 +120,16 @@ def _phases(phases: Any) -> str:
 
 
 def progress_text(event: JobEvent) -> str:
-    """Return `step 400 of 1,000  loss 0.213`."""
+    """Return `step 400 of 1,000  loss 0.213`, with the training that it is of where the script has several."""
+    return _of_training(event, _progress_text(event))
+
+
+def _of_training(event: JobEvent, text: str) -> str:
+    training = event.fields.get("training")
+    return text if training is None else f"{training}: {text}"
+
+
+def _progress_text(event: JobEvent) -> str:
     total = total_steps(event)
     of = f" of {total:,}" if total else ""
     return f"step {event.step or 0:,}{of}{_metrics(event)}"

@@ -37,6 +37,7 @@ _NUMBERS: Final = frozenset(
 _TEXTS: Final = frozenset(
     {
         "reason", "checkpoint", "digest", "problem", "uri", "what", "why", "instance", "zone", "python", "spotkeep",
+        "training",
     }
 )  # fmt: skip
 _NAMED_NUMBERS: Final = frozenset({"metrics", "phases"})
@@ -133,7 +134,8 @@ class JobEvent:
         kind: What it is about.
         at: When, in epoch seconds, by the job's clock.
         step: The count of completed steps, where the event has one.
-        fields: What is known of the rest of the line.
+        fields: What is known of the rest of the line. `training` is there where the script has several trainings, one
+            after the other or at once: each counts its own steps.
     """
 
     kind: JobEventKind

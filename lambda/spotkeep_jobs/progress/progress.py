@@ -86,8 +86,9 @@ def _after(progress: Progress | None, event: JobEvent) -> Progress:
         case JobEventKind.SCHEDULE:
             update |= _scheduled(event)
         case JobEventKind.RESUME if event.step is not None:
-            # What it went on from is what had been durable.
+            # What it went on from is what had been durable. What waits to be settled is another training's.
             update |= {"step": event.step, "durable_step": event.step, "at_work": True, "reported_at": at}
+            update |= {"unsettled_step": None, "unsettled_at": None}
         case JobEventKind.UPLOADED if event.step is not None:
             update |= {
                 "durable_step": max(progress.durable_step, event.step), "reports_uploads": True,

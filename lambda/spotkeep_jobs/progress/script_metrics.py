@@ -148,7 +148,11 @@ class MetricsFollower:
             case JobEventKind.START:
                 self._resumes = True
             case JobEventKind.RESUME if event.step is not None:
-                self._forget_after(event.step)
+                if "training" in event.fields:
+                    # What the others measured has the same steps. This one measures its own anew, and that counts.
+                    self._resumes = False
+                else:
+                    self._forget_after(event.step)
                 self._take_goal(event)
             case JobEventKind.PROGRESS | JobEventKind.METRICS:
                 self._take(event)

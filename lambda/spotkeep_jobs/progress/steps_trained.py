@@ -2,6 +2,9 @@
 
 Progress is reported every few seconds, not at every step, so of each interruption the steps after the last report stay
 uncounted.
+
+Of a script with several trainings (`training` in its events) the steps of all are added up: a training that begins or
+goes on after another one goes on from the sum. The script takes them up in the same order at each start.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from spotkeep_jobs.progress.job_events import MOST, JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Attempt
 
 REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})
+MOST_TRAININGS: Final = 1000
+"""So many trainings of a script are told apart; the steps of further ones count as those of one more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,8 @@ class StepCount:
         self._position: int | None = None
         self._position_at = 0.0
         self._started_at: float | None = None
+        self._of_trainings: dict[str | None, int] = {}
+        self._of_all = 0
         self._redone = 0
         self._timed_steps = 0
         self._timed_seconds = 0.0
@@ -64,15 +71,16 @@ class StepCount:
         if event.kind is JobEventKind.START:
             self._starts += 1
             self._position, self._started_at = None, event.at
+            self._of_trainings, self._of_all = {}, 0
         elif event.step is None:
             return
         elif event.kind is JobEventKind.RESUME:
             if self._starts > 1 and self._started_at is not None:
                 self._loading_again += max(0.0, event.at - self._started_at)
             self._started_at = None
-            self._reach(event.step, event.at)
+            self._reach(self._with_the_others(event, event.step), event.at)
         elif event.kind in REPORTS_A_STEP:
-            self._report(event.step, event.at)
+            self._report(self._with_the_others(event, event.step), event.at)
 
     def trained(self) -> StepsTrained:
         """Return what the events so far say."""
@@ -82,6 +90,18 @@ class StepCount:
             seconds_per_step=self._timed_seconds / self._timed_steps if self._timed_steps else None,
             loading_again_seconds=self._loading_again,
         )
+
+    def _with_the_others(self, event: JobEvent, step: int) -> int:
+        """Return the steps of all trainings of this process: this one's, and what the others have come to."""
+        training = event.fields.get("training")
+        if training not in self._of_trainings and len(self._of_trainings) >= MOST_TRAININGS:
+            training = None
+        known = self._of_trainings.get(training, 0)
+        # A save that took a while names a step before the last one reported.
+        now = step if event.kind is JobEventKind.RESUME else max(step, known)
+        self._of_trainings[training] = now
+        self._of_all += now - known
+        return min(self._of_all - now + step, MOST - 1)
 
     def _report(self, step: int, at: float) -> None:
         self._reported = True

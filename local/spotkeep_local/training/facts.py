@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spotkeep_local.json_document import JsonDocument
 
@@ -21,6 +21,7 @@ class ProcessLifetime:
         restored_files: Checkpoint files copied from S3 before it started.
         resumed_step: The `resume` event's step; None when it reported none.
         last_step_seen: The highest step it reported complete.
+        steps_of_trainings: What each training of a script with several has last reported, by its name.
         total_steps: As it last reported.
         uploads: Checkpoint files copied to S3 while it lived.
         deletions: Objects deleted in S3 because it deleted the file.
@@ -39,6 +40,7 @@ class ProcessLifetime:
     restored_files: int = 0
     resumed_step: int | None = None
     last_step_seen: int | None = None
+    steps_of_trainings: dict[str, int] = field(default_factory=dict)
     total_steps: int | None = None
     uploads: int = 0
     deletions: int = 0

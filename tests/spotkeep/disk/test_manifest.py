@@ -26,6 +26,7 @@ MANIFEST = Manifest(
     state={"dict": [["a", 1]]},
     metrics={"loss": 0.25},
     measured_at={"loss": 10},
+    made_by={"command line": "--lr 0.1", "name": "fold-2"},
 )
 
 
@@ -90,6 +91,8 @@ FILE = {"name": "data-00000.bin", "size": 3, "chunks": ["0123abcd"]}
         altered(created="yesterday"),
         altered(metrics=None),
         altered(metrics={"loss": "small"}),
+        altered(made_by=["--lr"]),
+        altered(made_by={"lr": 0.1}),
         altered(measured_at=["loss"]),
         altered(measured_at={"loss": -1}),
         altered(measured_at={"accuracy": 3}),

@@ -411,3 +411,32 @@ def test_one_dataset_to_watch_needs_no_list_as_with_lightgbm_itself(tmp_path):
     assert len(history["val"]["l2"]) == 4
     with pytest.raises(UsageError, match="free_raw_data=False"):
         of_lightgbm.train_resumably({}, train, 4, valid_sets=lightgbm.Dataset(ROWS, VALUES), directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("boosted", "stops", "sampled"),
+    [
+        (boosted_by_xgboost, StopsXgboost, {"subsample": 0.5}),
+        (boosted_by_lightgbm, StopsLightgbm, {"bagging_fraction": 0.5, "bagging_freq": 1}),
+    ],
+    ids=["XGBoost", "LightGBM"],
+)
+def test_a_second_training_of_the_process_has_a_name_or_is_refused(
+    boosted, stops, sampled, tmp_path, new_process, caplog
+):
+    seeds = [{**sampled, "seed": seed} for seed in (1, 2)]
+    alone = [boosted(params, tmp_path / str(params["seed"]), stops(-1, "")) for params in seeds]
+    boosted(seeds[0], tmp_path / "one", stops(-1, ""))
+    with pytest.raises(UsageError, match="ended in this process, after step 3"):
+        boosted(seeds[1], tmp_path / "one", stops(-1, ""))
+    boosted(seeds[0], tmp_path / "named", stops(-1, ""), name="seed-0")
+    with pytest.raises(KilledError):
+        boosted(seeds[1], tmp_path / "named", stops(ROUNDS - 1, "kill"), name="seed-1")
+    new_process()
+    assert caplog.text == ""
+    again = [boosted(params, tmp_path / "named", stops(-1, ""), name=f"seed-{n}") for n, params in enumerate(seeds)]
+    assert again == alone
+    assert caplog.text == ""
+    new_process()
+    boosted(seeds[1], tmp_path / "named", stops(-1, ""), name="seed-0")
+    assert "params seed was 1 and is 2" in caplog.text

@@ -294,6 +294,23 @@ def test_another_backend_is_refused(tmp_path, monkeypatch):
 
 
 @decided_alike
+def test_a_second_fit_of_the_process_has_a_name_or_is_refused(tmp_path, new_process):
+    first = run(tmp_path, epochs=1)
+    with pytest.raises(UsageError, match=f"ended in this process, after step {IMAGES // BATCH}"):
+        run(tmp_path, epochs=1)
+    assert run(tmp_path, epochs=1, name="fine-tuning") == first
+
+
+@decided_alike
+def test_data_and_settings_that_changed_are_said(tmp_path, caplog):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, batches=5)
+    run(tmp_path, epochs=EPOCHS + 1)
+    assert f"epochs was {EPOCHS} and is {EPOCHS + 1}" in caplog.text
+    assert caplog.text.count(" was ") == 2, "the data and the optimizer are as they were"
+
+
+@decided_alike
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras", None)
     monkeypatch.delitem(sys.modules, "spotkeep.integrations.keras")

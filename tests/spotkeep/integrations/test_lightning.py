@@ -105,7 +105,7 @@ class Evaluations(pl.Callback):
             self.losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
 
 
-def run(directory, *callbacks, loaders=None, own_loader=False, **trainer_options):
+def run(directory, *callbacks, loaders=None, own_loader=False, name=None, **trainer_options):
     pl.seed_everything(7, verbose=False)
     model = Net()
     stopping = pl.callbacks.EarlyStopping("val_loss", patience=50)
@@ -127,6 +127,7 @@ def run(directory, *callbacks, loaders=None, own_loader=False, **trainer_options
         *(trainer, model, None if own_loader else train, torch.utils.data.DataLoader(Digits(16), 8)),
         directory=directory / "checkpoints",
         every_steps=2,
+        name=name,
     )
     weights = {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
     return weights, trainer.global_step, trainer.current_epoch, float(stopping.best_score)
@@ -289,6 +290,13 @@ def test_processes_that_cannot_be_resumed_are_refused(tmp_path, make, problem):
 def test_another_number_of_ranks_is_not_promised(tmp_path):
     with pytest.raises(UsageError, match="leave it out"):
         fit_resumably(pl.Trainer(accelerator="cpu", logger=False), Net(), allow_world_size_change=True)
+
+
+def test_a_second_fit_of_the_process_has_a_name_or_is_refused(tmp_path, new_process):
+    first = run(tmp_path, max_epochs=1)
+    with pytest.raises(UsageError, match=f"ended in this process, after step {BATCHES}"):
+        run(tmp_path, max_epochs=1)
+    assert run(tmp_path, name="unfrozen", max_epochs=1) == first
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from spotkeep import Checkpointer, StateError, StateMismatchError
+from spotkeep import Checkpointer, StateError, StateMismatchError, UsageError
 
 NAMES = [
     "SGDClassifier that averages",
@@ -90,6 +90,35 @@ def test_a_checkpoint_makes_nothing_but_the_known_parts(sk):
     state = sk.EstimatorState(sk.MultinomialNB()).state_dict()
     with pytest.raises(KeyError):
         sk.EstimatorState(sk.MultinomialNB()).load_state_dict({**state, "learned": {"x": {"os.system": {}}}})
+
+
+def test_folds_of_a_cross_validation_have_names_or_are_refused(sk, tmp_path, new_process):
+    """As scikit-learn does it: a clone of the estimator for each fold, fitted on other rows."""
+    from sklearn.model_selection import KFold
+
+    def folds(*, stops_at=None, **options):
+        learned = []
+        for number, (rows, _) in enumerate(KFold(3).split(sk.PIXELS)):
+            estimator = sk.anew(sk.ESTIMATORS["SGDRegressor"])
+            name = {"name": f"fold-{number}"} if options.get("named") else {}
+            with Checkpointer({"it": sk.EstimatorState(estimator)}, tmp_path, every_steps=1, **name) as checkpointer:
+                for step in checkpointer.steps(4):
+                    if (number, step) == stops_at:
+                        raise InterruptedError
+                    part = rows[step::40]
+                    estimator.partial_fit(sk.PIXELS[part], sk.LABELS[part])
+            learned.append(estimator.coef_.tobytes())
+        return learned
+
+    with pytest.raises(UsageError, match="ended in this process, after step 4"):
+        folds()
+    with pytest.raises(InterruptedError):
+        folds(named=True, stops_at=(1, 2))
+    new_process()
+    again = folds(named=True)
+    assert len(set(again)) == 3
+    new_process()
+    assert folds(named=True) == again, "all three have ended, and are given again"
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):

@@ -254,6 +254,21 @@ def test_what_cannot_be_resumed_is_refused_with_all_reasons(tmp_path):
         train_resumably(unfit, directory=tmp_path)
 
 
+def test_a_second_training_of_the_process_has_a_name_or_is_refused(tmp_path, new_process, caplog):
+    def trained(**options):
+        made = trainer(tmp_path, max_steps=3)
+        train_resumably(made, directory=tmp_path / "checkpoints", **options)
+        return weights(made)
+
+    first = trained()
+    with pytest.raises(UsageError, match="ended in this process, after step 3"):
+        trained()
+    assert trained(name="second") == first
+    new_process()
+    train_resumably(trainer(tmp_path, max_steps=4, learning_rate=0.5), directory=tmp_path / "checkpoints")
+    assert "learning_rate was 0.01 and is 0.5" in caplog.text
+
+
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "spotkeep.integrations.transformers")

@@ -313,3 +313,24 @@ def test_under_sagemaker_a_copying_that_has_stopped_is_reported(tmp_path, monkey
 def test_elsewhere_no_upload_is_expected(tmp_path, job_events):
     train(tmp_path, 4)
     assert kinds(job_events(), "upload-late", "uploaded", "upload-failed") == []
+
+
+def test_trainings_with_names_come_back_from_s3_each_for_itself(tmp_path, remote, bucket, new_process, job_events):
+    assert train(tmp_path / "lost", 4, remote=remote, name="fold-1") == ([0, 1, 2, 3], None)
+    assert train(tmp_path / "lost", 5, at=notice_in(2), remote=remote, name="fold-2") == ([0, 1, 2], 75)
+    assert keys(bucket) == {"fold-1", "fold-2"}
+    uploaded = [(event["step"], event["training"]) for event in job_events() if event["event"] == "uploaded"]
+    assert {(4, "fold-1"), (3, "fold-2")} <= set(uploaded)
+    new_process()
+    for fold, steps in ((1, 4), (2, 5)):
+        assert train(tmp_path / "next", steps, remote=remote, name=f"fold-{fold}") == (list(range(steps)), None)
+
+
+def test_trainings_with_directories_of_their_own_and_one_place_in_s3_are_refused(tmp_path, remote, bucket, new_process):
+    """A machine without the first one's directory would take its checkpoints from S3."""
+    train(tmp_path / "a", 2, remote=remote)
+    with pytest.raises(
+        UsageError, match=r"s3://.* holds the checkpoints of a training that ended.* or a remote= of its"
+    ):
+        train(tmp_path / "b", 2, remote=remote)
+    train(tmp_path / "b", 2, remote=remote, name="b")

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from spotkeep import Checkpointer
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import Part, S3Object, S3Place
 from spotkeep.remote.transfer import Pace
+from spotkeep.training_folder import TRAININGS_HERE
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.object_files import PART_BYTES
 from spotkeep_agent.training import script_files as module
@@ -130,6 +132,9 @@ def volume(tmp_path: Path, objects: Objects) -> Volume:
         ("epoch/.metadata", True),
         ("step-5/notes.txt", True),
         ("checkpoint/manifest.json", True),
+        ("fold-2/step-5/manifest.json", True),
+        ("fold-2/step-5/manifest.json.draft", False),
+        ("fold-2/interruptions.json.draft", False),
         ("step-5/manifest.json", False),
         ("step-5/manifest.json.draft", False),
         ("step-5/data-00000.bin", False),
@@ -382,3 +387,40 @@ def test_a_directory_with_too_much_in_it_is_left_alone(
         volume.write(str(number), b"x")
     with pytest.raises(OSError, match="more than 3 files of the script's own"):
         volume.scan()
+
+
+def train_fold(directory: Path, *, steps: int) -> int:
+    """One training of several of a script; gives the step that it went on from."""
+    with Checkpointer({"weights": bytes(100)}, directory, every_steps=1, keep_last=2, name="fold-2") as checkpointer:
+        began = checkpointer.step
+        for _ in checkpointer.steps(steps):
+            pass
+    TRAININGS_HERE.forget()
+    return began
+
+
+def test_checkpoints_of_one_training_of_several_come_back_on_a_new_volume(
+    volume: Volume, objects: Objects, tmp_path: Path
+) -> None:
+    train_fold(volume.directory, steps=3)
+    assert volume.settle()
+    of_each = [f"fold-2/step-{step}/{name}" for step in (2, 3) for name in ("data-00000.bin", "manifest.json")]
+    assert [name for name in objects.order if name.startswith("fold-2/step-")] == of_each
+    other = Volume(tmp_path / "second", objects)
+    assert other.files.restore(cancelled=NEVER)
+    assert train_fold(other.directory, steps=5) == 3
+
+
+def test_a_manifest_is_not_in_s3_before_all_that_it_vouches_for(
+    volume: Volume, objects: Objects, tmp_path: Path
+) -> None:
+    train_fold(volume.directory, steps=3)
+    newest = volume.directory / "fold-2" / "step-3"
+    volume.scan()
+    os.utime(newest / "data-00000.bin", (1, 1))  # as one that is still being written
+    assert not volume.scan()
+    assert "fold-2/step-2/manifest.json" in objects.names()
+    assert "fold-2/step-3/manifest.json" not in objects.names()
+    other = Volume(tmp_path / "second", objects)
+    other.files.restore(cancelled=NEVER)
+    assert train_fold(other.directory, steps=3) == 2, "the older one is whole"

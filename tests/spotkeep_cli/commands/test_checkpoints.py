@@ -222,6 +222,18 @@ def test_markers_say_what_was_uploaded(saved: Path, spotkeep: Any) -> None:
     assert "UPLOAD" in spotkeep("checkpoints", "ls", "checkpoints").stdout
 
 
+def test_trainings_with_a_folder_of_their_own_are_named(saved: Path, spotkeep: Any) -> None:
+    for number in (1, 2):
+        shutil.copytree(saved / "step-100", Path("folds") / f"fold-{number}" / "step-100")
+    Path("folds/tensorboard").mkdir()
+    listed = spotkeep("checkpoints", "ls", "folds").output
+    assert "No checkpoints in folds." in listed
+    assert "spotkeep checkpoints ls folds/fold-2  those of the training fold-2" in listed
+    assert "tensorboard" not in listed
+    assert "its trainings are fold-1, fold-2: name one of them" in spotkeep("checkpoints", "show", "folds").stderr
+    assert "A resume takes step 100." in spotkeep("checkpoints", "verify", "folds/fold-2").output
+
+
 def test_what_is_unfinished_or_newer_is_said(saved: Path, spotkeep: Any) -> None:
     (saved / "step-300" / "manifest.json").unlink()
     newer = b'{"format":99,"library":"spotkeep 9.0.0"}'
@@ -352,6 +364,14 @@ def test_a_run_is_verified_shown_and_compared_from_what_was_fetched(stored: Any,
     damaged = spotkeep("checkpoints", "verify", "digits")
     assert damaged.exit_code == ExitCode.DAMAGED_CHECKPOINT
     assert "A resume takes step 200." in damaged.output
+
+
+def test_one_training_of_a_run_is_named_after_a_colon(stored: Any, spotkeep: Any) -> None:
+    for key in [key for key in stored.contents if "/step-100/" in key]:
+        stored.contents[key.replace(PREFIX, f"{PREFIX}fold-2/")] = stored.contents[key]
+    command = next(line for line in spotkeep("checkpoints", "ls", "digits").output.splitlines() if "fold-2" in line)
+    assert "spotkeep checkpoints ls digits:fold-2  those of the training fold-2" in command
+    assert "A resume takes step 100." in spotkeep("checkpoints", "verify", "digits:fold-2").output
 
 
 def test_what_does_not_fit_here_is_not_fetched(stored: Any, spotkeep: Any, monkeypatch: pytest.MonkeyPatch) -> None:

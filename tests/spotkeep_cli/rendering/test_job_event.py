@@ -40,6 +40,8 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "resume", "step": 1410, "checkpoint": "step-1410"}, "resumed after step 1,410, from step-1410"),
         ({"kind": "progress", "step": 5, "total_steps": None, "metrics": {}}, "step 5"),
         ({"kind": "progress", "step": 5, "total_steps": 9, "metrics": {"loss": 0.12345}}, "step 5 of 9  loss 0.1235"),
+        ({"kind": "progress", "step": 5, "total_steps": 9, "metrics": {}, "training": "fold-2"}, "fold-2: step 5 of 9"),
+        ({"kind": "resume", "step": 5, "training": "fold-2"}, "fold-2: resumed after step 5"),
         ({"kind": "saved", "step": 5, "bytes": 2000, "seconds": 0.5, "reason": "notice"},
          "saved step 5 (2.0 kB, 0.5s), on notice"),
         ({"kind": "save-failed", "step": 5, "problem": "the disk is full"}, "could not save step 5: the disk is full"),

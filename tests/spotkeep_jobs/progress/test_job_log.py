@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.progress.job_events import JobEventKind, LineRefusal
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, Extent, JobLog, LogAccount, Resumed
+from spotkeep_jobs.progress.steps_trained import MOST_TRAININGS
 
 
 def test_nothing_read_is_nothing_known() -> None:
@@ -69,3 +70,29 @@ def test_what_is_no_event_is_not_counted_as_refused(line: str) -> None:
     account = LogAccount(launch=None)
     account.take(line)
     assert account.log() == JobLog()
+
+
+def of_fold(make: Any, fold: int, kind: str, at: float, step: int, **fields: Any) -> str:
+    line: str = make.line(kind, at, step=step, training=f"fold-{fold}", **fields)
+    return line
+
+
+def test_the_steps_of_several_trainings_of_a_script_are_added_up_and_none_counts_as_done_twice(make: Any) -> None:
+    first_life = [
+        make.line("start", 0),
+        of_fold(make, 1, "resume", 0, 0), of_fold(make, 1, "progress", 20, 20), of_fold(make, 1, "finish", 20, 20),
+        of_fold(make, 2, "resume", 20, 0), of_fold(make, 2, "saved", 25, 5), of_fold(make, 2, "progress", 27, 7),
+    ]  # fmt: skip
+    steps = make.log(*first_life).steps
+    assert (steps.last_step, steps.redone_steps, steps.seconds_per_step) == (27, 0, 60)
+    second_life = [
+        make.line("start", 30), of_fold(make, 1, "resume", 30, 20), of_fold(make, 1, "finish", 30, 20),
+        of_fold(make, 2, "resume", 30, 5), of_fold(make, 2, "progress", 35, 10),
+    ]  # fmt: skip
+    steps = make.log(*first_life, *second_life).steps
+    assert (steps.last_step, steps.redone_steps) == (30, 2)
+
+
+def test_very_many_trainings_take_no_more_memory_and_break_no_bound(make: Any) -> None:
+    lines = [of_fold(make, number, "progress", number, 2**50) for number in range(3 * MOST_TRAININGS)]
+    assert (make.log(*lines).steps.last_step or 0) < 2**53

@@ -117,3 +117,9 @@ def test_a_log_read_in_two_portions_that_overlap_says_the_same(log: list[JobEven
 def test_what_would_be_lost_is_never_counted_as_safe(log: list[JobEvent]) -> None:
     left = work_left(follow(None, log), work_seconds=1_000)
     assert 0 <= left.seconds <= left.if_lost_seconds
+
+
+def test_a_checkpoint_of_one_training_of_the_script_makes_no_step_of_the_next_durable() -> None:
+    first = (*BEGUN, event("saved", 100, 50, total_steps=50), event("finish", 100, 50))
+    second = (event("resume", 101, 0, training="b"), event("progress", 101 + 2 * UPLOAD_SETTLES_SECONDS, 10))
+    assert after(*first, *second).durable_step == 0

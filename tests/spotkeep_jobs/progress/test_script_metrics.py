@@ -163,3 +163,11 @@ def test_of_a_strangers_names_only_so_many_are_kept_and_those_of_the_request_hav
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x1b[31mred", "\u202eloss"])
 def test_a_name_that_would_steer_a_readers_eye_is_not_kept(name: str) -> None:
     assert follow(None, [measured(1, 1.0, name=name)]) is None
+
+
+def test_a_training_that_begins_after_another_one_takes_nothing_away_of_what_that_measured() -> None:
+    first = [said("start"), said("resume", 0, training="a"), *measurements([(1, 0.5), (9, 0.1)])]
+    second = [said("resume", 0, training="b"), measured(1, 0.4)]
+    loss = loss_after(*first, *second)
+    assert loss.points == ((1, 0.4), (9, 0.1))
+    assert (loss.best_step, loss.best) == (9, 0.1)

@@ -30,6 +30,17 @@ def test_the_highest_step_stays():
     assert seen({"event": "progress", "step": 7}, {"event": "saved", "step": 5}).last_step_seen == 7
 
 
+def folds(*told):
+    return seen(*({"event": event, "step": step, "training": f"fold-{fold}"} for event, fold, step in told))
+
+
+def test_the_steps_of_several_trainings_of_a_script_are_added_up():
+    begun = folds(("resume", 1, 0), ("progress", 1, 20), ("finish", 1, 20), ("resume", 2, 0), ("progress", 2, 7))
+    assert (begun.resumed_step, begun.last_step_seen) == (0, 27)
+    again = folds(("resume", 1, 20), ("finish", 1, 20), ("resume", 2, 5), ("saved", 2, 7), ("resume", 3, 0))
+    assert (again.resumed_step, again.last_step_seen) == (25, 27)
+
+
 def test_a_line_may_carry_something_before_the_event():
     line = '[1,0]<stdout>: spotkeep-event: {"event": "progress", "step": 1}'
     assert observe(FRESH, line).last_step_seen == 1

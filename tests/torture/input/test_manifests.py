@@ -29,6 +29,7 @@ WHOLE = Manifest(
     files=(DataFile("data-00000.bin", 4200, ("00000000",)),),
     state=STATE.document,
     metrics={"loss": 0.5},
+    made_by={"command line": "--lr 0.1"},
 )
 DOCUMENT = json.loads(manifest_bytes(WHOLE))["manifest"]
 

@@ -388,6 +388,7 @@ class CheckpointDirectory:
             state=document,
             metrics=progress.metrics,
             measured_at=progress.measured_at,
+            made_by=progress.made_by,
             ranks=tuple(ranks),
         )
         raw = manifest_bytes(manifest)

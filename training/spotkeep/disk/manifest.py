@@ -28,6 +28,8 @@ LATEST_SECONDS = 2**33
 """The latest time, in seconds since the epoch: in the year 2242."""
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_LIBRARY = 80
+_LONGEST_MADE_BY = 400
+_MOST_MADE_BY = 200
 
 _HEAD = b'{"sha256":"'
 _NECK = b'","manifest":'
@@ -89,11 +91,13 @@ class Progress:
         epochs_completed: Completed epochs, when the training counts them.
         metrics: What the script had logged.
         measured_at: At which step.
+        made_by: What makes the training what it is, in short texts.
     """
 
     epochs_completed: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
+    made_by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Manifest:
         state: The state document of `state_encoding`. Of several ranks, what all of them have in common.
         metrics: What the script had logged.
         measured_at: At which step.
+        made_by: What makes the training what it is, in short texts.
         ranks: What each rank has for itself; empty when one process wrote all of it.
     """
 
@@ -120,6 +125,7 @@ class Manifest:
     state: Any
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
+    made_by: Mapping[str, str] = field(default_factory=dict)
     ranks: tuple[RankShare, ...] = ()
 
     @property
@@ -218,6 +224,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "files": files_document(manifest.files),
         "state": manifest.state,
     }
+    if manifest.made_by:
+        document["made_by"] = dict(manifest.made_by)
     if manifest.ranks:
         document["ranks"] = [{"files": share.file_count, "state": share.state} for share in manifest.ranks]
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -269,6 +277,8 @@ def _checked(document: dict[str, Any]) -> Manifest:
     measured_at = document.get("measured_at", {})
     _expect(isinstance(measured_at, dict) and all(map(_is_count, measured_at.values())), "measured_at", measured_at)
     _expect(set(measured_at) <= set(metrics or {}), "measured_at", measured_at)
+    made_by = document.get("made_by", {})
+    _expect(isinstance(made_by, dict) and all(isinstance(text, str) for text in made_by.values()), "made_by", made_by)
     files = parse_files(document.get("files"))
     ranks = _ranks(document.get("ranks", []))
     _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
@@ -281,6 +291,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         state=document.get("state"),
         metrics=metrics or {},
         measured_at=measured_at,
+        made_by={name[:_LONGEST_MADE_BY]: made_by[name][:_LONGEST_MADE_BY] for name in list(made_by)[:_MOST_MADE_BY]},
         ranks=ranks,
     )
 

@@ -17,6 +17,7 @@ from typing import Any, Callable
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.training_description import array_text
 
 try:
     import keras
@@ -95,7 +96,7 @@ def fit_resumably(
     checkpoints = {name: value for name, value in options.items() if name in ours}
     fitting = {name: value for name, value in options.items() if name not in ours}
     # The last one: when it saves, the others have taken note of the batch.
-    last = _CheckpointCallback(others, dict(state or {}), checkpoints)
+    last = _CheckpointCallback(others, dict(state or {}), checkpoints, _described(data, fitting))
     if backend == "tensorflow":
         fitting = _in_an_order_of_numpy(inspect.signature(model.fit).bind(*data, **fitting).arguments)
         data = ()
@@ -103,6 +104,14 @@ def fit_resumably(
     with ExitStack() as stack:
         stack.push(last.close)
         return model.fit(*data, callbacks=[*others, last], **fitting)
+
+
+def _described(data: Sequence[Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe what is trained on, and how: arrays and options of `fit`."""
+    arrays = [*data[:2], *(fitting[name] for name in ("x", "y") if name in fitting)]
+    plain = {name: value for name, value in fitting.items() if isinstance(value, (bool, int, float, str))}
+    leaves = [leaf for leaf in keras.tree.flatten(arrays) if leaf is not None]
+    return {"data": [array_text(leaf) for leaf in leaves], **plain}
 
 
 def _in_an_order_of_numpy(fitting: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,8 +179,11 @@ class _Batches(keras.utils.PyDataset):
 class _CheckpointCallback(keras.callbacks.Callback):
     """Saves after a batch, or before the next epoch when all that belongs to the last one is done."""
 
-    def __init__(self, others: list[Any], state: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self, others: list[Any], state: dict[str, Any], options: dict[str, Any], described: dict[str, Any]
+    ) -> None:
         super().__init__()
+        self._described = described
         self._others = others
         self._state = state
         self._options = options
@@ -209,7 +221,9 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "random states": RandomStates(),
             "fit": self._position,
         }
-        self._checkpointer = Checkpointer(state, **self._options).__enter__()
+        self._checkpointer = Checkpointer(state, **self._options)
+        self._checkpointer.describe(**self._described, optimizer=model.optimizer.get_config())
+        self._checkpointer.__enter__()
         self._entered = True
         if self._checkpointer.noticed:
             self._checkpointer.leave()

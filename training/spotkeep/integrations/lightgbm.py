@@ -14,6 +14,7 @@ from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.training_description import array_text
 
 from .callback_states import has_state, warn_of_what_is_not_saved
 
@@ -96,10 +97,15 @@ def train_resumably(
     used = [_Continued(each, num_boost_round, set_by_callbacks) for each in callbacks or ()]
     training = _Training(used, set_by_callbacks, rounds_per_step=rounds_per_step)
     booster = None
+    checkpointer = Checkpointer({**(state or {}), "training": training}, **checkpoints)
+    data = {"features": array_text(train_set.data), "labels": array_text(train_set.label)}
+    checkpointer.describe(
+        data=data, num_boost_round=num_boost_round, **{f"params {name}": params[name] for name in params}
+    )
     with ExitStack() as stack:
         for each in {id(each): each for each in sets}.values():
             stack.enter_context(_with_its_score(each))
-        checkpointer = stack.enter_context(Checkpointer({**(state or {}), "training": training}, **checkpoints))
+        stack.enter_context(checkpointer)
         for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):
             if training.stopped:
                 break

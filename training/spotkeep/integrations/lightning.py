@@ -96,7 +96,14 @@ def fit_resumably(
     with ExitStack() as stack:
         state = {"lightning": _Part(callback.restore_common, callback.common)}
         own = {"lightning of the rank": _Part(callback.restore_own, callback.own), "random states": RandomStates()}
-        checkpointer = stack.enter_context(Checkpointer(state, per_rank=own, **options))
+        checkpointer = Checkpointer(state, per_rank=own, **options)
+        checkpointer.describe(
+            model=type(model).__name__,
+            hyperparameters=dict(getattr(model, "hparams", {})),
+            max_epochs=trainer.max_epochs,
+            accumulate_grad_batches=trainer.accumulate_grad_batches,
+        )
+        stack.enter_context(checkpointer)
         callback.begin(checkpointer)
         for holder, name, replaced in (
             (strategy, "checkpoint_io", _RestoredCheckpoint(callback, strategy.checkpoint_io)),

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
@@ -34,6 +34,13 @@ except ImportError as error:
     raise ImportError(
         f"spotkeep.integrations.transformers needs Hugging Face's Trainer: install 'transformers[torch]>=5' ({error})"
     ) from error
+
+
+_DESCRIBED = (
+    *("learning_rate", "lr_scheduler_type", "optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed"),
+)
+"""Of TrainingArguments, what makes two trainings different. Paths and what is logged are others in each attempt."""
 
 
 def train_resumably(trainer: Any, **options: Any) -> Any:
@@ -69,7 +76,9 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
         options["per_rank"] = own
     get_train_dataloader = trainer.get_train_dataloader
     with ExitStack() as stack:
-        checkpointer = stack.enter_context(Checkpointer(state, **options))
+        checkpointer = Checkpointer(state, **options)
+        checkpointer.describe(samples=_samples(trainer), **{name: getattr(trainer.args, name) for name in _DESCRIBED})
+        stack.enter_context(checkpointer)
         callback = _CheckpointCallback(trainer, checkpointer, parts)
         trainer.add_callback(callback)
         stack.callback(trainer.remove_callback, callback)
@@ -83,6 +92,11 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
             return trainer.train(resume_from_checkpoint=callback.place(scratch))
         except _DoneBeforeError as done:
             return done.output
+
+
+def _samples(trainer: Any) -> int | None:
+    data = trainer.train_dataset
+    return len(data) if isinstance(data, Sized) else None
 
 
 class _DoneBeforeError(Exception):

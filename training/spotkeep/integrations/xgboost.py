@@ -13,6 +13,7 @@ from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.training_description import array_text
 
 from .callback_states import has_state, warn_of_what_is_not_saved
 
@@ -115,7 +116,12 @@ def train_resumably(
         booster.noted = training.set_by_callbacks
         return booster
 
-    with Checkpointer({**(state or {}), "training": training}, **checkpoints) as checkpointer:
+    checkpointer = Checkpointer({**(state or {}), "training": training}, **checkpoints)
+    rows = {"shape": (dtrain.num_row(), dtrain.num_col()), "labels": array_text(dtrain.get_label())}
+    checkpointer.describe(
+        data=rows, num_boost_round=num_boost_round, **{f"params {name}": params[name] for name in params}
+    )
+    with checkpointer:
         booster = container.before_training(made(checkpointer.step))
         training.take_back()
         for step in checkpointer.steps(-(-num_boost_round // rounds_per_step)):

@@ -6,6 +6,7 @@ that is the moment to save, or to leave on a notice.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
@@ -90,6 +91,8 @@ class ResumableTraining:
         Raises:
             UsageError: If it gives its batches only once, or never again in the same order.
         """
+        number = len(self._loop.progress.loaders)
+        self._checkpointer.describe(**{f"loader {number}": _described(batches)})
         return ResumableLoader(batches, self._loop)
 
     def epochs(self, epochs: int | Iterable[Any]) -> Iterator[Any]:
@@ -101,7 +104,8 @@ class ResumableTraining:
             epochs: Their number, or what to give for each of them, for example `range(1, 11)`.
 
         Raises:
-            UsageError: If the loops are not those the checkpoint was made in.
+            UsageError: If the loops are not those the checkpoint was made in, or so many epochs have been gone through
+                before.
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
@@ -215,10 +219,18 @@ class _Loop:
         self._batches_in_step = 0
         self._in_use: set[int] = set()  # the loaders whose batches the script is working on
         self._total_epochs: int | None = None
+        self._done_before = 0  # the epochs that this object has gone through to their end
         self._after_replay: dict[str, Any] | None = None
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
+        if self._total_epochs is not None and 0 < self._total_epochs <= self._done_before:
+            raise UsageError(
+                f"this training has gone through {self._done_before} epochs already, and a loop over "
+                f"{self._total_epochs} has none left: the epochs are those of the whole training. For more of it, pass "
+                f"all of them, epochs({self._done_before + self._total_epochs}); for another training, make a "
+                'ResumableTraining with a name of its own (name="fold-2")'
+            )
         lasting_loaders = len(self.progress.loaders)
         self.leave_if_noticed()
         self.running = True
@@ -230,6 +242,7 @@ class _Loop:
                     self._begin_epoch()
                     yield value
                     self._end_epoch(lasting_loaders)
+            self._done_before = self._total_epochs or 0
             self._checkpointer.save_if_due(last=True)
         finally:
             self.running = False
@@ -351,6 +364,17 @@ class _Progress:
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
+
+
+def _described(batches: Iterable[Any]) -> dict[str, Any]:
+    """Describe the data of a loader by its sizes."""
+    data = getattr(batches, "dataset", None)
+    described = {"kind": type(batches).__name__, "batch_size": getattr(batches, "batch_size", None)}
+    for name, sized in (("batches", batches), ("samples", data)):
+        # A loader without a length has the method all the same.
+        with contextlib.suppress(TypeError, NotImplementedError):
+            described[name] = len(sized)  # type: ignore[arg-type]
+    return described
 
 
 def _batch_source(batches: Iterable[Any]) -> BatchSource:

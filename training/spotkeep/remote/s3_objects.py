@@ -50,6 +50,10 @@ class S3Place:
             raise UsageError(f"{uri!r} is not a place for checkpoints; pass s3://bucket/prefix")
         return cls(bucket=match.group(1), prefix=prefix + "/" if prefix else "")
 
+    def folder(self, name: str) -> S3Place:
+        """Give the place of a folder in this one."""
+        return S3Place(bucket=self.bucket, prefix=f"{self.prefix}{name}/")
+
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
 

@@ -36,15 +36,26 @@ class SecondTier:
     Args:
         directory: The checkpoints on this machine.
         remote: `s3://bucket/prefix`; None for what SPOTKEEP_CHECKPOINT_URI says, if anything.
+        name: The training's, where it has one: its checkpoints lie below that place.
         retention: What stays there.
+        emit: Reports a job event.
 
     Raises:
         UsageError: If the address or the pace makes no sense.
         MissingLibraryError: If boto3 is needed and not installed.
     """
 
-    def __init__(self, directory: CheckpointDirectory, *, remote: str | None, retention: Retention) -> None:
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        *,
+        remote: str | None,
+        retention: Retention,
+        name: str | None = None,
+        emit: Callable[..., None] = events.emit,
+    ) -> None:
         uri = remote or os.environ.get(URI_VARIABLE) or None
+        self._emit = emit
         self._directory = directory
         self._storage = LocalStorage()
         self._markers = UploadWatch.for_this_job()
@@ -55,7 +66,8 @@ class SecondTier:
         self.remote: RemoteCheckpoints | None = None
         self._upload: BackgroundUpload | None = None
         if uri is not None:
-            self.remote = RemoteCheckpoints(S3Place.parse(uri), directory)
+            place = S3Place.parse(uri)
+            self.remote = RemoteCheckpoints(place if name is None else place.folder(name), directory)
             self._upload = BackgroundUpload(
                 self.remote, retention=retention, pace=upload_pace(), on_outcome=self._on_outcome
             )
@@ -100,7 +112,7 @@ class SecondTier:
                 newest,
                 late.step,
             )
-            events.emit(
+            self._emit(
                 "upload-late",
                 step=late.step,
                 uploaded_step=late.uploaded_step,
@@ -129,7 +141,7 @@ class SecondTier:
         newest = "none" if uploaded is None else f"that of step {uploaded}"
         problem = f"it has not arrived in time; the newest checkpoint in S3 is {newest}"
         _logger.error("the checkpoint of step %s is not in S3: %s", step, problem)
-        events.emit("upload-failed", step=step, problem=problem)
+        self._emit("upload-failed", step=step, problem=problem)
         return False
 
     def stop(self) -> None:
@@ -162,9 +174,9 @@ class SecondTier:
     def _on_outcome(self, outcome: UploadOutcome) -> None:
         if outcome.problem is not None:
             _logger.error("the checkpoint of step %d was not uploaded: %s", outcome.step, outcome.problem)
-            events.emit("upload-failed", step=outcome.step, problem=str(outcome.problem))
+            self._emit("upload-failed", step=outcome.step, problem=str(outcome.problem))
             return
         with self._alarm_lock:
             self._alarm.uploaded(outcome.step, time.monotonic())
         self.send_history()
-        events.emit("uploaded", step=outcome.step, seconds=round(outcome.seconds, 4), bytes=outcome.size_bytes)
+        self._emit("uploaded", step=outcome.step, seconds=round(outcome.seconds, 4), bytes=outcome.size_bytes)

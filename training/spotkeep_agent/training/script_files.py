@@ -3,6 +3,9 @@
 Nothing says when such a file is whole. So it is copied when no process has it open for writing and it has not changed
 between two scans, and again when it has changed since. In S3 a copy is there whole or not at all.
 
+Checkpoints of the library's in a folder below (`fold-2/step-10`), of one training of several, are copied in the same
+way. Their manifest, which vouches for the other files of its folder, follows when these are in S3.
+
 TensorBoard's event files are open from the first step to the last, and are only appended to: what is there can be read
 at any time. So they are copied as they are, as long as they are small.
 
@@ -28,6 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+from spotkeep.disk.manifest import MANIFEST_NAME
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import RemoteError
@@ -55,6 +59,7 @@ _EVENT_FILE = re.compile(r"(.*/)?[^/]*\.tfevents\.[^/]*")
 _OURS = re.compile(
     r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
     r"|interruptions\.json(\.draft)?"
+    r"|.*/(step-[0-9]+/[^/]*|interruptions\.json)\.draft"
     r"|\.spare/.*"  # of earlier versions
 )
 
@@ -245,17 +250,22 @@ class ScriptFiles:
         if not self._ending.is_set():  # when the script has ended, nothing changes that was cut off in the middle
             self._before = found
         copied_all, changed = True, False
+        unfinished: set[str] = set()  # folders with a file that is not in S3
         for name, stamp in sorted(found.items(), key=lambda item: item[1].modified_ns):
             if self._copied.get(name) == stamp:
                 continue
+            folder, _, last = name.rpartition("/")
             grows = _EVENT_FILE.fullmatch(name) is not None and stamp.size <= _MOST_GROWING_BYTES
-            if settled_only and before.get(name) != stamp and not grows:
+            vouches = last == MANIFEST_NAME and folder in unfinished
+            if vouches or (settled_only and before.get(name) != stamp and not grows):
                 copied_all = False
+                unfinished.add(folder)
                 continue
             try:
                 self._send(name, stamp, grows=grows)
             except _UnsettledError:
                 copied_all = False
+                unfinished.add(folder)
                 continue
             self._copied[name] = stamp
             changed = True

@@ -1,0 +1,173 @@
+"""What makes a training what it is, in short texts: its arguments, hyperparameters, script, data.
+
+Each checkpoint holds the description of the training that made it. A resume compares it with its own and says what
+differs. It is no error: a longer training, or a new path of the data, are changed arguments as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_LONGEST_TEXT = 400
+_MOST_SCRIPT_BYTES = 16 * 2**20
+_MOST_DIGESTED_BYTES = 2**20
+_MOST_CHANGES = 20
+_HIDDEN = "***"
+_SECRET_WORDS = frozenset(
+    {"apikey", "auth", "credential", "credentials", "pass", "passphrase", "passwd", "password", "pwd", "secret"}
+)
+_SECRET_AT_THE_END = frozenset({"key", "token"})  # `max_token_length` and `num_key_value_heads` are none
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_PASSWORD_IN_URL = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+_RANK_OPTION = re.compile(r"--?local[-_]rank")
+
+
+def describe_process(
+    *, main: Any = None, arguments: Sequence[str] | None = None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Describe the training by how its process was started.
+
+    A notebook has no script, and its process has arguments of the notebook server's: there only the environment counts.
+
+    Args:
+        main: The module `__main__`, by default this process's.
+        arguments: Those of the script, by default this process's.
+        environment: The process's.
+    """
+    hyperparameters, from_hyperparameters = _hyperparameters(environment)
+    described = {f"hyperparameter {name}": described_value(name, value) for name, value in hyperparameters.items()}
+    script = getattr(sys.modules.get("__main__") if main is None else main, "__file__", None)
+    if script is None:
+        return described
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    if from_hyperparameters and own[-len(from_hyperparameters) :] == from_hyperparameters:
+        own = own[: -len(from_hyperparameters)]  # each of them is described by its name
+    described["command line"] = text_of(shlex.join(_without_secrets(_without_rank(own))))
+    content = _content(Path(script))
+    if content is not None:
+        described["script"] = f"{Path(script).name} with the SHA-256 {hashlib.sha256(content).hexdigest()[:12]}..."
+    return described
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """List what differs, one text for each; nothing where nothing was described before."""
+    if not before:
+        return []
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    listed = [f"{name} was {before.get(name, 'not there')} and is {now.get(name, 'not there')}" for name in names]
+    if len(listed) > _MOST_CHANGES:
+        listed[_MOST_CHANGES:] = [f"and {len(listed) - _MOST_CHANGES} more"]
+    return listed
+
+
+def text_of(value: Any) -> str:
+    """Give a value as a short text; of a long one its beginning and a digest."""
+    text = value if isinstance(value, str) else json.dumps(_without_secret_values(value), default=str, sort_keys=True)
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[: _LONGEST_TEXT - 40]}... (SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:12]}...)"
+
+
+def array_text(array: Any) -> str:
+    """Describe an array by shape, dtype and a digest of its beginning and end; anything else by its type and length.
+
+    The digest is of a mebibyte at most: it tells other data, and not a value that was changed somewhere.
+    """
+    shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
+    if shape is None or dtype is None:
+        return f"{type(array).__name__} {_size(array) if shape is None else tuple(shape)}".strip()
+    described = f"{tuple(shape)} {dtype}"
+    try:
+        flat = memoryview(array).cast("B")
+    except (TypeError, ValueError, BufferError):
+        return described  # on a GPU, or not contiguous
+    half = _MOST_DIGESTED_BYTES // 2
+    parts = (flat,) if len(flat) <= 2 * half else (flat[:half], flat[-half:])
+    digest = hashlib.blake2b(digest_size=6)
+    for part in parts:
+        digest.update(part)
+    return f"{described} {digest.hexdigest()}"
+
+
+def _size(data: Any) -> str:
+    if data is None or isinstance(data, (str, Path)):
+        return str(data or "")
+    try:
+        return str(len(data))
+    except TypeError:  # it has none, or does not know it
+        return ""
+
+
+def _hyperparameters(environment: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Give the job's hyperparameters, and the arguments that the runner has made of them."""
+    try:
+        named, arguments = (
+            json.loads(environment.get("SM_HPS", "{}")),
+            json.loads(environment.get("SM_USER_ARGS", "[]")),
+        )
+    except (ValueError, RecursionError):
+        return {}, []
+    own = {} if not isinstance(named, dict) else {name: named[name] for name in named if "sagemaker_" not in name}
+    return own, [str(word) for word in arguments] if isinstance(arguments, list) else []
+
+
+def _without_rank(arguments: Sequence[str]) -> Iterator[str]:
+    """Leave out the number of the rank, which a launcher passes."""
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if _RANK_OPTION.fullmatch(name):
+            if not equals:
+                next(words, None)
+            continue
+        yield word
+
+
+def _without_secrets(arguments: Iterator[str]) -> Iterator[str]:
+    """Hide the values of `--token X`, `--token=X`, `db.password=X`, and passwords in addresses."""
+    hides_next = False
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        is_option = word.startswith("-")
+        if hides_next and not is_option:
+            yield _HIDDEN
+        elif equals:
+            yield f"{name}={described_value(name, value)}"
+        else:
+            yield _PASSWORD_IN_URL.sub(_HIDDEN, word)
+        hides_next = is_option and not equals and _is_secret(name)
+
+
+def described_value(name: str, value: Any) -> str:
+    """Give a value as a short text, unless it is called as secrets are."""
+    return _HIDDEN if _is_secret(name) else _PASSWORD_IN_URL.sub(_HIDDEN, text_of(value))
+
+
+def _without_secret_values(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            str(name): _HIDDEN if _is_secret(str(name)) else _without_secret_values(item)
+            for name, item in value.items()
+        }
+    return [_without_secret_values(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_secret(name: str) -> bool:
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return bool(words) and (words[-1] in _SECRET_AT_THE_END or not _SECRET_WORDS.isdisjoint(words))
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_SCRIPT_BYTES)
+    except OSError:
+        return None

@@ -1,0 +1,273 @@
+"""Where a training keeps its checkpoints: one folder for each training, and the same one at each start of its script.
+
+A folder belongs to one training. In one process, a second training would find the checkpoints of the first one there,
+take them for its own, and have nothing left to do. So a process remembers the folders of its trainings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import STARTED_IN
+from .errors import UsageError
+from .loaded import loaded
+
+DIRECTORY_VARIABLE = "SPOTKEEP_CHECKPOINT_DIR"
+_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
+_DEFAULT_DIRECTORY = "checkpoints"
+
+_LONGEST_NAME = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TAKEN_NAMES = (
+    (re.compile(r"step-[0-9]*"), "it is the name of a checkpoint"),
+    (re.compile(r"data-[0-9]+\.bin|manifest\.json|interruptions\.json"), "it is the name of a file of the library's"),
+    (re.compile(r"tensorboard"), "it is the name of the folder for TensorBoard"),
+    (re.compile(r"checkpoint([-_]?[0-9]+)?"), "it is the name that other libraries give to checkpoints of their own"),
+    (
+        re.compile(r".*\.(draft|sagemaker-uploading|sagemaker-uploaded)"),
+        "it is the name of a file that is being copied",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TrainingFolder:
+    """The folder of a training.
+
+    Attributes:
+        path: Where its checkpoints are. Absolute, but for the one that the environment gives.
+        label: What the training is called in job events: the folder's place in the one that is kept; None for that
+            one itself.
+        warning: What is wrong with the place; None where nothing is.
+    """
+
+    path: Path
+    label: str | None = None
+    warning: str | None = None
+
+    def named(self, name: str | None) -> TrainingFolder:
+        """Give the folder in it that the training of this name has."""
+        if name is None:
+            return self
+        return replace(self, path=self.path / name, label=name if self.label is None else f"{self.label}/{name}")
+
+
+def find_folder(
+    directory: str | os.PathLike[str] | None, *, environment: Mapping[str, str] | None = None
+) -> TrainingFolder:
+    """Find the folder of a training.
+
+    On a platform that keeps a folder, a relative path is one in there: the working directory is lost with the machine.
+    Elsewhere it is one in the directory that the script was started from: a library may have gone to a new working
+    directory since, another one at each start (Hydra), and a later start would find no checkpoint.
+
+    Args:
+        directory: As it was given to `Checkpointer`.
+        environment: The process's by default.
+    """
+    kept = _kept_folder(os.environ if environment is None else environment)
+    if kept is None:
+        given = Path(_DEFAULT_DIRECTORY if directory is None else directory)
+        called = "the default directory" if directory is None else f"directory={str(directory)!r}"
+        return TrainingFolder(given) if given.is_absolute() else _from_the_start(given, called=called)
+    if directory is None:
+        return TrainingFolder(kept)
+    path = kept / directory  # an absolute one stays as it is
+    place = _place_below(path, kept)
+    if place is not None:
+        return TrainingFolder(path, label=place or None)
+    return TrainingFolder(
+        path,
+        warning=(
+            f"directory={str(directory)!r} lies outside of {kept}, which is all that the platform keeps: with the "
+            "machine its checkpoints are lost, and the next attempt begins at step 0. Leave directory= out, or pass a "
+            "relative one (it is a folder in there), name= or remote=. If it is on a file system that outlives the "
+            "machine, nothing is lost"
+        ),
+    )
+
+
+def name_problems(name: Any) -> list[str]:
+    """List what is wrong with the name of a training: it becomes the name of a folder, and a part of a key in S3."""
+    if not isinstance(name, str):
+        return [f"it is of the type {type(name).__name__}, no text"]
+    problems = []
+    if not _NAME.fullmatch(name):
+        problems.append("it must be letters of a to z, digits, '.', '_' and '-', and begin with a letter or a digit")
+    if len(name) > _LONGEST_NAME:
+        problems.append(f"it has {len(name)} characters, more than {_LONGEST_NAME}")
+    problems += [why for pattern, why in _TAKEN_NAMES if pattern.fullmatch(name)]
+    return problems
+
+
+def require_name(name: str | None) -> None:
+    """Refuse a name that no training can have.
+
+    Raises:
+        UsageError: With all that is wrong with it.
+    """
+    problems = [] if name is None else name_problems(name)
+    if problems:
+        raise UsageError(
+            f"name={name!r} cannot be the name of a training: {'; '.join(problems)}; pass one like 'fold-2'"
+        )
+
+
+def _kept_folder(environment: Mapping[str, str]) -> Path | None:
+    variable = environment.get(DIRECTORY_VARIABLE)
+    if variable:
+        return Path(variable)
+    return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else None
+
+
+def _place_below(path: Path, kept: Path) -> str | None:
+    """Give the way from the kept folder to a path, "" for the folder itself; None where the path is not below it."""
+    try:
+        place = path.resolve().relative_to(kept.resolve()).as_posix()
+    except ValueError:
+        return None
+    return "" if place == "." else place
+
+
+def _from_the_start(given: Path, *, called: str) -> TrainingFolder:
+    began = _original_directory()
+    path = given if began is None else began / given
+    with contextlib.suppress(OSError):
+        if path.resolve() != given.resolve():
+            return TrainingFolder(
+                path,
+                warning=(
+                    f"the working directory is {Path.cwd()}, and the script was started from {began}: {called} is "
+                    f"taken from there, so that each start of the script finds its checkpoints, in {path}. Pass an "
+                    "absolute path to have them elsewhere"
+                ),
+            )
+    return TrainingFolder(path)
+
+
+def _original_directory() -> Path | None:
+    """Give the directory that the script was started from, as far as it is known."""
+    configuration = getattr(loaded("hydra.core.hydra_config"), "HydraConfig", None)
+    if configuration is not None and configuration.initialized():
+        return Path(configuration.get().runtime.cwd)
+    # Python makes the path of the script absolute when it starts, and leaves the argument as it was given.
+    script, argument = str(getattr(sys.modules.get("__main__"), "__file__", "")), sys.argv[0] if sys.argv else ""
+    ending = os.sep + argument[2:] if argument.startswith("./") else os.sep + argument
+    if argument and Path(script).is_absolute() and script.endswith(ending):
+        return Path(script[: -len(ending)] or os.sep)
+    return STARTED_IN
+
+
+@dataclass(frozen=True)
+class _Stay:
+    """A training in a place.
+
+    Attributes:
+        training: Which one.
+        step: How many steps it had done when it left.
+        ended: Whether it came to its end; None where it left and that is not known, False while it is there.
+    """
+
+    training: weakref.ref[Any]
+    step: int = 0
+    ended: bool | None = False
+
+
+class TrainingsHere:
+    """The trainings of this process, by their places: folders, and prefixes in S3."""
+
+    def __init__(self) -> None:
+        self._stays: dict[str, _Stay] = {}
+        self._lock = threading.Lock()
+
+    def enter(self, training: Any, places: Iterable[str]) -> list[str]:
+        """Take note that a training begins, or goes on, in its places. Gives what a person should know of them.
+
+        Args:
+            training: The object that trains. The same one may come again.
+            places: Each is one text however it was spelled.
+
+        Raises:
+            UsageError: If another training is in one of them, or has ended there.
+        """
+        chosen, warnings = list(places), []
+        with self._lock:
+            for place in chosen:
+                stay = self._stays.get(place)
+                other = None if stay is None else stay.training()
+                if stay is None or other is training:
+                    continue
+                if stay.ended:
+                    raise UsageError(_ended_there(place, stay.step))
+                if stay.ended is None:
+                    warnings.append(_left_there(place, stay.step))
+                elif other is not None:
+                    raise UsageError(_open_there(place))
+            self._stays.update(dict.fromkeys(chosen, _Stay(weakref.ref(training))))
+        return warnings
+
+    def leave(self, training: Any, *, step: int, ended: bool | None) -> None:
+        """Take note that a training has left.
+
+        Args:
+            training: The object that entered.
+            step: Completed steps.
+            ended: Whether it has come to its end; None where that is not known. One that was broken off may be taken
+                up again.
+        """
+        with self._lock:
+            own = [place for place, stay in self._stays.items() if stay.training() is training and stay.ended is False]
+            for place in own:
+                stay = self._stays.pop(place)
+                if ended is not False:
+                    self._stays[place] = replace(stay, step=step, ended=ended)
+
+    def forget(self) -> None:
+        """Forget all trainings, as a new process would."""
+        with self._lock:
+            self._stays.clear()
+
+
+TRAININGS_HERE = TrainingsHere()
+
+
+def _ways_out(place: str) -> str:
+    """Say what several trainings of one script do."""
+    of_its_own = "remote=" if place.startswith("s3://") else "directory="
+    return (
+        f'give each training of the script a name of its own, the same one at each start (name="fold-2"), or a '
+        f"{of_its_own} of its own"
+    )
+
+
+def _ended_there(place: str, step: int) -> str:
+    return (
+        f"{place} holds the checkpoints of a training that ended in this process, after step {step}: another training "
+        f"would take them for its own, get that one's model, and train nothing. For another training, "
+        f"{_ways_out(place)}. To go on with that one (in a notebook: the same cell once more), restart the process or "
+        "the notebook's kernel"
+    )
+
+
+def _open_there(place: str) -> str:
+    return (
+        f"another training of this process is at work with the checkpoints in {place}, and each would take the other's "
+        f"for its own. For one training with several models, pass all of them in one state; else {_ways_out(place)}"
+    )
+
+
+def _left_there(place: str, step: int) -> str:
+    return (
+        f"this process has left a training at step {step}, before its end, by a `break` or an error, and its "
+        f"checkpoints in {place} are taken up now. If this is another training, it goes on with that one's model: "
+        f"{_ways_out(place)}"
+    )
