@@ -26,7 +26,15 @@ from .disk.background_save import BackgroundSaver, SaveOutcome
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.manifest import Manifest, Progress, RankView
 from .disk.retention import MODES, Best, Retention
-from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
+from .errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    MixedStateError,
+    RankLostError,
+    SaveError,
+    StateError,
+    UsageError,
+)
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
 from .ranks.rank_shares import encode_share, trained_names, view_for
@@ -37,6 +45,7 @@ from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, e
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import encode_state
 from .state.restoring import check_state, require_fit, restore_state
+from .state.updated_tensors import UpdatedTensors
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
@@ -142,6 +151,7 @@ class Checkpointer:
         twice = sorted({str(name) for name in self._per_rank} & {str(name) for name in state})
         if twice:
             raise UsageError(f"both state and per_rank have {', '.join(map(repr, twice))}; pass each of them in one")
+        self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
         self._ranks: Ranks = OneRank()
         self._joined = False
@@ -482,7 +492,14 @@ class Checkpointer:
             self._history = None
 
     def _check_state(self) -> bool:
-        return check_state(self._state) | check_state(self._per_rank)
+        holds_arrays = check_state(self._state) | check_state(self._per_rank)
+        self._require_what_is_updated()
+        return holds_arrays
+
+    def _require_what_is_updated(self) -> None:
+        problems = self._updated_tensors.problems()
+        if problems:
+            raise StateError(problems)
 
     def _steps_there(self) -> tuple[list[int], list[int]]:
         remote = self._second_tier.remote
@@ -598,6 +615,7 @@ class Checkpointer:
         self._saving_step = step
         shared = self._directory if isinstance(self._directory, SharedDirectory) else None
         try:
+            self._require_what_is_updated()  # groups may have been added, or layers unfrozen
             if shared is None:
                 encoded = encode_state({**self._state, **self._per_rank})
             else:
@@ -846,6 +864,8 @@ class Checkpointer:
             return
         try:
             self._begin(self._step, reason=reason if self._notice() is None else "notice")
+        except StateError:
+            raise  # no later save would succeed
         except CheckpointError as error:
             self._tell_failure(self._step, error)
 
