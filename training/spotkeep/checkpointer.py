@@ -30,20 +30,22 @@ from .errors import (
     CheckpointError,
     DamagedCheckpointError,
     MixedStateError,
+    OtherRankError,
     RankLostError,
     SaveError,
     StateError,
     UsageError,
 )
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
+from .ranks.comparison import RankComparison
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
-from .ranks.rank_shares import encode_share, trained_names, view_for
+from .ranks.rank_shares import differing_paths, trained_names, view_for
 from .ranks.shared_directory import SharedDirectory
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
-from .state.encoding import encode_state
+from .state.encoding import EncodedState, encode_state
 from .state.restoring import check_state, require_fit, restore_state
 from .state.updated_tensors import UpdatedTensors
 
@@ -55,6 +57,7 @@ _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
 _PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
+_PATHS_SHOWN = 5
 _PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 
 _logger = logging.getLogger("spotkeep")
@@ -154,6 +157,7 @@ class Checkpointer:
         self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
         self._ranks: Ranks = OneRank()
+        self._comparison = RankComparison(self._ranks)
         self._joined = False
         self._leaving_agreed = False
         self._pause_at_step = _pause_at_step()
@@ -485,6 +489,7 @@ class Checkpointer:
         if channels.training.world_size == 1:
             return
         self._ranks = channels.training
+        self._comparison = RankComparison(self._ranks)
         self._directory = SharedDirectory(self._directory.path, ranks=channels.writing)
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
         if self._ranks.rank != 0:
@@ -496,7 +501,12 @@ class Checkpointer:
         self._require_what_is_updated()
         return holds_arrays
 
+    def _encode_parts(self) -> tuple[EncodedState, EncodedState]:
+        self._require_what_is_updated()
+        return encode_state(dict(self._state)), encode_state(dict(self._per_rank))
+
     def _require_what_is_updated(self) -> None:
+        """Refuse optimizers of what is not saved. Groups may be added and layers unfrozen while it trains."""
         problems = self._updated_tensors.problems()
         if problems:
             raise StateError(problems)
@@ -570,6 +580,16 @@ class Checkpointer:
 
     def _put_back(self, found: OpenCheckpoint) -> None:
         step = found.manifest.step
+        paths = [] if found.manifest.world_size == self._ranks.world_size else differing_paths(found.manifest)
+        if paths and self._ranks.rank == 0:
+            _logger.warning(
+                "the checkpoint of step %d was written by %d ranks, each of which had its own values in %s; with %d "
+                "all begin with those of rank 0",
+                step,
+                found.manifest.world_size,
+                ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else ""),
+                self._ranks.world_size,
+            )
         common = {name: value for name, value in found.state.items() if name not in self._per_rank}
         restore_state(self._state, common, step=step)
         if self._takes_own(found.manifest):
@@ -615,12 +635,12 @@ class Checkpointer:
         self._saving_step = step
         shared = self._directory if isinstance(self._directory, SharedDirectory) else None
         try:
-            self._require_what_is_updated()  # groups may have been added, or layers unfrozen
             if shared is None:
+                self._require_what_is_updated()
                 encoded = encode_state({**self._state, **self._per_rank})
             else:
                 shared.begin_save()
-                encoded = encode_share(self._state, self._per_rank, rank=self._ranks.rank)
+                encoded = self._comparison.encode(self._encode_parts)
             progress = Progress(
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
@@ -864,7 +884,7 @@ class Checkpointer:
             return
         try:
             self._begin(self._step, reason=reason if self._notice() is None else "notice")
-        except StateError:
+        except (StateError, OtherRankError):
             raise  # no later save would succeed
         except CheckpointError as error:
             self._tell_failure(self._step, error)

@@ -74,7 +74,8 @@ def run_rank(rank: int, job: dict, port: int) -> None:
     out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    {"steps": train, "epochs": train_epochs, "shards": train_sharded}[job.get("kind", "steps")](rank, job, port)
+    kinds = {"steps": train, "epochs": train_epochs, "shards": train_sharded, "apart": train_apart}
+    kinds[job.get("kind", "steps")](rank, job, port)
 
 
 def train(rank: int, job: dict, port: int) -> None:
@@ -224,6 +225,66 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
         parts += [own["exp_avg"].to_local(), own["exp_avg_sq"].to_local(), own["step"]]
     digest = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in parts)).hexdigest()
     result = {"began": began, "weights": digest, "own": sum(part.numel() for part in net.parameters())}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def train_apart(rank: int, job: dict, port: int) -> None:
+    """Ranks that go on with values of their own: a queue as MoCo has it, and weights that are averaged now and then."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+
+    class Contrast(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = torch.nn.Linear(6, 3)
+            self.register_buffer("queue", torch.randn(8, 3))
+
+        def forward(self, batch):
+            keys = self.encoder(batch)
+            loss = torch.logsumexp(keys @ self.queue.T.clone(), 1).mean()
+            self.queue.copy_(torch.cat([keys.detach(), self.queue[:4]]))
+            return loss
+
+    contrast = Contrast()
+    parallel = torch.nn.parallel.DistributedDataParallel(contrast, broadcast_buffers=False, static_graph=True)
+    local = torch.nn.Sequential(torch.nn.Linear(6, 2))
+    optimizer = torch.optim.Adam([*contrast.parameters(), *local.parameters()], lr=1e-2)
+    generator = torch.Generator().manual_seed(rank)
+    average = {name: weight.detach().clone() for name, weight in local.named_parameters()}
+    history = []
+    state = {"contrast": contrast, "local": local, "optimizer": optimizer, "generator": generator}
+    state |= {"average": average, "history": history}
+    with Checkpointer(state, job["directory"], every_steps=1) as checkpointer:
+        began = checkpointer.step
+        for step in checkpointer.steps(job["steps"]):
+            batch = torch.randn(4, 6, generator=generator)
+            optimizer.zero_grad()
+            (parallel(batch) + local(batch).square().mean()).backward()
+            optimizer.step()
+            if step % 5 == 4:
+                for weight in local.parameters():
+                    dist.all_reduce(weight.data)
+                    weight.data /= job["world_size"]
+            for name, weight in local.named_parameters():
+                average[name].lerp_(weight.detach(), 0.1)
+            if rank == 0:
+                history.append(step)
+            if [rank, step] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if [rank, step] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+    parts = [*contrast.state_dict().values(), *local.state_dict().values(), *average.values()]
+    weights = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
+    own = hashlib.sha256(repr((history, generator.get_state().tolist())).encode()).hexdigest()
+    result = {"began": began, "weights": weights, "own": own}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
 
