@@ -39,6 +39,7 @@ from .errors import (
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
 from .ranks.comparison import RankComparison
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
+from .ranks.joinables import Joinables
 from .ranks.rank_shares import differing_paths, trained_names, view_for
 from .ranks.shared_directory import SharedDirectory
 from .remote.second_tier import SecondTier
@@ -52,6 +53,8 @@ from .state.updated_tensors import UpdatedTensors
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
 _LONGEST_NOTICE_MS = 2**40
+_AFTER_A_STEP, _LAST = 1, 2
+_PLACES = ("asks after step {}", "has done step {}", "has done its last step, {}")
 _REASONS = (None, "interval", "rebalance")
 _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
@@ -157,7 +160,9 @@ class Checkpointer:
         self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
         self._ranks: Ranks = OneRank()
-        self._comparison = RankComparison(self._ranks)
+        self._joinables = Joinables()
+        self._looked_for_joinables = False
+        self._comparison = RankComparison(self._ranks, self._joinables)
         self._joined = False
         self._leaving_agreed = False
         self._pause_at_step = _pause_at_step()
@@ -489,7 +494,7 @@ class Checkpointer:
         if channels.training.world_size == 1:
             return
         self._ranks = channels.training
-        self._comparison = RankComparison(self._ranks)
+        self._comparison = RankComparison(self._ranks, self._joinables)
         self._directory = SharedDirectory(self._directory.path, ranks=channels.writing)
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
         if self._ranks.rank != 0:
@@ -497,6 +502,9 @@ class Checkpointer:
             self._history = None
 
     def _check_state(self) -> bool:
+        if self._ranks.world_size > 1:
+            self._joinables.find()
+            self._require_no_join()
         holds_arrays = check_state(self._state) | check_state(self._per_rank)
         self._require_what_is_updated()
         return holds_arrays
@@ -789,7 +797,7 @@ class Checkpointer:
 
     def _save_when_due(self, *, last: bool) -> bool:
         """Save if that is due. Says whether to leave then."""
-        noticed, reason = self._agree(None if last else self._reason_to_save())
+        noticed, reason = self._agree(None if last else self._reason_to_save(), place=_LAST if last else _AFTER_A_STEP)
         pauses = self._pause_is_due and not last
         if noticed or pauses or last or reason is not None:
             self._try_to_save(reason="end" if last else reason or ("pause" if pauses else "notice"))
@@ -831,21 +839,52 @@ class Checkpointer:
             return "rebalance"
         return "interval" if self._ranks.rank == 0 and self._due() else None
 
-    def _agree(self, reason: str | None) -> tuple[bool, str | None]:
-        """Decide as all ranks do: whether a notice has come to any of them, and why to save, if any has a reason."""
+    def _agree(self, reason: str | None, *, place: int = 0) -> tuple[bool, str | None]:
+        """Decide as all ranks do: whether a notice has come to any of them, and why to save, if any has a reason.
+
+        Args:
+            reason: Why this rank would save.
+            place: What it is about to do; all ranks do the same.
+
+        Raises:
+            UsageError: If another rank is somewhere else in its training, or does not come any more.
+        """
         notice = self._notice()
         if self._ranks.world_size == 1:
             return notice is not None, reason
         if self._leaving_agreed:
             return True, None
+        self._require_no_join()
         hurry = 0 if notice is None else _LONGEST_NOTICE_MS - round(notice.seconds_left * 1000)
-        hurry, why = self._ranks.largest([hurry, _REASONS.index(reason)])
+        at = self._step * len(_PLACES) + place
+        hurry, why, furthest, nearest = self._ranks.largest([hurry, _REASONS.index(reason), at, -at])
+        if furthest != -nearest:
+            places = self._ranks.exchange([self._step, place])
+            raise UsageError(
+                "the ranks are at different places of the training: "
+                + ", ".join(f"rank {rank} {_PLACES[one].format(step)}" for rank, (step, one) in enumerate(places))
+                + ". All of them must take the same steps: give each as many batches, with a DistributedSampler or "
+                "drop_last=True, and ask and save on every rank alike"
+            )
         if hurry:
             self._leaving_agreed = True
             seconds = (_LONGEST_NOTICE_MS - hurry) / 1000
             source = "another rank" if notice is None else notice.source
             self._notice_watch.take(Notice(source=source, deadline=time.time() + seconds))
         return bool(hurry), _REASONS[why]
+
+    def _require_no_join(self) -> None:
+        """Refuse to wait for a rank that has no more batches: it takes part in the training's collectives alone."""
+        if not self._looked_for_joinables and self._restored:
+            # A framework makes them after the state was restored.
+            self._looked_for_joinables = True
+            self._joinables.find()
+        if self._joinables.joining:
+            raise UsageError(
+                "this training is in a block of join(), in which ranks may have different numbers of batches: a rank "
+                "without any waits in it, and does not take part in a save. Give all ranks as many batches, with a "
+                "DistributedSampler (it fills up) or drop_last=True, and leave join() out"
+            )
 
     def _begin_step(self) -> None:
         self._step_began_saving = self._saver.saving

@@ -74,7 +74,13 @@ def run_rank(rank: int, job: dict, port: int) -> None:
     out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    kinds = {"steps": train, "epochs": train_epochs, "shards": train_sharded, "apart": train_apart}
+    kinds = {
+        "steps": train,
+        "epochs": train_epochs,
+        "shards": train_sharded,
+        "apart": train_apart,
+        "uneven": train_uneven,
+    }
     kinds[job.get("kind", "steps")](rank, job, port)
 
 
@@ -286,6 +292,45 @@ def train_apart(rank: int, job: dict, port: int) -> None:
     own = hashlib.sha256(repr((history, generator.get_state().tolist())).encode()).hexdigest()
     result = {"began": began, "weights": weights, "own": own}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def train_uneven(rank: int, job: dict, port: int) -> None:
+    """Ranks with different numbers of batches: `batches` has one for each."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_one_batch(net):
+        optimizer.zero_grad()
+        net(torch.ones(4, 6)).square().mean().backward()
+        optimizer.step()
+
+    with Checkpointer({"model": model, "optimizer": optimizer}, job["directory"], every_steps=1) as checkpointer:
+        if job["how"] == "in join":
+            with model.join():
+                for _ in range(job["batches"][rank]):
+                    train_one_batch(model)
+                    checkpointer.complete_step()
+                    checkpointer.save_if_due()
+        elif job["how"] == "around join":
+            for _ in range(2):
+                with model.join():
+                    for _ in range(job["batches"][rank]):
+                        train_one_batch(model)
+                checkpointer.complete_step()
+                checkpointer.save_if_due()
+        else:  # nothing between two saves in which the ranks wait for each other
+            for _ in checkpointer.steps(job["batches"][rank]):
+                train_one_batch(model.module)
     dist.destroy_process_group()
 
 

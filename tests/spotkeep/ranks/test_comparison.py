@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep.errors import OtherRankError, StateError
 from spotkeep.ranks.comparison import RankComparison
+from spotkeep.ranks.joinables import Joinables
 from spotkeep.ranks.rank_shares import encode_share, rank_share
 from spotkeep.state.arrays import DeviceBytes, device_digests
 from spotkeep.state.differences import own_paths
@@ -19,7 +20,7 @@ def encoded_on_each(world, states, *, saves=1, change=lambda states, save: None)
     """The document that each rank writes at each of its saves."""
 
     def act(ranks):
-        comparison, documents = RankComparison(ranks), []
+        comparison, documents = RankComparison(ranks, Joinables()), []
         for save in range(saves):
             if ranks.rank == 0:
                 change(states, save)

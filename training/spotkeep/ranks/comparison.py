@@ -10,19 +10,18 @@ differ: rank 0's are the ones that count.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Callable
 
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.loaded import loaded
 from spotkeep.state.arrays import DeviceBytes, address_of, device_digests
 from spotkeep.state.differences import NOT_COMPARED, Differences, differences, digest_tree, root_digest
 from spotkeep.state.encoding import Blob, EncodedState, Json
 
 from .distributed import Ranks, together
+from .joinables import Joinables
 from .rank_shares import encode_share
 
 _LARGE_BYTES = 8192
@@ -34,13 +33,14 @@ class RankComparison:
 
     Args:
         ranks: The others, for the thread that trains.
+        joinables: The wrappers of this process.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, joinables: Joinables) -> None:
         self._ranks = ranks
+        self._joinables = joinables
         self._saves = 0
         self._differ = False
-        self._wrappers: list[Any] = []
 
     def encode(self, encode_parts: Callable[[], tuple[EncodedState, EncodedState]]) -> EncodedState:
         """Give what this rank writes. Every rank must call it. The document is a `ShareDocument`.
@@ -64,12 +64,12 @@ class RankComparison:
 
         turn = None if self._differ or not self._saves else self._saves % _TURNS
         if turn is None and (self._saves & (self._saves - 1)) == 0:
-            self._find_wrappers()
+            self._joinables.find()
         self._saves += 1
         found: Differences = None
         roots = together(self._ranks, partial(compare, turn))
         if len(set(roots)) > 1 and turn is not None:
-            self._find_wrappers()
+            self._joinables.find()
             roots = together(self._ranks, partial(compare, None))
         if len(set(roots)) > 1:
             self._differ = True
@@ -77,13 +77,6 @@ class RankComparison:
             found = differences(encoded[0].document, trees[-1], of_first)
         common, own = encoded
         return encode_share(common, own, found, rank=self._ranks.rank)
-
-    def _find_wrappers(self) -> None:
-        """Find the modules that make buffers equal: a script may pass what is in one, without it."""
-        parallel: Any = loaded("torch.nn.parallel")
-        if parallel is not None:
-            kind = parallel.DistributedDataParallel
-            self._wrappers = [one for one in gc.get_objects() if issubclass(type(one), kind)]
 
     def _tree(self, common: EncodedState, own: EncodedState, *, turn: int | None) -> Json:
         """Give the digests of a state.
@@ -93,13 +86,7 @@ class RankComparison:
             own: What is each rank's own by the script's word. It is compared wherever it stands.
             turn: Which large arrays to compare; None for all.
         """
-        made_equal = {
-            address_of(buffer)
-            for wrapper in self._wrappers
-            if wrapper.broadcast_buffers and wrapper.process_group.size() == self._ranks.world_size
-            for name, buffer in wrapper.module.named_buffers()
-            if name not in wrapper.parameters_to_ignore
-        }
+        made_equal = set(map(address_of, self._joinables.buffers_made_equal(self._ranks.world_size)))
         if made_equal:
             made_equal -= {address_of(blob.raw) for blob in own.blobs}
         compared = [
