@@ -26,28 +26,43 @@ from .disk.background_save import BackgroundSaver, SaveOutcome
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.manifest import Manifest, Progress, RankView
 from .disk.retention import MODES, Best, Retention
-from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
+from .errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    MixedStateError,
+    OtherRankError,
+    RankLostError,
+    SaveError,
+    StateError,
+    UsageError,
+)
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
+from .ranks.comparison import RankComparison
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
-from .ranks.rank_shares import encode_share, trained_names, view_for
+from .ranks.joinables import Joinables
+from .ranks.rank_shares import differing_paths, trained_names, view_for
 from .ranks.shared_directory import SharedDirectory
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
-from .state.encoding import encode_state
+from .state.encoding import EncodedState, encode_state
 from .state.restoring import check_state, require_fit, restore_state
+from .state.updated_tensors import UpdatedTensors
 from .training_description import changes, describe_process, described_value
 from .training_folder import TRAININGS_HERE, find_folder, require_name
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
 _LONGEST_NOTICE_MS = 2**40
+_AFTER_A_STEP, _LAST = 1, 2
+_PLACES = ("asks after step {}", "has done step {}", "has done its last step, {}")
 _REASONS = (None, "interval", "rebalance")
 _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
 _PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
+_PATHS_SHOWN = 5
 
 _logger = logging.getLogger("spotkeep")
 
@@ -148,8 +163,12 @@ class Checkpointer:
         twice = sorted({str(name) for name in self._per_rank} & {str(name) for name in state})
         if twice:
             raise UsageError(f"both state and per_rank have {', '.join(map(repr, twice))}; pass each of them in one")
+        self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
         self._ranks: Ranks = OneRank()
+        self._joinables = Joinables()
+        self._looked_for_joinables = False
+        self._comparison = RankComparison(self._ranks, self._joinables)
         self._joined = False
         self._leaving_agreed = False
         self._pause_at_step = _pause_at_step()
@@ -524,6 +543,7 @@ class Checkpointer:
         if channels.training.world_size == 1:
             return
         self._ranks = channels.training
+        self._comparison = RankComparison(self._ranks, self._joinables)
         self._directory = SharedDirectory(self._directory.path, ranks=channels.writing)
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
         if self._ranks.rank != 0:
@@ -540,7 +560,22 @@ class Checkpointer:
             _logger.warning("%s", self._folder.warning)
 
     def _check_state(self) -> bool:
-        return check_state(self._state) | check_state(self._per_rank)
+        if self._ranks.world_size > 1:
+            self._joinables.find()
+            self._require_no_join()
+        holds_arrays = check_state(self._state) | check_state(self._per_rank)
+        self._require_what_is_updated()
+        return holds_arrays
+
+    def _encode_parts(self) -> tuple[EncodedState, EncodedState]:
+        self._require_what_is_updated()
+        return encode_state(dict(self._state)), encode_state(dict(self._per_rank))
+
+    def _require_what_is_updated(self) -> None:
+        """Refuse optimizers of what is not saved. Groups may be added and layers unfrozen while it trains."""
+        problems = self._updated_tensors.problems()
+        if problems:
+            raise StateError(problems)
 
     def _steps_there(self) -> tuple[list[int], list[int]]:
         remote = self._second_tier.remote
@@ -611,6 +646,16 @@ class Checkpointer:
 
     def _put_back(self, found: OpenCheckpoint) -> None:
         step = found.manifest.step
+        paths = [] if found.manifest.world_size == self._ranks.world_size else differing_paths(found.manifest)
+        if paths and self._ranks.rank == 0:
+            _logger.warning(
+                "the checkpoint of step %d was written by %d ranks, each of which had its own values in %s; with %d "
+                "all begin with those of rank 0",
+                step,
+                found.manifest.world_size,
+                ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else ""),
+                self._ranks.world_size,
+            )
         common = {name: value for name, value in found.state.items() if name not in self._per_rank}
         restore_state(self._state, common, step=step)
         if self._takes_own(found.manifest):
@@ -668,10 +713,11 @@ class Checkpointer:
         shared = self._directory if isinstance(self._directory, SharedDirectory) else None
         try:
             if shared is None:
+                self._require_what_is_updated()
                 encoded = encode_state({**self._state, **self._per_rank})
             else:
                 shared.begin_save()
-                encoded = encode_share(self._state, self._per_rank, rank=self._ranks.rank)
+                encoded = self._comparison.encode(self._encode_parts)
             progress = Progress(
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
@@ -821,7 +867,7 @@ class Checkpointer:
 
     def _save_when_due(self, *, last: bool) -> bool:
         """Save if that is due. Says whether to leave then."""
-        noticed, reason = self._agree(None if last else self._reason_to_save())
+        noticed, reason = self._agree(None if last else self._reason_to_save(), place=_LAST if last else _AFTER_A_STEP)
         pauses = self._pause_is_due and not last
         if noticed or pauses or last or reason is not None:
             self._try_to_save(reason="end" if last else reason or ("pause" if pauses else "notice"))
@@ -863,21 +909,52 @@ class Checkpointer:
             return "rebalance"
         return "interval" if self._ranks.rank == 0 and self._due() else None
 
-    def _agree(self, reason: str | None) -> tuple[bool, str | None]:
-        """Decide as all ranks do: whether a notice has come to any of them, and why to save, if any has a reason."""
+    def _agree(self, reason: str | None, *, place: int = 0) -> tuple[bool, str | None]:
+        """Decide as all ranks do: whether a notice has come to any of them, and why to save, if any has a reason.
+
+        Args:
+            reason: Why this rank would save.
+            place: What it is about to do; all ranks do the same.
+
+        Raises:
+            UsageError: If another rank is somewhere else in its training, or does not come any more.
+        """
         notice = self._notice()
         if self._ranks.world_size == 1:
             return notice is not None, reason
         if self._leaving_agreed:
             return True, None
+        self._require_no_join()
         hurry = 0 if notice is None else _LONGEST_NOTICE_MS - round(notice.seconds_left * 1000)
-        hurry, why = self._ranks.largest([hurry, _REASONS.index(reason)])
+        at = self._step * len(_PLACES) + place
+        hurry, why, furthest, nearest = self._ranks.largest([hurry, _REASONS.index(reason), at, -at])
+        if furthest != -nearest:
+            places = self._ranks.exchange([self._step, place])
+            raise UsageError(
+                "the ranks are at different places of the training: "
+                + ", ".join(f"rank {rank} {_PLACES[one].format(step)}" for rank, (step, one) in enumerate(places))
+                + ". All of them must take the same steps: give each as many batches, with a DistributedSampler or "
+                "drop_last=True, and ask and save on every rank alike"
+            )
         if hurry:
             self._leaving_agreed = True
             seconds = (_LONGEST_NOTICE_MS - hurry) / 1000
             source = "another rank" if notice is None else notice.source
             self._notice_watch.take(Notice(source=source, deadline=time.time() + seconds))
         return bool(hurry), _REASONS[why]
+
+    def _require_no_join(self) -> None:
+        """Refuse to wait for a rank that has no more batches: it takes part in the training's collectives alone."""
+        if not self._looked_for_joinables and self._restored:
+            # A framework makes them after the state was restored.
+            self._looked_for_joinables = True
+            self._joinables.find()
+        if self._joinables.joining:
+            raise UsageError(
+                "this training is in a block of join(), in which ranks may have different numbers of batches: a rank "
+                "without any waits in it, and does not take part in a save. Give all ranks as many batches, with a "
+                "DistributedSampler (it fills up) or drop_last=True, and leave join() out"
+            )
 
     def _begin_step(self) -> None:
         self._step_began_saving = self._saver.saving
@@ -917,6 +994,8 @@ class Checkpointer:
             return
         try:
             self._begin(self._step, reason=reason if self._notice() is None else "notice")
+        except (StateError, OtherRankError):
+            raise  # no later save would succeed
         except CheckpointError as error:
             self._tell_failure(self._step, error)
 

@@ -74,7 +74,14 @@ def run_rank(rank: int, job: dict, port: int) -> None:
     out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    {"steps": train, "epochs": train_epochs, "shards": train_sharded}[job.get("kind", "steps")](rank, job, port)
+    kinds = {
+        "steps": train,
+        "epochs": train_epochs,
+        "shards": train_sharded,
+        "apart": train_apart,
+        "uneven": train_uneven,
+    }
+    kinds[job.get("kind", "steps")](rank, job, port)
 
 
 def train(rank: int, job: dict, port: int) -> None:
@@ -225,6 +232,105 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     digest = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in parts)).hexdigest()
     result = {"began": began, "weights": digest, "own": sum(part.numel() for part in net.parameters())}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def train_apart(rank: int, job: dict, port: int) -> None:
+    """Ranks that go on with values of their own: a queue as MoCo has it, and weights that are averaged now and then."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+
+    class Contrast(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = torch.nn.Linear(6, 3)
+            self.register_buffer("queue", torch.randn(8, 3))
+
+        def forward(self, batch):
+            keys = self.encoder(batch)
+            loss = torch.logsumexp(keys @ self.queue.T.clone(), 1).mean()
+            self.queue.copy_(torch.cat([keys.detach(), self.queue[:4]]))
+            return loss
+
+    contrast = Contrast()
+    parallel = torch.nn.parallel.DistributedDataParallel(contrast, broadcast_buffers=False, static_graph=True)
+    local = torch.nn.Sequential(torch.nn.Linear(6, 2))
+    optimizer = torch.optim.Adam([*contrast.parameters(), *local.parameters()], lr=1e-2)
+    generator = torch.Generator().manual_seed(rank)
+    average = {name: weight.detach().clone() for name, weight in local.named_parameters()}
+    history = []
+    state = {"contrast": contrast, "local": local, "optimizer": optimizer, "generator": generator}
+    state |= {"average": average, "history": history}
+    with Checkpointer(state, job["directory"], every_steps=1) as checkpointer:
+        began = checkpointer.step
+        for step in checkpointer.steps(job["steps"]):
+            batch = torch.randn(4, 6, generator=generator)
+            optimizer.zero_grad()
+            (parallel(batch) + local(batch).square().mean()).backward()
+            optimizer.step()
+            if step % 5 == 4:
+                for weight in local.parameters():
+                    dist.all_reduce(weight.data)
+                    weight.data /= job["world_size"]
+            for name, weight in local.named_parameters():
+                average[name].lerp_(weight.detach(), 0.1)
+            if rank == 0:
+                history.append(step)
+            if [rank, step] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if [rank, step] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+    parts = [*contrast.state_dict().values(), *local.state_dict().values(), *average.values()]
+    weights = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
+    own = hashlib.sha256(repr((history, generator.get_state().tolist())).encode()).hexdigest()
+    result = {"began": began, "weights": weights, "own": own}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def train_uneven(rank: int, job: dict, port: int) -> None:
+    """Ranks with different numbers of batches: `batches` has one for each."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_one_batch(net):
+        optimizer.zero_grad()
+        net(torch.ones(4, 6)).square().mean().backward()
+        optimizer.step()
+
+    with Checkpointer({"model": model, "optimizer": optimizer}, job["directory"], every_steps=1) as checkpointer:
+        if job["how"] == "in join":
+            with model.join():
+                for _ in range(job["batches"][rank]):
+                    train_one_batch(model)
+                    checkpointer.complete_step()
+                    checkpointer.save_if_due()
+        elif job["how"] == "around join":
+            for _ in range(2):
+                with model.join():
+                    for _ in range(job["batches"][rank]):
+                        train_one_batch(model)
+                checkpointer.complete_step()
+                checkpointer.save_if_due()
+        else:  # nothing between two saves in which the ranks wait for each other
+            for _ in checkpointer.steps(job["batches"][rank]):
+                train_one_batch(model.module)
     dist.destroy_process_group()
 
 

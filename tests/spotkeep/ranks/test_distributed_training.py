@@ -21,6 +21,7 @@ import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
+from spotkeep.ranks.rank_shares import differing_paths
 from tests.forking import environment_of_script
 
 pytest.importorskip("torch")
@@ -143,6 +144,7 @@ def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(undistur
     manifest = CheckpointDirectory(directory).read_manifest(12)
     assert manifest.world_size == 3
     assert [share.file_count for share in manifest.ranks] == [1, 1, 1]
+    assert {share.differences for share in manifest.ranks} == {None}, "the next step takes rank 0's buffers"
 
 
 def test_a_rank_that_is_killed_in_a_save_leaves_the_checkpoints_whole(train, tmp_path, undisturbed):
@@ -323,6 +325,46 @@ def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_p
     assert again.codes == [0, 0], again.output
     assert again.began[0] < whole.began[0] - 4, "not from the beginning"
     assert again.state == whole.state
+
+
+def test_what_differs_from_rank_to_rank_comes_back_on_each_though_the_script_passed_it_as_common(train, tmp_path):
+    whole = train(tmp_path / "whole", kind="apart")
+    assert whole.codes == [0, 0], whole.output
+    assert whole.results[0]["weights"] != whole.results[1]["weights"]
+    manifest = CheckpointDirectory(tmp_path / "whole").read_manifest(14)
+    assert manifest.ranks[0].differences is None
+    assert differing_paths(manifest) == [
+        "state['contrast']['queue']",
+        *(f"state['local']['0.{name}']" for name in ("weight", "bias")),
+        *(f"state['optimizer']['state'][{index}]['{name}']" for index in (2, 3) for name in ("exp_avg", "exp_avg_sq")),
+        "state['generator']",
+        *(f"state['average']['0.{name}']" for name in ("weight", "bias")),
+        "state['history']",
+    ]
+    for disturbance in ({"kill_in_step": [1, 3]}, {"notice": [0, 7]}, {"notice": [1, 10]}):
+        assert 0 not in train(tmp_path / "c", kind="apart", **disturbance).codes
+    again = train(tmp_path / "c", kind="apart")
+    assert again.began == [11, 11], again.output
+    assert again.state == whole.state
+    alone = train(tmp_path / "c", kind="apart", world_size=1)
+    assert alone.codes == [0], alone.output
+    assert "each of which had its own values in state['contrast']['queue']" in alone.output[0]
+
+
+def test_ranks_with_different_numbers_of_batches_are_refused_and_do_not_wait_for_each_other(train, tmp_path):
+    for how, said in (
+        ("in join", ["in a block of join(), in which ranks may have different numbers of batches"] * 2),
+        ("of steps", ["rank 0 has done its last step, 3, rank 1 has done step 3"] * 2),
+    ):
+        run = train(tmp_path / how, kind="uneven", how=how, batches=[3, 5])
+        assert run.codes == [1, 1], run.output
+        for output, expected in zip(run.output, said, strict=True):
+            assert "spotkeep.errors.UsageError" in output
+            assert expected in output
+            assert "drop_last=True" in output
+    around = train(tmp_path / "around", kind="uneven", how="around join", batches=[3, 5])
+    assert around.codes == [0, 0], around.output
+    assert [event["step"] for event in around.events("saved")] == [1, 2]
 
 
 class TestShards:

@@ -25,7 +25,7 @@ from spotkeep.ranks.rank_shares import (
     encode_share,
     first_files,
     merged,
-    own_state,
+    rank_share,
     trained_names,
     view_for,
 )
@@ -50,7 +50,7 @@ def content(blobs, first):
 
 def written_by_ranks(common, owns):
     """What several ranks write together, without a disk."""
-    encoded = [encode_share(common, own, rank=rank) for rank, own in enumerate(owns)]
+    encoded = [encode_share(encode_state(common), encode_state(own), rank=rank) for rank, own in enumerate(owns)]
     counts = [one.document.common_files + one.document.own_files for one in encoded]
     disk, shares = {}, []
     for one, first in zip(encoded, first_files(counts), strict=True):
@@ -60,7 +60,7 @@ def written_by_ranks(common, owns):
             DataFile(data_file_name(index), len(raw), ("00000000",) * -(-len(raw) // 2**20))
             for index, raw in sorted(mine.items())
         )
-        share = WrittenShare(files, one.document.own_files, own_state(one.document, first=first))
+        share = WrittenShare(files, rank_share(one.document, first=first))
         shares.append(WrittenShare.from_message(json.loads(json.dumps(share.as_message())), first=first))
     files, ranks = merged(shares)
     manifest = Manifest(7, None, 1.0, "spotkeep", files, encoded[0].document.common, ranks=ranks)
@@ -165,7 +165,7 @@ def test_trained_numbers_that_the_script_has_now_and_the_checkpoint_has_not_are_
 
 
 def test_two_ranks_cannot_claim_the_same_file():
-    message = WrittenShare((DataFile("data-00000.bin", 0, ()),), 1, {"dict": []}).as_message()
+    message = WrittenShare((DataFile("data-00000.bin", 0, ()),), RankShare(1, {"dict": []})).as_message()
     with pytest.raises(MalformedManifestError, match="file name"):
         WrittenShare.from_message(message, first=1)
 
@@ -192,6 +192,19 @@ def test_a_rank_cannot_refer_to_the_file_of_another():
         ([{"files": 0, "state": []}, {"files": 0, "state": {"dict": []}}], "ranks' state"),
         ([{"files": 0, "state": {"dict": {}}}, {"files": 0, "state": {"dict": []}}], "ranks' state"),
         ([7, 8], "ranks"),
+        *(
+            ([{"files": 0, "state": {"dict": []}, "differences": found}] * 2, "ranks' differences")
+            for found in (
+                7,
+                {},
+                {"changed": []},
+                {"changed": 7, "removed": []},
+                {"changed": [["a", 7]], "removed": []},
+                {"changed": [[["a"], {"own": 1}]], "removed": []},
+                {"changed": [], "removed": [{"tuple": []}]},
+                {"own": 1, "changed": [], "removed": []},
+            )
+        ),
     ],
 )
 def test_nonsense_about_ranks_is_refused(ranks, problem):

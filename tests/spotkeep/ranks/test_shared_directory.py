@@ -19,13 +19,15 @@ from spotkeep.errors import SaveError, UsageError
 from spotkeep.ranks import shared_directory
 from spotkeep.ranks.rank_shares import encode_share, view_for
 from spotkeep.ranks.shared_directory import SharedDirectory
+from spotkeep.state.encoding import encode_state
 
 SAGEMAKER = UploadWatch(platform_copies=True)
 
 
 def write(directory, ranks, step, *, metrics=None):
     state = {"weights": np.full(5000, step), "count": step}
-    encoded = encode_share(state, {"rng": np.full(3, 10 * step + ranks.rank)}, rank=ranks.rank)
+    own = {"rng": np.full(3, 10 * step + ranks.rank)}
+    encoded = encode_share(encode_state(state), encode_state(own), rank=ranks.rank)
     staged = StagedState()
     images = staged.arrange(encoded.blobs)
     staged.copy(encoded.blobs, images)
@@ -249,20 +251,3 @@ def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_
     assert isinstance(killed, world.Killed)
     assert committed > 0
     assert CheckpointDirectory(tmp_path).steps() == [2, 1]
-
-
-def test_random_numbers_that_are_not_common_to_all_ranks_are_reported_once(world, tmp_path, caplog):
-    def act(ranks):
-        directory = SharedDirectory(tmp_path, ranks=ranks)
-        state = {"rng": np.random.default_rng(ranks.rank), "shuffle": np.random.default_rng(0), "count": ranks.rank}
-        for step in (1, 2):
-            encoded = encode_share(state, {}, rank=ranks.rank)
-            staged = StagedState()
-            images = staged.arrange(encoded.blobs)
-            staged.copy(encoded.blobs, images)
-            directory.write_images(images, encoded.document, step=step, progress=Progress())
-
-    assert world(2).run(act) == [None, None]
-    (warning,) = caplog.messages
-    assert "the random numbers of state['rng'] are not the same on ranks 0 and 1" in warning
-    assert "Pass them in per_rank" in warning

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spotkeep.errors import NewerFormatError
+from spotkeep.state.differences import Differences, are_differences, own_document, with_differences
 
 from .chunk_checksums import CHECKSUM_NAME
 
@@ -64,10 +65,12 @@ class RankShare:
     Attributes:
         file_count: How many of the data files are its own.
         state: Its state document; the file numbers in it are those of the checkpoint.
+        differences: What it has otherwise than rank 0 in what all ranks are said to have in common.
     """
 
     file_count: int
     state: Any
+    differences: Differences = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,8 @@ class Manifest:
     @property
     def own_ranks(self) -> int:
         """How many ranks it suits, and no other number without a loss; 0 where no rank has anything for itself."""
-        return len(self.ranks) if any(list(state_pairs(share.state)) for share in self.ranks) else 0
+        own = any(list(state_pairs(share.state)) or share.differences is not None for share in self.ranks)
+        return len(self.ranks) if own else 0
 
     def view(self, rank: int) -> RankView:
         """Give what one of the ranks that wrote it reads."""
@@ -145,7 +149,8 @@ class Manifest:
         common = self.common_view().file_indices or ()
         first = len(common) + sum(share.file_count for share in self.ranks[:rank])
         own = range(first, first + self.ranks[rank].file_count)
-        state = {"dict": [*state_pairs(self.state), *state_pairs(self.ranks[rank].state)]}
+        common_state = with_differences(self.state, self.ranks[rank].differences)
+        state = {"dict": [*state_pairs(common_state), *state_pairs(self.ranks[rank].state)]}
         return RankView(state, (*common, *own))
 
     def common_view(self) -> RankView:
@@ -163,7 +168,8 @@ class Manifest:
             name = f"rank {rank}"
             while name in taken:
                 name += "~"
-            pairs += [[name, share.state]] if list(state_pairs(share.state)) else []
+            own = [*state_pairs(own_document(share.differences)), *state_pairs(share.state)]
+            pairs += [[name, {"dict": own}]] if own else []
         return {"dict": pairs}
 
 
@@ -189,6 +195,29 @@ def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
     """
     _expect(isinstance(document, list), "files", document)
     return tuple(_data_file(first + index, file) for index, file in enumerate(document))
+
+
+def share_document(share: RankShare) -> dict[str, Any]:
+    """Write what a rank has for itself as it stands in a manifest."""
+    document: dict[str, Any] = {"files": share.file_count, "state": share.state}
+    if share.differences is not None:
+        document["differences"] = share.differences
+    return document
+
+
+def parse_share(share: Any) -> RankShare:
+    """Read what `share_document` wrote.
+
+    Raises:
+        MalformedManifestError: If it is not what `share_document` writes.
+    """
+    _expect(isinstance(share, dict), "ranks", share)
+    count, state, found = share.get("files"), share.get("state"), share.get("differences")
+    _expect(_is_count(count), "ranks' files", count)
+    # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
+    _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
+    _expect(found is None or are_differences(found), "ranks' differences", found)
+    return RankShare(file_count=count, state=state, differences=found)
 
 
 def state_pairs(state: Any) -> Iterator[Any]:
@@ -227,7 +256,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     if manifest.made_by:
         document["made_by"] = dict(manifest.made_by)
     if manifest.ranks:
-        document["ranks"] = [{"files": share.file_count, "state": share.state} for share in manifest.ranks]
+        document["ranks"] = [share_document(share) for share in manifest.ranks]
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
     return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
 
@@ -298,15 +327,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
 
 def _ranks(document: Any) -> tuple[RankShare, ...]:
     _expect(isinstance(document, list) and len(document) != 1, "ranks", document)
-    shares = []
-    for share in document:
-        _expect(isinstance(share, dict), "ranks", share)
-        count, state = share.get("files"), share.get("state")
-        _expect(_is_count(count), "ranks' files", count)
-        # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
-        _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
-        shares.append(RankShare(file_count=count, state=state))
-    return tuple(shares)
+    return tuple(map(parse_share, document))
 
 
 def _data_file(index: int, file: Any) -> DataFile:

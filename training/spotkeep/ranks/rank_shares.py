@@ -1,18 +1,14 @@
 """Whose part of a checkpoint is whose, when several ranks write it together. Pure.
 
-What the ranks have in common is written once, by rank 0: in data-parallel training that is the state by definition
-(buffers such as a batch norm's differ between the ranks, and the next step takes rank 0's). What belongs to a rank is
-written by that rank. All files stand in one row, first those of the common state, then those of each rank, so a reader
-that knows how many files the others have knows the names of its own.
+What the ranks have in common is written once, by rank 0. What belongs to a rank is written by that rank: what it has
+otherwise than rank 0, then what the script passed as each rank's own. All files stand in one row, first those of the
+common state, then those of each rank, so a reader that knows how many files the others have knows the names of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from spotkeep.disk.manifest import (
     DataFile,
@@ -21,13 +17,15 @@ from spotkeep.disk.manifest import (
     RankView,
     files_document,
     parse_files,
+    parse_share,
+    share_document,
     state_pairs,
     with_files_from,
 )
 from spotkeep.errors import WorldSizeError
-from spotkeep.state.arrays import host_bytes, is_floating
-from spotkeep.state.encoding import EncodedState, Json, encode_state, stateful_kind
-from spotkeep.state.random_states import RandomStates
+from spotkeep.state.arrays import is_floating
+from spotkeep.state.differences import Differences, apart, own_paths
+from spotkeep.state.encoding import Blob, EncodedState, Json
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,16 @@ class ShareDocument:
     Attributes:
         common: What all ranks have in common; None unless this is rank 0.
         common_files: How many files it has.
-        own: What is the rank's own, its files numbered from 0.
-        own_files: How many files that has.
-        random_states: A digest of each random generator that is said to be common to all ranks.
+        differences: What this rank has otherwise in it, the files numbered from 0.
+        own: What is the rank's own, its files numbered after those.
+        own_files: How many files both have.
     """
 
     common: Json
     common_files: int
+    differences: Differences
     own: Json
     own_files: int
-    random_states: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -55,17 +53,15 @@ class WrittenShare:
 
     Attributes:
         files: Its files, those of the common state first.
-        own_files: How many of them are its own.
-        own: The state document of what is its own; the file numbers are those of the checkpoint.
+        share: How many of them are its own, and what they hold; the file numbers are those of the checkpoint.
     """
 
     files: tuple[DataFile, ...]
-    own_files: int
-    own: Json
+    share: RankShare
 
     def as_message(self) -> Json:
         """Give it as JSON."""
-        return {"files": files_document(self.files), "own_files": self.own_files, "own": self.own}
+        return {"files": files_document(self.files), "share": share_document(self.share)}
 
     @classmethod
     def from_message(cls, message: Json, *, first: int) -> WrittenShare:
@@ -78,45 +74,39 @@ class WrittenShare:
         Raises:
             MalformedManifestError: If a file has the name or the number of another.
         """
-        return cls(parse_files(message["files"], first=first), message["own_files"], message["own"])
+        return cls(parse_files(message["files"], first=first), parse_share(message["share"]))
 
 
-def encode_share(state: Mapping[str, Any], per_rank: Mapping[str, Any], *, rank: int) -> EncodedState:
-    """Encode what one rank writes. The document is a `ShareDocument`.
+def encode_share(
+    common: EncodedState, own: EncodedState, differences: Differences = None, *, rank: int
+) -> EncodedState:
+    """Put together what one rank writes. The document is a `ShareDocument`.
 
-    Raises:
-        StateError: If anything in it cannot be saved.
+    Args:
+        common: What all ranks are said to have in common.
+        own: What the script passed as each rank's own.
+        differences: What this rank has otherwise than rank 0 in what is common.
+        rank: Its number.
     """
-    common = encode_state(dict(state)) if rank == 0 else EncodedState(document=None, blobs=())
-    own = encode_state(dict(per_rank))
-    first = file_count(common)
+    written = common if rank == 0 else EncodedState(document=None, blobs=())
+    differing, differing_blobs = apart(differences, common.blobs)
+    first = file_count(written.blobs)
+    first_own = file_count(differing_blobs)
     document = ShareDocument(
-        common=common.document,
+        common=written.document,
         common_files=first,
-        own=own.document,
-        own_files=file_count(own),
-        random_states=random_digests(state),
+        differences=differing,
+        own=with_files_from(own.document, first_own),
+        own_files=first_own + file_count(own.blobs),
     )
-    moved = (replace(blob, file_index=blob.file_index + first) for blob in own.blobs)
-    return EncodedState(document=document, blobs=(*common.blobs, *moved))
+    moved = [replace(blob, file_index=blob.file_index + first) for blob in differing_blobs]
+    moved += [replace(blob, file_index=blob.file_index + first + first_own) for blob in own.blobs]
+    return EncodedState(document=document, blobs=(*written.blobs, *moved))
 
 
-def random_digests(state: Mapping[str, Any]) -> dict[str, str]:
-    """Give a digest of each random generator in a state: those of all ranks are equal, or they are not common."""
-    digests = {}
-    for name, value in state.items():
-        if isinstance(value, RandomStates) or stateful_kind(value) not in (None, "state_dict"):
-            encoded = encode_state({name: value})
-            digest = hashlib.sha256(json.dumps(encoded.document).encode("ascii"))
-            for blob in encoded.blobs:
-                digest.update(host_bytes(blob.raw))
-            digests[name] = digest.hexdigest()
-    return digests
-
-
-def file_count(encoded: EncodedState) -> int:
-    """Count the data files of an encoded state."""
-    return 1 + max((blob.file_index for blob in encoded.blobs), default=-1)
+def file_count(blobs: Sequence[Blob]) -> int:
+    """Count the data files of an encoded state's bytes."""
+    return 1 + max((blob.file_index for blob in blobs), default=-1)
 
 
 def first_files(counts: Sequence[int]) -> list[int]:
@@ -124,20 +114,29 @@ def first_files(counts: Sequence[int]) -> list[int]:
     return [sum(counts[:rank]) for rank in range(len(counts))]
 
 
-def own_state(document: ShareDocument, *, first: int) -> Json:
-    """Give the state document of what is a rank's own, as it stands in the checkpoint.
+def rank_share(document: ShareDocument, *, first: int) -> RankShare:
+    """Give what is a rank's own, as it stands in the checkpoint.
 
     Args:
         document: What the rank writes.
         first: The number of its first file.
     """
-    return with_files_from(document.own, first + document.common_files)
+    first += document.common_files
+    return RankShare(
+        file_count=document.own_files,
+        state=with_files_from(document.own, first),
+        differences=with_files_from(document.differences, first),
+    )
 
 
 def merged(shares: Sequence[WrittenShare]) -> tuple[tuple[DataFile, ...], tuple[RankShare, ...]]:
     """Put together what all ranks have written: the files in order, and each rank's part."""
-    files = tuple(file for share in shares for file in share.files)
-    return files, tuple(RankShare(file_count=share.own_files, state=share.own) for share in shares)
+    return tuple(file for share in shares for file in share.files), tuple(share.share for share in shares)
+
+
+def differing_paths(manifest: Manifest) -> list[str]:
+    """Name what not all ranks that wrote a checkpoint had in common, though they were said to."""
+    return list(dict.fromkeys(path for share in manifest.ranks for path in own_paths(share.differences)))
 
 
 def trained_names(state: Json) -> frozenset[str]:

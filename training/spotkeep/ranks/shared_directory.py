@@ -16,7 +16,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -30,7 +30,7 @@ from spotkeep.errors import OtherRankError, RankLostError, SaveError, UsageError
 from spotkeep.state.encoding import Json
 
 from .distributed import Ranks, together
-from .rank_shares import ShareDocument, WrittenShare, first_files, merged, own_state
+from .rank_shares import ShareDocument, WrittenShare, first_files, merged, rank_share
 
 _logger = logging.getLogger("spotkeep")
 
@@ -71,7 +71,6 @@ class SharedDirectory(CheckpointDirectory):
         self._waiting_elsewhere: set[int] = set()  # what other hosts' platform has not copied yet
         self._lock = threading.Lock()
         self._took_part = False
-        self._warned_of: set[str] = set()
 
     def begin_save(self) -> None:
         """Say that all ranks are about to save."""
@@ -162,11 +161,9 @@ class SharedDirectory(CheckpointDirectory):
                 "files": document.common_files + document.own_files,
                 "pruned": pruned,
                 "waiting": self._waiting_here() if first_here else [],
-                "random_states": dict(document.random_states),
             }
 
         answers = together(self._ranks, prepare)
-        self._warn_of_differences([one["random_states"] for one in answers])
         with self._lock:
             self._pruned = self._pruned[len(answers[0]["pruned"]) :]
             self._waiting_elsewhere = {other for one in answers for other in one["waiting"]}
@@ -174,20 +171,6 @@ class SharedDirectory(CheckpointDirectory):
             for old in answers[0]["pruned"]:
                 self._abandon(old)
         return first_files([one["files"] for one in answers])[self._ranks.rank]
-
-    def _warn_of_differences(self, digests: Sequence[Mapping[str, str]]) -> None:
-        """Say, once, that a random generator is not what all ranks have in common."""
-        for name, digest in digests[0].items():
-            others = [rank for rank, one in enumerate(digests) if one.get(name) != digest]
-            if others and self._ranks.rank == 0 and name not in self._warned_of:
-                self._warned_of.add(name)
-                _logger.warning(
-                    "the random numbers of state[%r] are not the same on ranks 0 and %d, and only those of rank 0 are "
-                    "saved: after an interruption every rank would go on with them, and the run would end differently "
-                    "than an uninterrupted one. Pass them in per_rank",
-                    name,
-                    others[0],
-                )
 
     def _waiting_here(self) -> list[int]:
         steps = self._step_directories()
@@ -204,8 +187,7 @@ class SharedDirectory(CheckpointDirectory):
     ) -> list[Json]:
         def write() -> Json:
             files = tuple(self._write_files(step, images, first=first, wait=wait))
-            own = own_state(document, first=first)
-            return WrittenShare(files, document.own_files, own).as_message()
+            return WrittenShare(files, rank_share(document, first=first)).as_message()
 
         return together(self._ranks, lambda: self._trying(step, write))
 

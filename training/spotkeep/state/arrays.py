@@ -7,10 +7,12 @@ loading imports the library that the checkpoint names, because the state could n
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, Callable, Union
 
 from spotkeep.errors import MissingLibraryError
@@ -140,14 +142,67 @@ class DeviceBytes:
 
         return wait
 
-    def fetch(self) -> Buffer:
-        """Give the bytes now."""
-        return torch_bytes(self._tensor.cpu())
+    @property
+    def device(self) -> Any:
+        """The GPU they are on."""
+        return self._tensor.device
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where they begin."""
+        return (str(self._tensor.device), self._tensor.data_ptr())
+
+    def sums(self) -> Any:
+        """Add the bytes up, on the GPU: the columns of a table of 64-bit words, then what is less than a row."""
+        torch: Any = sys.modules["torch"]
+        raw = self._tensor.reshape(-1).view(torch.uint8)
+        row_bytes = 8 * _WORDS_IN_A_ROW
+        rows = raw.numel() // row_bytes
+        if not rows:
+            return raw
+        table = raw[: rows * row_bytes].view(rows, row_bytes)
+        if table.storage_offset() % 8 or table.data_ptr() % 8:
+            table = table.clone()
+        # The sums are modulo 2^64, so their order does not matter.
+        return torch.cat([table.view(torch.int64).sum(0).view(torch.uint8), raw[rows * row_bytes :]])
 
 
-def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
-    """Give bytes that may be on a GPU as bytes that are here."""
-    return raw.fetch() if isinstance(raw, DeviceBytes) else raw
+_WORDS_IN_A_ROW = 511
+"""No power of two, so that what changes its place among like things meets another sum."""
+
+
+def device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
+    """Give a digest of each, added up on the GPU they are on: equal bytes have equal ones."""
+    if not raws:
+        return []
+    torch: Any = sys.modules["torch"]
+    sums: dict[Any, list[tuple[int, Any]]] = {}
+    for index, raw in enumerate(raws):
+        sums.setdefault(raw.device, []).append((index, raw.sums()))
+    digests = [""] * len(raws)
+    for parts in sums.values():
+        fetched = torch_bytes(torch.cat([part for _, part in parts]).cpu())
+        start = 0
+        for index, part in parts:
+            end = start + part.numel()
+            digests[index] = hashlib.blake2b(fetched[start:end], digest_size=8).hexdigest()
+            start = end
+    return digests
+
+
+def address_of(value: Any) -> tuple[str, int] | None:
+    """Say where a tensor's memory, or the bytes that `dump_torch` gave for it, begins; None where that is nowhere."""
+    if isinstance(value, DeviceBytes):
+        return value.address
+    if isinstance(value, memoryview):
+        return None if value.readonly or not value.nbytes else ("cpu", ctypes.addressof(_first_byte(value)))
+    if not is_torch_tensor(value) or not value.numel() or not (value.is_cpu or value.is_cuda):
+        return None
+    return (str(value.device), value.data_ptr())
+
+
+def _first_byte(raw: memoryview) -> ctypes.c_char:
+    return ctypes.c_char.from_buffer(raw)
 
 
 def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:

@@ -27,6 +27,7 @@ Json = Any
 
 _ALIGNMENT_BYTES = 64
 _PAGE_BYTES = 4096
+_MAX_FILE_BYTES = 2**30
 _MAX_DEPTH = 100
 _PLAIN_INT = 2**53
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -65,7 +66,7 @@ class EncodedState:
     blobs: tuple[Blob, ...]
 
 
-def encode_state(state: dict[str, Any], *, max_file_bytes: int = 2**30) -> EncodedState:
+def encode_state(state: dict[str, Any], *, max_file_bytes: int = _MAX_FILE_BYTES) -> EncodedState:
     """Turn a state into a document and blobs.
 
     Args:
@@ -79,7 +80,7 @@ def encode_state(state: dict[str, Any], *, max_file_bytes: int = 2**30) -> Encod
     document = encoder.encode(state, "state", depth=0, live=True)
     if encoder.problems:
         raise StateError(encoder.problems)
-    return EncodedState(document=document, blobs=tuple(encoder.blobs))
+    return EncodedState(document=document, blobs=tuple(encoder.places.blobs))
 
 
 def decode_state(
@@ -153,13 +154,38 @@ def set_object_state(value: Any, state: Any) -> None:
         value.setstate(state)
 
 
-class _Encoder:
-    def __init__(self, max_file_bytes: int) -> None:
-        self.problems: list[str] = []
+class BlobPlaces:
+    """Gives raw bytes their places, one after another.
+
+    Args:
+        max_file_bytes: A data file that holds something does not grow beyond this.
+
+    Attributes:
+        blobs: Those that have a place.
+    """
+
+    def __init__(self, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
         self.blobs: list[Blob] = []
         self._max_file_bytes = max_file_bytes
         self._file_index = 0
         self._end = 0
+
+    def place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
+        """Give the next place, as a document describes it."""
+        alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
+        offset = -(-self._end // alignment) * alignment
+        if offset and offset + len(raw) > self._max_file_bytes:
+            self._file_index, offset = self._file_index + 1, 0
+        self._end = offset + len(raw)
+        if len(raw):
+            self.blobs.append(Blob(file_index=self._file_index, offset=offset, raw=raw))
+        return {"file": self._file_index, "offset": offset, "size": len(raw)}
+
+
+class _Encoder:
+    def __init__(self, max_file_bytes: int) -> None:
+        self.problems: list[str] = []
+        self.places = BlobPlaces(max_file_bytes)
         self._open_containers: set[int] = set()
 
     def encode(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
@@ -178,7 +204,7 @@ class _Encoder:
                 return {"str": value.encode("utf-8", "surrogatepass").hex()}
             return value
         if type(value) in (bytes, bytearray):
-            return {type(value).__name__: self._place(value)}
+            return {type(value).__name__: self.places.place(value)}
         if arrays.is_torch_tensor(value):
             return self._encode_array("tensor", value, path)
         if arrays.is_numpy_array(value):
@@ -198,7 +224,7 @@ class _Encoder:
         except arrays.UnsupportedArrayError as error:
             self.problems.append(f"{path}: {error}")
             return None
-        return {kind: {**meta, **self._place(raw)}}
+        return {kind: {**meta, **self.places.place(raw)}}
 
     def _encode_container(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
         if id(value) in self._open_containers:
@@ -233,16 +259,6 @@ class _Encoder:
         finally:
             self._open_containers.discard(id(value))
 
-    def _place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
-        alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
-        offset = -(-self._end // alignment) * alignment
-        if offset and offset + len(raw) > self._max_file_bytes:
-            self._file_index, offset = self._file_index + 1, 0
-        self._end = offset + len(raw)
-        if len(raw):
-            self.blobs.append(Blob(file_index=self._file_index, offset=offset, raw=raw))
-        return {"file": self._file_index, "offset": offset, "size": len(raw)}
-
     def _refuse(self, path: str, value: Any) -> None:
         hint = "pass numbers, strings, arrays, containers of these, or an object with state_dict and load_state_dict"
         for plain in (bool, int, float, str, bytes, tuple, list, dict):
@@ -260,7 +276,7 @@ class _Decoder:
     ) -> None:
         self._read = read
         self._fill = fill
-        self._last_end = (0, 0)
+        self._ends: dict[int, int] = {}  # of each file
 
     def decode(self, node: Json, live: Any = None) -> Any:
         if node is None or isinstance(node, (bool, int, float, str)):
@@ -346,11 +362,12 @@ class _Decoder:
         if not isinstance(body, dict):
             raise MalformedStateError("an array has no description")
         file_index, offset, size = (_count(body, name) for name in ("file", "offset", "size"))
-        # In order and apart, as they were written: a small file cannot be unfolded into a large memory.
-        if (file_index, offset) < self._last_end:
+        # In order and apart, as they were written: a small file cannot be unfolded into a large memory. What a rank has
+        # otherwise than rank 0 is in other files.
+        if offset < self._ends.get(file_index, 0):
             raise MalformedStateError("two arrays share the same bytes")
         if size:
-            self._last_end = (file_index, offset + size)
+            self._ends[file_index] = offset + size
         return file_index, offset, size
 
 

@@ -1,0 +1,165 @@
+"""What one state has otherwise than another, on the level of their documents. Pure.
+
+Several ranks write what they have in common once, and each beside it what it has otherwise than rank 0. A document is
+compared as a tree: what stands at a key of a dictionary by itself, anything else (an array, a number, a list) by a
+digest of all of it. Differences are a tree, too:
+
+| node | says |
+|---|---|
+| `{"own": document}` | this stands here instead of the other's |
+| `{"changed": [[key, node], ...], "removed": [key, ...]}` | the other's dictionary, but for these keys |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Callable, Optional
+
+from . import arrays
+from .encoding import Blob, BlobPlaces, Json
+
+NOT_COMPARED = "not compared"
+"""The digest of what counts as equal, whatever it is."""
+
+Differences = Optional[Json]
+
+
+def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
+    """Give a state document as a tree of digests.
+
+    Args:
+        document: The state document.
+        digest_of: Gives the digest of the bytes that a description of an array refers to, or `NOT_COMPARED`.
+    """
+    if _is_dictionary(document):
+        return [[key, digest_tree(value, digest_of)] for key, value in document["dict"]]
+    digests: list[str] = []
+
+    def described(place: Json) -> Json:
+        digests.append(digest_of(place))
+        return {name: value for name, value in place.items() if name not in ("file", "offset")}
+
+    text = json.dumps([_each_place(document, described), digests])
+    if NOT_COMPARED in digests:
+        return NOT_COMPARED
+    return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()
+
+
+def root_digest(tree: Json) -> str:
+    """Give one digest of a whole tree."""
+    return hashlib.blake2b(json.dumps(tree).encode("ascii"), digest_size=16).hexdigest()
+
+
+def differences(document: Json, tree: Json, other: Json) -> Differences:
+    """Give what a state has otherwise than another one; None where that is nothing.
+
+    Args:
+        document: The state document.
+        tree: Its digests.
+        other: Those of the other one.
+    """
+    if tree == other:
+        return None
+    if not (isinstance(tree, list) and isinstance(other, list)):
+        return {"own": document}
+    values, trees, others = dict(document["dict"]), dict(tree), dict(other)
+    kept = [key for key in others if key in trees]
+    # In the order of the other one, in which they are read.
+    changed = [[key, differences(values[key], trees.pop(key), others[key])] for key in kept]
+    changed = [[key, found] for key, found in changed if found is not None]
+    changed += [[key, {"own": values[key]}] for key in trees]
+    removed = [key for key in others if key not in values]
+    return {"changed": changed, "removed": removed} if changed or removed else None
+
+
+def with_differences(document: Json, found: Differences) -> Json:
+    """Give a state document from the other's and what it has otherwise."""
+    if found is None:
+        return document
+    if "own" in found:
+        return found["own"]
+    changed, removed = dict(found["changed"]), found["removed"]
+    pairs = [
+        [key, with_differences(value, changed.pop(key, None))]
+        for key, value in (document["dict"] if _is_dictionary(document) else ())
+        if key not in removed
+    ]
+    return {"dict": pairs + [[key, with_differences(None, node)] for key, node in changed.items()]}
+
+
+def own_document(found: Differences) -> Json:
+    """Give what a state has otherwise as a state document, for who looks at it alone."""
+    if found is None:
+        return {"dict": []}
+    return found["own"] if "own" in found else {"dict": [[key, own_document(node)] for key, node in found["changed"]]}
+
+
+def own_paths(found: Differences, path: str = "state") -> list[str]:
+    """Name what a state has otherwise."""
+    if found is None:
+        return []
+    if "own" in found:
+        return [path]
+    removed = [f"{path}[{key!r}]" for key in found["removed"]]
+    return [name for key, node in found["changed"] for name in own_paths(node, f"{path}[{key!r}]")] + removed
+
+
+def are_differences(found: Any) -> bool:
+    """Say whether something has the form of differences."""
+    if not isinstance(found, dict):
+        return False
+    if set(found) == {"own"}:
+        return True
+    changed, removed = found.get("changed"), found.get("removed")
+    return (
+        set(found) == {"changed", "removed"}
+        and isinstance(removed, list)
+        and isinstance(changed, list)
+        and all(map(_is_plain_key, removed))
+        and _are_pairs(changed)
+        and all(are_differences(node) for _, node in changed)
+    )
+
+
+def apart(found: Differences, blobs: Sequence[Blob]) -> tuple[Differences, tuple[Blob, ...]]:
+    """Give differences with files of their own, numbered from 0, and the bytes that belong there.
+
+    Args:
+        found: Refers to places among `blobs`.
+        blobs: Those of the whole state.
+    """
+    raws = {(blob.file_index, blob.offset): blob.raw for blob in blobs}
+    places = BlobPlaces()
+
+    def move(place: Json) -> Json:
+        raw: arrays.Buffer | arrays.DeviceBytes = raws[place["file"], place["offset"]] if place["size"] else b""
+        return {**place, **places.place(raw)}
+
+    return _each_place(found, move), tuple(places.blobs)
+
+
+def _is_dictionary(document: Json) -> bool:
+    return isinstance(document, dict) and _are_pairs(document.get("dict"))
+
+
+def _are_pairs(found: Any) -> bool:
+    """Say whether these are pairs whose keys stand for themselves: bytes and tuples do not."""
+    pairs = isinstance(found, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in found)
+    return pairs and all(_is_plain_key(key) for key, _ in found)
+
+
+def _is_plain_key(key: Json) -> bool:
+    return key is None or isinstance(key, (str, int, float))
+
+
+def _each_place(document: Json, change: Callable[[Json], Json]) -> Json:
+    """Give a document with each description of bytes changed."""
+    if isinstance(document, list):
+        return [_each_place(item, change) for item in document]
+    if not isinstance(document, dict):
+        return document
+    if "file" in document:
+        return change(document)
+    return {kind: _each_place(body, change) for kind, body in document.items()}
