@@ -8,15 +8,23 @@ TensorFlow shuffles arrays with random numbers that cannot be saved. There the o
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
-from spotkeep.errors import UsageError
+from spotkeep.errors import StateError, UsageError
+from spotkeep.loaded import loaded
+from spotkeep.state.encoding import copied_state, encode_state, stateful_kind
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.reached import ChangedAttributes, Reached, is_own, names_in_code, reached
+from spotkeep.state.restoring import restore_state
 from spotkeep.training_description import array_text
 
 try:
@@ -96,7 +104,21 @@ def fit_resumably(
     checkpoints = {name: value for name, value in options.items() if name in ours}
     fitting = {name: value for name, value in options.items() if name not in ours}
     # The last one: when it saves, the others have taken note of the batch.
-    last = _CheckpointCallback(others, dict(state or {}), checkpoints, _described(data, fitting))
+    # Before `fit` begins, which draws from the data already.
+    given = {**dict(zip(("x", "y"), data)), **fitting}
+    drawn_from = _Beyond(
+        {name: given[name] for name in ("x", "y", "sample_weight", "validation_data") if name in given},
+        followed=dict(state or {}),
+        of_data=True,
+    )
+    last = _CheckpointCallback(
+        others,
+        dict(state or {}),
+        drawn_from,
+        checkpoints,
+        described=_described(data, fitting),
+        concurrent=_loads_concurrently(given.get("x")),
+    )
     if backend == "tensorflow":
         fitting = _in_an_order_of_numpy(inspect.signature(model.fit).bind(*data, **fitting).arguments)
         data = ()
@@ -135,6 +157,11 @@ def _in_an_order_of_numpy(fitting: Mapping[str, Any]) -> dict[str, Any]:
     rest.setdefault("validation_batch_size", batch_size)
     batches = _Batches(arrays, batch_size=batch_size, shuffle=bool(fitting.get("shuffle", True)))
     return {**rest, "x": batches, "shuffle": False}
+
+
+def _loads_concurrently(x: Any) -> bool:
+    """Say whether threads or processes of Keras load batches at the same time, in no order of their own."""
+    return isinstance(x, keras.utils.PyDataset) and (x.workers > 1 or x.use_multiprocessing)
 
 
 def _part(arrays: Any, indices: Any) -> Any:
@@ -180,18 +207,31 @@ class _CheckpointCallback(keras.callbacks.Callback):
     """Saves after a batch, or before the next epoch when all that belongs to the last one is done."""
 
     def __init__(
-        self, others: list[Any], state: dict[str, Any], options: dict[str, Any], described: dict[str, Any]
+        self,
+        others: list[Any],
+        state: dict[str, Any],
+        drawn_from: _Beyond,
+        options: dict[str, Any],
+        *,
+        described: dict[str, Any],
+        concurrent: bool,
     ) -> None:
         super().__init__()
         self._described = described
         self._others = others
-        self._state = state
+        self._given_state = state
+        self._drawn_from = drawn_from
         self._options = options
+        self._loads_concurrently = concurrent
         self._checkpointer = Checkpointer({}, **options)
         self._position = _Position()
-        self._callbacks = _CallbackStates([])
+        self._state: dict[str, Any] = {}
+        self._beyond: _Beyond | None = None
+        self._data_state = drawn_from.state()
         self._resumed: dict[str, Any] | None = None
         self._train_function: Any = None
+        self._passing_over = False
+        self._optimizer: Any = None
         self._entered = False
 
     def close(self, *ending: Any) -> None:
@@ -211,57 +251,77 @@ class _CheckpointCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
         self._position = _Position()
-        self._callbacks = _CallbackStates([*self._others, model.history])
-        state = {
-            **self._state,
+        self._optimizer = model.optimizer
+        updated = [] if model.optimizer is None else model.optimizer.variables
+        data = self._drawn_from
+        self._beyond = _Beyond(
+            {"model": model},
+            followed={"callbacks": self._others},
+            variables_elsewhere=[*model.variables, *updated, *model.metrics_variables, *data.variables.values()],
+            objects_elsewhere=[*_inside(self._given_state), *data.objects.values(), *self._others],
+            updated=[*model.variables, *data.variables.values()],
+            attributes=_sees_attributes(model),
+        )
+        self._state = {
+            **self._given_state,
             "model": _Variables(model, model.variables),
-            "optimizer": _Variables(model, model.optimizer.variables),
+            "optimizer": _Variables(model, updated),
             "metrics": _Variables(model, model.metrics_variables),
-            "callbacks": self._callbacks,
+            "beyond": self._beyond.state(),
+            "data": self._data_state,
+            "callbacks": _CallbackStates([*self._others, model.history]),
             "random states": RandomStates(),
+            "seed": _GlobalSeed(),
             "fit": self._position,
         }
-        self._checkpointer = Checkpointer(state, **self._options)
-        self._checkpointer.describe(**self._described, optimizer=model.optimizer.get_config())
+        self._checkpointer = Checkpointer(self._state, **self._options)
+        optimizer = {} if model.optimizer is None else {"optimizer": model.optimizer.get_config()}
+        self._checkpointer.describe(**self._described, **optimizer)
         self._checkpointer.__enter__()
         self._entered = True
+        self._train_function = model.train_function
+        model.train_function = _seeing(self._train_function, self._position)
         if self._checkpointer.noticed:
             self._checkpointer.leave()
         if self._checkpointer.step:
-            self._resumed = {
-                "metrics": [np.array(keras.ops.convert_to_numpy(variable)) for variable in model.metrics_variables],
-                "callbacks": self._callbacks.state_dict(),
-                "random": capture_random_states(),
-            }
+            # Callbacks are told of the epoch and of batches again, and the data is loaded again. Both change things.
+            self._resumed = copied_state(self._state)
             # An epoch behind the last one: the training was stopped early, and stays so.
             model._initial_epoch = self.params["epochs"] if self._position.stopped else self._position.epoch
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         position = self._position
         if self._resumed is not None and position.batches:
-            restore_random_states(position.epoch_random)
-            for variable, value in zip(self.model.metrics_variables, self._resumed["metrics"]):
-                variable.assign(value)
+            restore_state(self._state, self._resumed, step=self._checkpointer.step)
             metrics = self.model.get_metrics_result()
             # It may have been saved after the last batch: then there is an evaluation to do first.
             if position.batches != self.params.get("steps") and self._checkpointer.interrupted:
                 self._checkpointer.leave()
-            self._train_function = self.model.train_function
-            self.model.train_function = _passing_over(metrics, steps=self.model.steps_per_execution)
+            restore_random_states(position.epoch_random)
+            restore_state(self._data_state, position.epoch_data, step=self._checkpointer.step)
+            position.digest = _Digest()
+            self._passing_over = True
+            passing = _passing_over(metrics, steps=self.model.steps_per_execution)
+            self.model.train_function = _seeing(passing, position)
             return
-        self._go_on()
-        position.epoch, position.batches, position.epoch_random = epoch, 0, capture_random_states()
+        if self._resumed is not None:
+            self._go_on()
+            self.model.reset_metrics()  # those that were saved may be of the epoch before
+        position.begin(epoch, self._data_state)
         if self._checkpointer.save_if_due():
             self._checkpointer.leave()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         position, checkpointer = self._position, self._checkpointer
-        if self._train_function is not None:
+        if self._passing_over:
             if batch + 1 >= position.batches:
-                self.model.train_function, self._train_function = self._train_function, None
+                self._passing_over = False
+                self.model.train_function = _seeing(self._train_function, position)
+                position.require_same_batches(certain=not self._loads_concurrently)
                 self._go_on()
             return
         position.batches = batch + 1
+        self._require_what_is_saved()
         checkpointer.log(**{name: value for name, value in (logs or {}).items() if isinstance(value, float)})
         steps = self.params.get("steps")
         checkpointer.complete_step(total_steps=None if steps is None else steps * self.params["epochs"])
@@ -270,7 +330,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             checkpointer.leave()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self._train_function is not None:
+        if self._passing_over:
             raise UsageError(
                 f"the checkpoint was made after {self._position.batches} batches of epoch {epoch}, which has fewer "
                 "now; keep the data and the batch size of the run"
@@ -283,11 +343,23 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
     def _go_on(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
-        if self._resumed is None:
-            return
         resumed, self._resumed = self._resumed, None
-        self._callbacks.load_state_dict(resumed["callbacks"])
-        restore_random_states(resumed["random"])
+        restore_state(self._state, resumed or {}, step=self._checkpointer.step)
+
+    def _require_what_is_saved(self) -> None:
+        """Refuse to train on with what is not in the state: an optimizer or weights that came after the beginning.
+
+        Raises:
+            UsageError: Naming what is missing.
+        """
+        if self.model.optimizer is not self._optimizer:
+            raise UsageError(
+                "the model was compiled anew during `fit`, and its new optimizer is not in the checkpoint; compile it "
+                "before `fit_resumably`, and call that once for each phase"
+            )
+        beyond, self._beyond = self._beyond, None
+        if beyond is not None:
+            beyond.require_all(self.model)
 
 
 def _passing_over(metrics: Mapping[str, Any], *, steps: int) -> Callable[..., Any]:
@@ -313,20 +385,82 @@ class _Position:
         epoch: The epoch, from 0.
         batches: Its batches that are done.
         epoch_random: The random states it began with.
+        epoch_data: What its data was drawn from, as it was then.
         stopped: Whether a callback has ended the training.
+        digest: Of the batches that were seen.
     """
 
     def __init__(self) -> None:
         self.epoch = 0
         self.batches = 0
         self.epoch_random: dict[str, Any] = {}
+        self.epoch_data: dict[str, Any] = {}
         self.stopped = False
+        self.digest = _Digest()
+        self._trained_on: str | None = None
+
+    def begin(self, epoch: int, data: dict[str, Any]) -> None:
+        """Begin an epoch, before its data does."""
+        self.epoch, self.batches, self.digest = epoch, 0, _Digest()
+        self.epoch_random, self.epoch_data = capture_random_states(), copied_state(data)
+
+    def require_same_batches(self, *, certain: bool) -> None:
+        """Compare the batches that were passed over with those that were trained on.
+
+        Args:
+            certain: Whether the data gives the same again in every run.
+
+        Raises:
+            UsageError: If they are others.
+        """
+        if self._trained_on is None or self.digest.batches != self.batches or self.digest.text() == self._trained_on:
+            return
+        problem = (
+            f"the first {self.batches} batches of epoch {self.epoch} are others than those that were trained on: the "
+            "data has changed, or its order or its random numbers come from something that is not saved"
+        )
+        if certain:
+            raise UsageError(
+                f"{problem}. Pass that in state=, with state_dict and load_state_dict. A checkpoint that was made "
+                "between two epochs can be continued all the same"
+            )
+        _logger.warning("%s, or they are drawn by several workers at once", problem)
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {
+            "epoch": self.epoch,
+            "batches": self.batches,
+            "epoch_random": self.epoch_random,
+            "epoch_data": self.epoch_data,
+            "stopped": self.stopped,
+            # A script that makes a train function of its own meanwhile is not watched.
+            "digest": self.digest.text() if self.digest.batches == self.batches else self._trained_on,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self.epoch, self.batches, self.stopped = state["epoch"], state["batches"], state["stopped"]
+        self.epoch_random, self.epoch_data = state["epoch_random"], state["epoch_data"]
+        self._trained_on = state["digest"]
+
+
+def _seeing(function: Callable[..., Any], position: _Position) -> Callable[..., Any]:
+    """Give a train function that notes its batches. TensorFlow's takes them where Python does not see them."""
+
+    def seen(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            position.digest.add(batch)
+            yield batch
+
+    def see_all(batches: list[Any]) -> Any:
+        for batch in batches:
+            position.digest.add(batch)
+        return function(batches)
+
+    if keras.backend.backend() == "tensorflow":
+        return function
+    if keras.backend.backend() == "jax":
+        return lambda state, batches: function(state, seen(batches))
+    return see_all
 
 
 class _Variables:
@@ -344,12 +478,358 @@ class _Variables:
     def load_state_dict(self, values: list[Any]) -> None:
         if len(values) != len(self._variables):
             raise ValueError(f"{len(values)} variables were saved, and there are {len(self._variables)} here")
+        if keras.backend.backend() == "jax":
+            self._model.jax_state_sync()  # the next batch takes its values from the variables then
         for variable, value in zip(self._variables, values):
             variable.assign(value)
 
 
+def _inside(value: Any) -> Iterator[Any]:
+    """Give the objects that dictionaries and lists hold."""
+    if isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _inside(item)
+    else:
+        yield value
+
+
 def _content(variable: Any) -> Any:
     return variable.value.detach() if keras.backend.backend() == "torch" else np.asarray(variable.value)
+
+
+_KERAS_OBJECTS = (
+    *(keras.Layer, keras.Loss, keras.Metric, keras.Optimizer, keras.random.SeedGenerator, keras.utils.PyDataset),
+    *(keras.callbacks.Callback, keras.optimizers.schedules.LearningRateSchedule),
+)
+_KERAS_NOTES = frozenset(
+    (
+        *("stop_training", "stop_evaluating", "stop_predicting", "built", "compiled", "training", "run_eagerly"),
+        *("steps_per_execution", "jit_compile", "stateful_context"),
+    )
+)
+"""Attributes in which Keras notes what it is doing."""
+
+
+class _Beyond:
+    """What a training uses beyond what Keras gathers, found by going through the script's objects.
+
+    Further optimizers, variables of losses and metrics, seeds, random generators, objects with `state_dict` and
+    `load_state_dict`, torch's own modules and optimizers, and the attributes that the training changes.
+
+    Args:
+        roots: Names and objects to begin with.
+        followed: More of them. What they lead to is taken, and their attributes are not.
+        variables_elsewhere: Variables that are saved elsewhere.
+        objects_elsewhere: Objects that are.
+        updated: Variables that an optimizer may update beside those that are found.
+        of_data: Whether it is the data, which the model's own parts are not taken for, nor large arrays.
+        attributes: Whether the attributes that change are saved. A compiled step has seen their first values only.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, Any],
+        *,
+        followed: Mapping[str, Any],
+        variables_elsewhere: Sequence[Any] = (),
+        objects_elsewhere: Sequence[Any] = (),
+        updated: Sequence[Any] = (),
+        of_data: bool = False,
+        attributes: bool = True,
+    ) -> None:
+        self._roots = {**roots, **followed}
+        found = reached(roots, through=_through())
+        further = reached(followed, through=_through())
+        known = {*map(id, variables_elsewhere)}
+        self._optimizers = {
+            one.path: _Optimizer(one.value, self)
+            for one in _apart(found if of_data else [*found, *further])
+            if isinstance(one.value, keras.Optimizer) and not {*map(id, one.value.variables)} & known
+        }
+        known.update(id(variable) for one in self._optimizers.values() for variable in one.variables)
+        self.variables = {
+            one.path: one.value
+            for one in _apart(found if of_data else [*found, *further])
+            if isinstance(one.value, keras.Variable) and id(one.value) not in known
+        }
+        self.updated = [*updated, *self.variables.values()]
+        self._saved = [*variables_elsewhere, *self.updated]
+        self.objects = self._stateful(
+            [*found, *(one for one in further if not _is_model(one.value, of_data=of_data))], objects_elsewhere
+        )
+        elsewhere = {*map(id, objects_elsewhere)}
+        owners = [one for one in found if _keeps_attributes(one.value) and id(one.value) not in elsewhere]
+        self.attributes, self._watched_attributes = (
+            ChangedAttributes(
+                {one.path: one.value for one in owners if (attributes and not one.by_name) is is_saved},
+                wanted=_counts,
+                large=not of_data,
+                remedy=_REMEDY_OF_DATA if of_data else _REMEDY,
+            )
+            for is_saved in (True, False)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Give all of it, as a part of the state of a `Checkpointer`."""
+        return {
+            "variables": _Named(self.variables),
+            "optimizers": dict(self._optimizers),
+            "objects": dict(self.objects),
+            "attributes": self.attributes,
+        }
+
+    def require_all(self, model: Any) -> None:
+        """Look once more after the first batch, which may make what was not there before.
+
+        Raises:
+            UsageError: Naming all that the state does not hold.
+        """
+        optimizers = [model.optimizer, *(one.optimizer for one in self._optimizers.values())]
+        optimizers = [optimizer for optimizer in optimizers if optimizer is not None]
+        saved = {*map(id, self._saved)}
+        made = {id(variable) for optimizer in optimizers for variable in optimizer.variables}
+        late = {
+            id(one.value): f"{one.path} ({one.value.path})"
+            for one in reached(self._roots, through=_through())
+            if isinstance(one.value, keras.Variable) and id(one.value) not in saved | made
+        }
+        problems = [
+            f"{variable.path}, which the optimizer {optimizer.name} updates"
+            for optimizer in optimizers
+            for variable in getattr(optimizer, "_trainable_variables", ())
+            if id(variable) not in saved | late.keys()
+        ]
+        problems += late.values()
+        if problems:
+            raise UsageError(
+                "the first batch made or used variables that the checkpoint does not hold: "
+                f"{', '.join(sorted(problems))}. Make them before fit_resumably (call `build`, or the model once), as "
+                "attributes of the model"
+            )
+        self._watched_attributes.warn_of_changes()
+
+    def _stateful(self, candidates: Sequence[Reached], elsewhere: Sequence[Any]) -> dict[str, Any]:
+        """Give what saves each object that keeps something and is not Keras' own."""
+        taken = {*map(id, elsewhere), *(id(part) for value in elsewhere for part in _modules(value))}
+        values = {id(_tensor(variable)) for variable in self._saved}
+        stateful = {}
+        for one in _apart(candidates):
+            value = one.value
+            if id(value) in taken or stateful_kind(value) is None or not _is_taken(value):
+                continue
+            taken.update(id(part) for part in _modules(value))
+            saves = _TorchModule(value, values) if _modules(value) else value
+            try:
+                encode_state({one.path: saves})
+            except StateError as error:
+                _logger.warning("what %s keeps is not saved: %s", one.path, error)
+            else:
+                stateful[one.path] = saves
+        return stateful
+
+
+_REMEDY = "keep it in a keras.Variable, or pass an object with state_dict and load_state_dict in state="
+_REMEDY_OF_DATA = "shuffle an array of indices, or give the object state_dict and load_state_dict"
+
+
+def _apart(found: Iterable[Reached]) -> list[Reached]:
+    """Give each object once, each with a path of its own."""
+    objects: dict[int, Reached] = {}
+    paths: set[str] = set()
+    for one in found:
+        if id(one.value) not in objects:
+            path = next(path for path in _numbered(one.path) if path not in paths)
+            paths.add(path)
+            objects[id(one.value)] = Reached(path, one.value, one.by_name)
+    return list(objects.values())
+
+
+def _numbered(path: str) -> Iterator[str]:
+    yield path
+    yield from (f"{path} ({number})" for number in itertools.count(2))
+
+
+def _modules(value: Any) -> list[Any]:
+    """Give a module of torch that is no layer of Keras, and all that is in it."""
+    torch = loaded("torch")
+    if torch is None or not isinstance(value, torch.nn.Module) or isinstance(value, keras.Layer):
+        return []
+    return list(value.modules())
+
+
+def _is_model(value: Any, *, of_data: bool) -> bool:
+    """Say whether an object that the data leads to belongs to the training of a model, and not to the data."""
+    torch = loaded("torch")
+    return of_data and torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+
+
+def _is_taken(value: Any) -> bool:
+    """Say whether an object's own state is to be saved: Keras' variables are, and a loader begins each pass anew."""
+    if isinstance(value, keras.utils.PyDataset):
+        return True
+    return not isinstance(value, (*_KERAS_OBJECTS, *_torch_data_classes()[:1], Checkpointer))
+
+
+def _keeps_attributes(value: Any) -> bool:
+    if not hasattr(value, "__dict__") or isinstance(value, keras.callbacks.Callback):
+        return False
+    if isinstance(value, _KERAS_OBJECTS) and not isinstance(value, keras.utils.PyDataset):
+        return True
+    return is_own(type(value)) and stateful_kind(value) is None
+
+
+def _sees_attributes(model: Any) -> bool:
+    """Say whether each step of a training runs the model's Python code."""
+    backend = keras.backend.backend()
+    return bool(model.run_eagerly or backend == "torch" or (backend == "jax" and not model.jit_compile))
+
+
+def _counts(owner: Any, name: str) -> bool:
+    """Say whether an attribute is the script's: Keras has names of its own, with an underscore."""
+    if not isinstance(owner, _KERAS_OBJECTS):
+        return True
+    return name not in _KERAS_NOTES and (not name.startswith("_") or name in names_in_code(type(owner)))
+
+
+def _through() -> tuple[type, ...]:
+    return (*_KERAS_OBJECTS, *_torch_data_classes())
+
+
+def _torch_data_classes() -> tuple[type, ...]:
+    data = loaded("torch.utils.data")
+    return () if data is None else (data.DataLoader, data.Sampler, data.Dataset)
+
+
+def _tensor(variable: Any) -> Any:
+    return variable.value if keras.backend.backend() == "torch" else variable
+
+
+class _Named:
+    """Variables with the paths at which they were found."""
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self._variables = variables
+
+    def state_dict(self) -> dict[str, Any]:
+        return {path: _content(variable) for path, variable in self._variables.items()}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        other = sorted(self._variables.keys() ^ values.keys())
+        if other:
+            raise ValueError(f"of these variables only the checkpoint, or only the script, knows: {', '.join(other)}")
+        for path, value in values.items():
+            self._variables[path].assign(value)
+
+
+class _Optimizer:
+    """An optimizer that `fit` does not know. It may make its variables in the first step only."""
+
+    def __init__(self, optimizer: Any, beyond: _Beyond) -> None:
+        self.optimizer = optimizer
+        self._beyond = beyond
+
+    @property
+    def variables(self) -> list[Any]:
+        return list(self.optimizer.variables)
+
+    def state_dict(self) -> dict[str, Any]:
+        places = {id(variable): index for index, variable in enumerate(self._beyond.updated)}
+        updated = getattr(self.optimizer, "_trainable_variables", ()) if self.optimizer.built else ()
+        return {
+            "built": bool(self.optimizer.built),
+            "updated": [places.get(id(variable)) for variable in updated],
+            "variables": [_content(variable) for variable in self.variables],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["built"] and not self.optimizer.built:
+            known = self._beyond.updated
+            if not all(place is not None and place < len(known) for place in state["updated"]):
+                raise ValueError(f"the optimizer {self.optimizer.name} updated variables that are not here")
+            self.optimizer.build([known[place] for place in state["updated"]])
+        if len(state["variables"]) != len(self.variables):
+            raise ValueError(
+                f"the optimizer {self.optimizer.name} had {len(state['variables'])} variables, and here it has "
+                f"{len(self.variables)}"
+            )
+        for variable, value in zip(self.variables, state["variables"]):
+            variable.assign(value)
+
+
+class _TorchModule:
+    """What a module of torch holds beyond the variables of Keras: a layer that wraps one takes its parameters alone."""
+
+    def __init__(self, module: Any, elsewhere: set[int]) -> None:
+        self._module = module
+        self._elsewhere = elsewhere
+
+    def _tensors(self) -> dict[str, Any]:
+        tensors = self._module.state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in tensors.items() if id(tensor) not in self._elsewhere}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: tensor.detach() for name, tensor in self._tensors().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        tensors = self._tensors()
+        if tensors.keys() != state.keys():
+            raise ValueError(f"the module has other tensors: {', '.join(sorted(tensors.keys() ^ state.keys()))}")
+        for name, tensor in tensors.items():
+            tensor.detach().copy_(state[name])
+
+
+class _GlobalSeed:
+    """The seed of Keras' random numbers without a `SeedGenerator`. Keras makes it when it is first used."""
+
+    def state_dict(self) -> dict[str, Any]:
+        seeds = sys.modules[keras.random.SeedGenerator.__module__]
+        generator = seeds.global_state.get_global_attribute("global_seed_generator")
+        return {"seed": None if generator is None else _content(generator.state)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["seed"] is not None:
+            sys.modules[keras.random.SeedGenerator.__module__].global_seed_generator().state.assign(state["seed"])
+
+
+class _Digest:
+    """A running digest of the batches of an epoch, of a few numbers of each: to know them again."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._samples: list[Any] = []
+        self.batches = 0
+
+    def add(self, batch: Any) -> None:
+        """Take note of a batch. A GPU is not waited for."""
+        self._samples += [_sample(leaf) for leaf in keras.tree.flatten(batch) if hasattr(leaf, "shape")]
+        self.batches += 1
+        if len(self._samples) > _MOST_SAMPLES:
+            self._take_in()
+
+    def text(self) -> str:
+        """Give the digest of all batches up to now."""
+        self._take_in()
+        return self._hash.hexdigest()
+
+    def _take_in(self) -> None:
+        for sample in self._samples:
+            content = np.asarray(sample.float().cpu() if hasattr(sample, "cpu") else sample)
+            self._hash.update(b"%s %d" % (content.dtype.str.encode(), content.size))
+            self._hash.update(content.tobytes())
+        self._samples.clear()
+
+
+_MOST_SAMPLES = 1000
+_SAMPLE = 64
+"""Numbers of an array that are looked at, spread over all of it."""
+
+
+def _sample(leaf: Any) -> Any:
+    size = math.prod(leaf.shape)
+    every = max(1, size // _SAMPLE)
+    if hasattr(leaf, "detach"):
+        return leaf.detach().reshape(-1)[::every].clone()
+    return np.asarray(leaf).flat[::every]
 
 
 class _CallbackStates:

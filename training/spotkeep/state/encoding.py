@@ -116,6 +116,17 @@ def decode_state(
     return state
 
 
+def copied_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Give what a state holds as plain values that the training does not change any more.
+
+    Raises:
+        StateError: If anything in it cannot be saved.
+    """
+    encoded = encode_state(state)
+    raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
+    return decode_state(encoded.document, lambda file_index, offset, _size: arrays.host_bytes(raw[file_index, offset]))
+
+
 def stateful_kind(value: Any) -> str | None:
     """Say how an object gives and takes its state: `state_dict`, `bit_generator`, `set_state`, `setstate`, or None."""
     if isinstance(value, type):

@@ -1,0 +1,386 @@
+"""Finds what a training uses, and what plain objects keep in their attributes.
+
+A framework saves what it knows: the variables of a model, the moments of its optimizer. A script adds more: a second
+optimizer, a generator of random numbers, an order that is shuffled, a counter. They are found by going through the
+script's objects, from the model and the data on. Nothing here calls the script's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Callable
+
+from spotkeep.loaded import loaded
+
+from . import arrays
+
+_logger = logging.getLogger("spotkeep")
+
+_MOST_ITEMS = 1000
+"""Of a longer list only so many items are looked at. It holds data."""
+_LARGE = 2**20
+"""An array of more bytes holds data. It is watched, and not copied."""
+_PLAIN_TYPES = frozenset((type(None), bool, int, float, complex, str, bytes))
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Reached:
+    """An object that a training can get at.
+
+    Attributes:
+        path: Where it is. Two objects never have the same.
+        value: The object.
+        by_name: Whether the way to it leads through a name in the script's code, not through attributes alone.
+    """
+
+    path: str
+    value: Any
+    by_name: bool
+
+
+def reached(roots: Mapping[str, Any], *, through: tuple[type, ...] = ()) -> list[Reached]:
+    """Give every object that the script's own code can get at from some of its objects.
+
+    The way leads through dictionaries, lists and tuples, through attributes, and through the closures and the globals
+    that functions and methods of the script name. Objects of libraries are given, and not gone through.
+
+    Args:
+        roots: Names and objects to begin with.
+        through: Classes of libraries whose attributes are gone through, too.
+
+    Returns:
+        Each object once, in an order that is the same in every process, those in attributes first. Plain values,
+        arrays, modules, classes, functions and containers are left out.
+    """
+    found: list[Reached] = []
+    taken: set[str] = set()
+    seen: dict[int, Any] = {}  # what is seen stays alive: ids of objects that are gone are given again
+    in_attributes = deque((path, value, False) for path, value in roots.items())
+    by_name: deque[tuple[str, Any, bool]] = deque()
+    while in_attributes or by_name:
+        path, value, named = (in_attributes or by_name).popleft()
+        if id(value) in seen or _is_leaf(value):
+            continue
+        seen[id(value)] = value
+        if not isinstance(value, (*_CODE, *_CONTAINERS)):
+            unused = (f"{path} ({number})" if number else path for number in count())
+            path = next(candidate for candidate in unused if candidate not in taken)
+            taken.add(path)
+            found.append(Reached(path, value, named))
+        (by_name if named else in_attributes).extend(
+            (inner, item, named) for inner, item in _inside(path, value, through)
+        )
+        by_name.extend((name, item, True) for name, item in _named_by(value))
+    return found
+
+
+def is_own(kind: type) -> bool:
+    """Say whether a class is the script's own: of a module that lies outside Python's and the installed packages."""
+    return _is_own_module(kind.__module__)
+
+
+@functools.cache
+def names_in_code(kind: Hashable) -> frozenset[str]:
+    """Give the names that methods of the script's own classes mention, attributes among them."""
+    return frozenset(name for function in _methods(kind) for name in _names(function.__code__))
+
+
+class ChangedAttributes:
+    """The attributes of some objects that changed since this was made, for the state of a `Checkpointer`.
+
+    Plain values, containers of these, arrays and tensors are saved. What changes and cannot be saved is named in the
+    log, once.
+
+    Args:
+        owners: Paths and objects.
+        wanted: Says of an object and the name of an attribute whether it counts.
+        large: Whether large arrays are saved, too. Those of a dataset are its data.
+        remedy: What to do where an attribute changes that is not saved.
+    """
+
+    def __init__(
+        self, owners: Mapping[str, Any], *, wanted: Callable[[Any, str], bool], large: bool, remedy: str
+    ) -> None:
+        self._owners = dict(owners)
+        self._wanted = wanted
+        self._large = large
+        self._remedy = remedy
+        self._named: set[tuple[str, str]] = set()
+        self._first = {
+            path: {name: _kept(value) for name, value in self._attributes(owner)} for path, owner in owners.items()
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give what changed, with paths as names."""
+        changed: dict[str, Any] = {}
+        for path, name, value in self._changes():
+            if _is_savable(value) and (self._large or not _is_large(value)):
+                changed.setdefault(path, {})[name] = _copied(value) if _is_container(value) else value
+            else:
+                self._warn_of(path, name)
+        return changed
+
+    def load_state_dict(self, changed: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave; the other attributes get the values that they had first.
+
+        Raises:
+            ValueError: If an object is not here; names each.
+        """
+        missing = sorted(changed.keys() - self._owners.keys())
+        if missing:
+            raise ValueError(f"what was saved belongs to objects that are not here: {', '.join(missing)}")
+        for path, name, _ in list(self._changes()):
+            first = self._first[path].get(name, _MISSING)
+            if name not in changed.get(path, {}) and first is not _MISSING and not isinstance(first, _Watched):
+                _put(self._owners[path], name, _copied(first))
+        for path, attributes in changed.items():
+            for name, value in attributes.items():
+                _put(self._owners[path], name, value)
+
+    def warn_of_changes(self) -> None:
+        """Name in the log, once, what changed."""
+        for path, name, _ in self._changes():
+            self._warn_of(path, name)
+
+    def _warn_of(self, path: str, name: str) -> None:
+        if (path, name) not in self._named:
+            self._named.add((path, name))
+            _logger.warning("the training changes %s.%s, which is not saved: %s", path, name, self._remedy)
+
+    def _changes(self) -> Iterator[tuple[str, str, Any]]:
+        for path, owner in self._owners.items():
+            first = self._first[path]
+            for name, value in self._attributes(owner):
+                if not _is_as_kept(value, first.get(name, _MISSING)):
+                    yield path, name, value
+
+    def _attributes(self, owner: Any) -> Iterator[tuple[str, Any]]:
+        for name, value in vars(owner).items():
+            if self._wanted(owner, name) and (_is_plain(value) or _is_array(value) or _is_container(value)):
+                yield name, value
+
+
+class _Watched:
+    """Stands for a value that is too large to be copied, or cannot be: a few places of it say whether it changed."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.sample = _sample(value)
+
+
+_CONTAINERS = (dict, list, tuple)
+_CODE = (types.FunctionType, types.MethodType, types.GeneratorType, functools.partial)
+
+
+def _is_leaf(value: Any) -> bool:
+    return _is_plain(value) or _is_array(value) or isinstance(value, (type, types.ModuleType))
+
+
+def _inside(path: str, value: Any, through: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """Give what an object holds."""
+    if isinstance(value, dict):
+        yield from ((f"{path}[{key!r}]", item) for key, item in islice(value.items(), _MOST_ITEMS))
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"{path}[{index}]", item) for index, item in enumerate(islice(value, _MOST_ITEMS)))
+    elif isinstance(value, types.MethodType):
+        yield from ((path, value.__self__), (path, value.__func__))
+    elif isinstance(value, functools.partial):
+        yield from ((path, value.func), (path, list(value.args)), (path, value.keywords))
+    elif isinstance(value, types.GeneratorType):
+        if value.gi_frame is not None and _is_own_module(value.gi_frame.f_globals.get("__name__", "")):
+            yield from ((f"{path}.{name}", item) for name, item in value.gi_frame.f_locals.items())
+    elif hasattr(value, "__dict__") and (is_own(type(value)) or isinstance(value, through)):
+        yield from ((f"{path}.{name}", item) for name, item in vars(value).items())
+
+
+def _named_by(value: Any) -> Iterator[tuple[str, Any]]:
+    """Give what code can get at by a name: its closure, its globals, and the defaults of its arguments."""
+    if isinstance(value, types.GeneratorType):
+        if value.gi_frame is not None and _is_own_module(value.gi_frame.f_globals.get("__name__", "")):
+            yield from _globals(value.gi_code, value.gi_frame.f_globals)
+    elif isinstance(value, types.FunctionType):
+        if not _is_own_module(value.__module__ or ""):
+            return
+        cells = zip(value.__code__.co_freevars, value.__closure__ or ())
+        yield from ((name, cell.cell_contents) for name, cell in cells if _is_filled(cell))
+        yield from _globals(value.__code__, value.__globals__)
+        yield value.__qualname__, [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    elif not isinstance(value, (*_CODE, *_CONTAINERS)):
+        yield from ((function.__qualname__, function) for function in _methods(type(value)))
+
+
+def _globals(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, names[name]) for name in sorted(_names(code)) if name in names)
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - reading it is the question
+    except ValueError:
+        return False
+    return True
+
+
+def _methods(kind: type) -> Iterator[types.FunctionType]:
+    """Give the functions of a class that are the script's own."""
+    for base in filter(is_own, kind.__mro__):
+        for item in vars(base).values():
+            parts = (item.fget, item.fset) if isinstance(item, property) else (getattr(item, "__func__", item),)
+            yield from (part for part in parts if isinstance(part, types.FunctionType))
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+@functools.cache
+def _is_own_module(name: str) -> bool:
+    if name == "__main__":
+        return True
+    if name.partition(".")[0] in ("spotkeep", "builtins"):
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is not None and not any(place in Path(file).parents for place in _installed_places())
+
+
+@functools.cache
+def _installed_places() -> tuple[Path, ...]:
+    return tuple({Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN_TYPES or arrays.is_numpy_scalar(value)
+
+
+def _is_array(value: Any) -> bool:
+    return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value)
+
+
+def _is_container(value: Any) -> bool:
+    # Keras and TensorFlow put lists and dictionaries of their own in the place of the script's.
+    return isinstance(value, (list, dict)) or type(value) is tuple
+
+
+def _is_savable(value: Any) -> bool:
+    if _is_plain(value):
+        return True
+    if _is_array(value):
+        return not (arrays.is_numpy_array(value) and value.dtype.hasobject)
+    if not _is_container(value):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    if {*map(type, items)} <= _PLAIN_TYPES:
+        return True
+    # A container that fills with arrays is a cache.
+    return all(_is_savable(item) and not _is_large(item) for item in items) and sum(map(_array_bytes, items)) <= _LARGE
+
+
+def _array_bytes(value: Any) -> int:
+    return value.nbytes if _is_array(value) else 0
+
+
+def _is_large(value: Any) -> bool:
+    """Say whether an array holds data. An order of them is large too, and has one dimension of whole numbers."""
+    if not _is_array(value) or value.nbytes <= _LARGE:
+        return False
+    return not (arrays.is_numpy_array(value) and value.ndim == 1 and value.dtype.kind in "iuSU")
+
+
+def _kept(value: Any) -> Any:
+    """Give a copy to compare with later."""
+    return _copied(value) if _is_savable(value) and not _is_large(value) else _Watched(value)
+
+
+def _copied(value: Any) -> Any:
+    if arrays.is_torch_tensor(value):
+        return value.detach().clone()
+    if arrays.is_numpy_array(value):
+        return value.copy(order="K")
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if _is_container(value):
+        return (tuple if type(value) is tuple else list)(map(_copied, value))
+    return value
+
+
+def _is_as_kept(value: Any, kept: Any) -> bool:
+    if value is _MISSING or kept is _MISSING:
+        return value is kept
+    if isinstance(kept, _Watched):
+        return value is kept.value and _sample(value) == kept.sample
+    return _equal(value, kept)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if _is_container(one) and _is_container(other):
+        return _equal_containers(one, other)
+    if type(one) is not type(other):
+        return False
+    if arrays.is_torch_tensor(one):
+        torch: Any = loaded("torch")
+        return one.dtype == other.dtype and one.device == other.device and bool(torch.equal(one.detach(), other))
+    if arrays.is_numpy_array(one):
+        numpy: Any = loaded("numpy")
+        return one.dtype == other.dtype and bool(
+            numpy.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and not one.dtype.names)
+        )
+    return bool(one == other) or bool(one != one and other != other)
+
+
+def _equal_containers(one: Any, other: Any) -> bool:
+    try:
+        if one == other:  # a long list of plain values is compared fast so
+            return True
+    except (ValueError, RuntimeError):  # arrays in it have no one truth
+        pass
+    if isinstance(one, dict) or isinstance(other, dict):
+        both = isinstance(one, dict) and isinstance(other, dict)
+        return both and list(one) == list(other) and all(_equal(one[key], other[key]) for key in one)
+    return (
+        isinstance(one, tuple) is isinstance(other, tuple) and len(one) == len(other) and all(map(_equal, one, other))
+    )
+
+
+def _sample(value: Any) -> Any:
+    """Give a few of its items, in places that are spread over all of it."""
+    if arrays.is_numpy_array(value) and not value.dtype.hasobject:
+        return value.shape, value.dtype.str, value.flat[:: max(1, value.size // 256)].tobytes()
+    if arrays.is_torch_tensor(value):
+        return None if value.is_inference() else value._version, tuple(value.shape)
+    if isinstance(value, dict):
+        return len(value), [id(item) for item in islice(value.values(), 256)]
+    if _is_container(value):
+        return len(value), [id(item) for item in value[:: max(1, len(value) // 256)]]
+    return None
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    """Give an attribute a value. What the script may hold on to is filled in place."""
+    live = vars(owner).get(name, _MISSING)
+    if _is_array(live) and type(live) is type(value) and live.shape == value.shape and live.dtype == value.dtype:
+        if arrays.is_numpy_array(live) and live.flags.writeable:
+            live[...] = value
+            return
+        if arrays.is_torch_tensor(live) and not live.requires_grad:
+            live.copy_(value)
+            return
+    if isinstance(live, list) and isinstance(value, list):
+        live[:] = value
+    elif isinstance(live, dict) and isinstance(value, dict):
+        live.clear()
+        live.update(value)
+    else:
+        vars(owner)[name] = value.to(live.device) if arrays.is_torch_tensor(live) else value
