@@ -46,7 +46,7 @@ _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
 _PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
-_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
+PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 
 _logger = logging.getLogger("spotkeep")
 
@@ -198,6 +198,11 @@ class Checkpointer:
     def directory(self) -> Path:
         """Where the checkpoints are."""
         return self._directory.path
+
+    @property
+    def uploads(self) -> bool:
+        """Whether the library itself brings the checkpoints to S3. Other files in the directory stay on this machine."""
+        return self._second_tier.remote is not None
 
     @property
     def interrupted(self) -> bool:
@@ -926,7 +931,7 @@ def _directory(given: str | os.PathLike[str] | None) -> Path:
     variable = os.environ.get("SPOTKEEP_CHECKPOINT_DIR")
     if variable:
         return Path(variable)
-    return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else Path("checkpoints")
+    return PLATFORM_DIRECTORY if PLATFORM_DIRECTORY.is_dir() else Path("checkpoints")
 
 
 def _pause_at_step() -> int | None:
