@@ -236,7 +236,7 @@ class _CheckpointCallback(TrainerCallback):
         self._epochs_begun += 1
         progress.epoch_is_over = False
         for stream in self._streams:
-            stream.begin(self._key())
+            stream.begin(self._key(ranks=False), collate=self._key())
         if self._epochs_begun == 1 and state.global_step > progress.epoch_step:
             # It goes on in the middle of the epoch. The order of the data is drawn once more as it was.
             restore_random_states(progress.epoch_random)
@@ -312,9 +312,10 @@ class _CheckpointCallback(TrainerCallback):
             restore_random_states(self._after_replay)
             self._after_replay = None
 
-    def _key(self) -> bytes:
+    def _key(self, *, ranks: bool = True) -> bytes:
+        """Give what random numbers of this epoch follow from, on each rank others or on all the same."""
         args = self._trainer.args
-        own = [args.process_index] if args.world_size > 1 else []
+        own = [args.process_index] if ranks and args.world_size > 1 else []
         key = (args.seed, args.data_seed, self._progress.epoch, *own)
         return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
@@ -392,14 +393,19 @@ class _BestModel:
 class _KeyedStream(IterableDataset):
     """Stands for a dataset without indices: what it draws in a pass follows from a key and the number of the worker.
 
+    Ranks that go through the same stream and take a part each must come to the same items. So their keys are the same,
+    and those that batches are put together with are not.
+
     Args:
         dataset: The dataset. All other attributes are its own, as with `KeyedDataset`.
-        collate: Puts the items of a batch together, with random numbers of the same kind.
+        collate: Puts the items of a batch together.
         batch_size: Items of a batch; None when the dataset gives batches.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batch_size: int | None) -> None:
-        vars(self).update(_dataset=dataset, _collate=collate, _batch_size=batch_size or 1, _key=b"", _lane=None)
+        self.__dict__.update(
+            _dataset=dataset, _collate=collate, _batch_size=batch_size or 1, _keys=(b"", b""), _lane=None
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name == "_dataset":  # not yet: it is being unpickled
@@ -412,14 +418,16 @@ class _KeyedStream(IterableDataset):
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def begin(self, key: bytes) -> None:
-        """Take the key of the next pass."""
-        vars(self)["_key"] = key
+    def begin(self, key: bytes, *, collate: bytes) -> None:
+        """Take the keys of the next pass: for items, and for putting them together."""
+        self.__dict__["_keys"] = (key, collate)
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
-        lane = RandomLane(seeded_random_states(b"%s %d" % (self._key, -1 if worker is None else worker.id)))
-        vars(self)["_lane"] = lane
+        number = -1 if worker is None else worker.id
+        lane, self.__dict__["_lane"] = (
+            RandomLane(seeded_random_states(b"%s %d" % (key, number))) for key in self._keys
+        )
         with lane:
             items = iter(self._dataset)
         while True:
