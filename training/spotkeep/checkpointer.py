@@ -231,6 +231,11 @@ class Checkpointer:
         return self._directory.path
 
     @property
+    def uploads(self) -> bool:
+        """Whether the library itself brings the checkpoints to S3. Other files in the directory stay on this machine."""
+        return self._second_tier.remote is not None
+
+    @property
     def interrupted(self) -> bool:
         """Whether to save and leave: a notice has come, or the step to pause at is done.
 

@@ -22,7 +22,7 @@ from .errors import UsageError
 from .loaded import loaded
 
 DIRECTORY_VARIABLE = "SPOTKEEP_CHECKPOINT_DIR"
-_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
+PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 _DEFAULT_DIRECTORY = "checkpoints"
 
 _LONGEST_NAME = 64
@@ -126,7 +126,7 @@ def _kept_folder(environment: Mapping[str, str]) -> Path | None:
     variable = environment.get(DIRECTORY_VARIABLE)
     if variable:
         return Path(variable)
-    return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else None
+    return PLATFORM_DIRECTORY if PLATFORM_DIRECTORY.is_dir() else None
 
 
 def _place_below(path: Path, kept: Path) -> str | None:

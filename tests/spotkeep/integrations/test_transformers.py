@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,24 @@ class Digits(torch.utils.data.Dataset):
         return {"input_ids": self.pixels[index] + noise, "labels": self.labels[index]}
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Gives items in an order that is drawn anew in each pass; each worker gives a part of them."""
+
+    def __init__(self):
+        self.digits = Digits()
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        order = torch.randperm(20)
+        for index in order if worker is None else order[worker.id :: worker.num_workers]:
+            yield self.digits[int(index)]
+
+
+class StreamOfKnownLength(Stream):
+    def __len__(self):
+        return 20
+
+
 class DiesAt(transformers.TrainerCallback):
     def __init__(self, step, signum=None):
         self.step, self.signum = step, signum
@@ -56,14 +75,38 @@ class DiesAt(transformers.TrainerCallback):
 
 
 class Evaluations(transformers.TrainerCallback):
+    """Keeps at which steps it was evaluated."""
+
     def __init__(self):
         self.steps = []
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["steps"]
 
     def on_evaluate(self, args, state, control, **_):
         self.steps.append(state.global_step)
 
 
-def trainer(directory, *callbacks, **options):
+class StopsEpochs(transformers.TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        control.should_epoch_stop = state.global_step in (3, 4)
+
+
+class Unfreezes(transformers.TrainerCallback):
+    """Trains the head alone in the first epoch."""
+
+    def on_train_begin(self, args, state, control, model, **_):
+        model.bert.requires_grad_(False)
+
+    def on_epoch_begin(self, args, state, control, model, **_):
+        if state.epoch == 1:
+            model.bert.requires_grad_(True)
+
+
+def trainer(directory, *callbacks, data=Digits, own=(), **options):
     transformers.set_seed(5)
     config = transformers.BertConfig(
         vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=10
@@ -85,9 +128,9 @@ def trainer(directory, *callbacks, **options):
     return transformers.Trainer(
         model=transformers.BertForSequenceClassification(config),
         args=transformers.TrainingArguments(**arguments),
-        train_dataset=Digits(),
+        train_dataset=data(),
         eval_dataset=Digits(),
-        callbacks=list(callbacks),
+        callbacks=[*(make() for make in own), *callbacks],
     )
 
 
@@ -123,6 +166,14 @@ CASES = {
     "evaluated": ({"eval_strategy": "steps", "eval_steps": 3}, {2}, {3, 6}),
     "evaluated each epoch": ({"eval_strategy": "epoch"}, {6}, {6}),
     "grouped": ({"train_sampling_strategy": "group_by_length"}, {6}, {4}),
+    # 3 batches are a pass. With the gradients of two batches, 3 steps are two passes, and one pass ends in a step.
+    "stream": ({"data": Stream, "max_steps": STEPS}, {2, 3}, {5, 9}),
+    "stream, accumulated": ({"data": Stream, "max_steps": 7, "gradient_accumulation_steps": 2}, {1}, {2, 3}),
+    "stream of known length": ({"data": StreamOfKnownLength, "eval_strategy": "epoch"}, {1}, {3, 4}),
+    "epochs that are stopped early": ({"own": (StopsEpochs,), "num_train_epochs": 3}, {5}, {3, 4, 7}),
+    "gradual unfreezing": ({"own": (Unfreezes,)}, {7}, {2, 8}),
+    "evaluated and logged at a time": ({"eval_strategy": "steps", "eval_steps": 5}, {4}, {5, 10}),
+    "evaluated on start": ({"eval_on_start": True, "own": (Evaluations,)}, {1}, {7}),
 }
 
 
@@ -188,6 +239,143 @@ def test_on_a_notice_an_evaluation_is_left_to_the_next_attempt_and_the_runner_le
     assert left_file(tmp_path / "notice.json").exists()
     train_resumably(trainer(tmp_path, evaluations, **options), **train)
     assert evaluations.steps == [3, 6]
+
+
+@pytest.mark.enable_socket  # workers hand batches over through sockets of the machine's own
+def test_a_streams_workers_give_the_same_items_again(tmp_path, undisturbed):
+    options = {"data": Stream, "max_steps": 7, "dataloader_num_workers": 2, "dataloader_persistent_workers": True}
+    for step in (2, 5):
+        with pytest.raises(SystemExit):
+            train_resumably(trainer(tmp_path, DiesAt(step, signal.SIGTERM), **options), directory=tmp_path / "kept")
+    resumed = trainer(tmp_path, **options)
+    train_resumably(resumed, directory=tmp_path / "kept")
+    assert (weights(resumed), logged(resumed)) == undisturbed(**options)
+
+
+def best_at(directory, *callbacks, best=4, output="output", **options):
+    """Give a Trainer whose model is the best at a step, and that ends with it."""
+    made = trainer(
+        *(directory / output, *callbacks),
+        **{
+            "eval_strategy": "steps",
+            "eval_steps": 2,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "metric_for_best_model": "rank",
+            "greater_is_better": False,
+            "load_best_model_at_end": True,
+            **options,
+        },
+    )
+    evaluate = made.evaluate
+    made.evaluate = lambda **named: {**evaluate(**named), "eval_rank": abs(made.state.global_step - best)}
+    return made
+
+
+@pytest.mark.parametrize("signum", [None, signal.SIGTERM], ids=["killed", "noticed"])
+@pytest.mark.parametrize("at", [5, 4, 3], ids=["after the best", "at the best", "before the best"])
+def test_the_best_model_comes_back_though_its_folder_was_lost(tmp_path, at, signum):
+    left_alone = best_at(tmp_path, output="of the other")
+    train_resumably(left_alone, directory=tmp_path / "left alone")
+    train = {"directory": tmp_path / "kept", "every_steps": 1}
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train_resumably(best_at(tmp_path, DiesAt(at, signum), output="of attempt 1"), **train)
+    shutil.rmtree(tmp_path / "of attempt 1")
+    resumed = best_at(tmp_path, output="of attempt 2")
+    train_resumably(resumed, **train)
+    assert resumed.state.best_model_checkpoint == str(tmp_path / "of attempt 2" / "trainer" / "checkpoint-4")
+    assert weights(resumed) == weights(left_alone)
+    assert not list((tmp_path / "kept" / "best-models").rglob("optimizer*")), "what is not needed for it is not copied"
+
+
+def test_among_the_checkpoints_the_best_model_is_not_copied(tmp_path):
+    train_resumably(best_at(tmp_path), directory=tmp_path)
+    assert not (tmp_path / "best-models").exists()
+
+
+def test_a_best_model_that_is_lost_is_named_before_the_first_step(tmp_path):
+    train = {"directory": tmp_path / "kept", "every_steps": 1}
+    with pytest.raises(KeyboardInterrupt):
+        train_resumably(best_at(tmp_path, DiesAt(6)), **train)
+    shutil.rmtree(tmp_path / "output")
+    shutil.rmtree(tmp_path / "kept" / "best-models")
+    with pytest.raises(UsageError, match=r"output_dir, .*output/trainer, was lost .* load_best_model_at_end=False"):
+        train_resumably(best_at(tmp_path), **train)
+    train_resumably(best_at(tmp_path, load_best_model_at_end=False), **train)
+
+
+@pytest.mark.enable_socket
+def test_what_does_not_reach_s3_is_said_at_the_start(tmp_path, bucket, network, caplog):
+    train_resumably(best_at(tmp_path, max_steps=2), directory=tmp_path / "kept", remote=f"s3://{bucket.name}/run")
+    assert any("the best model lies in output_dir" in message for message in caplog.messages)
+
+
+def test_an_evaluation_that_is_left_can_stop_the_training(tmp_path):
+    """The notice comes at the very step whose evaluation ends the training: not one step more is trained."""
+
+    def early(*callbacks):
+        stopping = transformers.EarlyStoppingCallback(early_stopping_patience=1)
+        return best_at(tmp_path, *callbacks, stopping, metric_for_best_model="loss", greater_is_better=True, seed=1)
+
+    left_alone = early()
+    steps = train_resumably(left_alone, directory=tmp_path / "left alone").global_step
+    assert steps < STEPS
+    with pytest.raises(SystemExit):
+        train_resumably(early(DiesAt(steps, signal.SIGTERM)), directory=tmp_path / "kept")
+    resumed = early()
+    assert train_resumably(resumed, directory=tmp_path / "kept").global_step == steps
+    assert (weights(resumed), logged(resumed)) == (weights(left_alone), logged(left_alone))
+
+
+class Counts(transformers.TrainerCallback):
+    """Keeps something, and has no way to give it."""
+
+    def on_step_end(self, args, state, control, **_):
+        self.steps = getattr(self, "steps", 0) + 1
+
+
+class CountsAsTrainerKnows(Counts, transformers.trainer_callback.ExportableState):
+    steps = 0
+
+    def state(self):
+        return {"args": {}, "attributes": {"steps": self.steps}}
+
+
+class CountsAsTorchDoes(Counts):
+    steps = 0
+
+    def state_dict(self):
+        return {"so far": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["so far"]
+
+
+def test_callbacks_come_back_or_are_named(tmp_path, caplog):
+    train = {"directory": tmp_path / "kept", "every_steps": 1}
+    callbacks = CountsAsTrainerKnows(), CountsAsTorchDoes()
+    with pytest.raises(KeyboardInterrupt):
+        train_resumably(trainer(tmp_path, *callbacks, Counts(), DiesAt(5)), **train)
+    named = [message.split()[3] for message in caplog.messages if "is not saved" in message]
+    assert named == ["DiesAt", "Counts"], "one when the training begins, one when it has got something to keep"
+    callbacks = CountsAsTrainerKnows(), CountsAsTorchDoes()
+    train_resumably(trainer(tmp_path, *callbacks), **train)
+    assert [callback.steps for callback in callbacks] == [STEPS, STEPS]
+
+
+def test_what_trainer_does_not_know_is_saved_where_it_is_given(tmp_path):
+    seen = torch.zeros(1)
+
+    class Sees(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            seen.add_(1)
+
+    train = {"state": {"seen": seen}, "directory": tmp_path / "kept", "every_steps": 1}
+    with pytest.raises(KeyboardInterrupt):
+        train_resumably(trainer(tmp_path, Sees(), DiesAt(5)), **train)
+    seen.zero_()
+    train_resumably(trainer(tmp_path, Sees()), **train)
+    assert seen == STEPS
 
 
 def test_early_stopping_counts_on_and_stays_stopped(tmp_path):

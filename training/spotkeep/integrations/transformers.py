@@ -10,24 +10,37 @@ that tells it where it was, and the state is put into its objects once it has bu
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+import logging
 import tempfile
-from collections.abc import Iterator, Sequence, Sized
+import time
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.random_states import (
+    RandomLane,
+    RandomStates,
+    capture_random_states,
+    restore_random_states,
+    seeded_random_states,
+)
 from spotkeep.state.restoring import check_state, restore_state
+
+from .kept_models import KeptModel, comes_back
 
 try:
     import torch
+    from torch.utils.data import IterableDataset, get_worker_info
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
-    from transformers.trainer_utils import TrainOutput
+    from transformers.trainer_utils import SaveStrategy, TrainOutput
 
     from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex
 except ImportError as error:
@@ -35,6 +48,7 @@ except ImportError as error:
         f"spotkeep.integrations.transformers needs Hugging Face's Trainer: install 'transformers[torch]>=5' ({error})"
     ) from error
 
+_logger = logging.getLogger("spotkeep")
 
 _DESCRIBED = (
     *("learning_rate", "lr_scheduler_type", "optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps"),
@@ -42,16 +56,23 @@ _DESCRIBED = (
 )
 """Of TrainingArguments, what makes two trainings different. Paths and what is logged are others in each attempt."""
 
+# What Trainer writes beside the weights, and does not read to load the best model.
+_NOT_OF_A_MODEL = ("optimizer", "scheduler", "scaler", "rng_state")
 
-def train_resumably(trainer: Any, **options: Any) -> Any:
+
+def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """Call this instead of `trainer.train()`: it goes on where an earlier attempt was interrupted.
 
     On a notice the state is saved after the current step and the script exits with code 75. Trainer's own checkpoints
     are written as they are configured; `save_strategy="no"` saves their time. Until the training begins, a restored
     state takes memory once more, as the copy does that is saved from later on.
 
+    The best model of `load_best_model_at_end` is kept with the run wherever `output_dir` lies. Callbacks come back if
+    they have `state_dict` and `load_state_dict`, or Trainer's own `state`. The log names others that may keep any.
+
     Args:
         trainer: A `transformers.Trainer`, ready to train, in one process or in each of several that torchrun started.
+        state: More to save, as for `Checkpointer`: what the training changes and Trainer does not know.
         **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
 
     Returns:
@@ -64,29 +85,39 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
     """
     _require_supported(trainer)
     names = ("model", "optimizer", "scheduler", "scaler")
-    state: dict[str, Any] = {
-        name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None
+    saved: dict[str, Any] = {
+        **(state or {}),
+        **{name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None},
     }
     own: dict[str, Any] = {"random": _Restored(), "trainer": _Restored()}
     if trainer.args.world_size == 1:
-        state.update(own)
-        parts = [state]
+        saved.update(own)
+        parts = [saved]
     else:
-        parts = [state, own]
+        parts = [saved, own]
         options["per_rank"] = own
-    get_train_dataloader = trainer.get_train_dataloader
+    get_train_dataloader, init_training_state = trainer.get_train_dataloader, trainer._init_training_state
+    log_save_evaluate = trainer._maybe_log_save_evaluate
     with ExitStack() as stack:
-        checkpointer = Checkpointer(state, **options)
+        checkpointer = Checkpointer(saved, **options)
         checkpointer.describe(samples=_samples(trainer), **{name: getattr(trainer.args, name) for name in _DESCRIBED})
         stack.enter_context(checkpointer)
         callback = _CheckpointCallback(trainer, checkpointer, parts)
         trainer.add_callback(callback)
         stack.callback(trainer.remove_callback, callback)
-        trainer.get_train_dataloader = lambda: callback.keyed(get_train_dataloader())
-        stack.callback(delattr, trainer, "get_train_dataloader")
-        # Trainer would load weights from the directory that it is given, before the objects around them exist.
-        trainer._load_from_checkpoint = lambda *_, **__: None
-        stack.callback(delattr, trainer, "_load_from_checkpoint")
+        for name, replaced in (
+            ("get_train_dataloader", lambda: callback.keyed(get_train_dataloader())),
+            ("_init_training_state", lambda *args: callback.epochs_and_batches(init_training_state(*args), *args)),
+            ("_maybe_log_save_evaluate", functools.partial(callback.log_save_evaluate, log_save_evaluate)),
+            # Trainer would load weights from the directory that it is given, before the objects around them exist.
+            ("_load_from_checkpoint", lambda *_, **__: None),
+        ):
+            setattr(trainer, name, replaced)
+            stack.callback(delattr, trainer, name)
+        for name in ("ignore_data_skip", *(["eval_on_start"] if checkpointer.step else [])):
+            # The data of an interrupted epoch goes on, and the evaluation at the start was that of the first attempt.
+            stack.callback(setattr, trainer.args, name, getattr(trainer.args, name))
+            setattr(trainer.args, name, False)
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spotkeep-")))
         try:
             return trainer.train(resume_from_checkpoint=callback.place(scratch))
@@ -132,8 +163,11 @@ class _CheckpointCallback(TrainerCallback):
         self._trainer = trainer
         self._checkpointer = checkpointer
         self._parts = parts
-        self._progress = _Progress(trainer)
-        self._epoch = 0
+        self._progress = _Progress(trainer, _CallbackStates(trainer, ours=self))
+        self._best = _BestModel(trainer, checkpointer)
+        self._streams: list[_KeyedStream] = []
+        self._epochs_begun = 0  # in this process
+        self._gradients_open = False
         self._after_replay: dict[str, Any] | None = None
 
     def place(self, scratch: Path) -> str | None:
@@ -141,13 +175,38 @@ class _CheckpointCallback(TrainerCallback):
         progress = self._parts[-1]["trainer"].state
         if progress is None:
             return None
-        (scratch / "trainer_state.json").write_text(progress["state"], encoding="utf-8")
+        state = json.loads(progress["state"])
+        state["best_model_checkpoint"] = self._best.put_back(
+            state["best_model_checkpoint"], needed=not progress["finished"]
+        )
+        (scratch / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
         return str(scratch)
+
+    def epochs_and_batches(
+        self, counted: tuple[int, int], max_steps: int, steps_an_epoch: int, epochs: int, *_: Any
+    ) -> tuple[int, int]:
+        """Give the epochs that are done, and the batches of the next one.
+
+        Trainer counts them from its steps. It cannot for a stream, of which no length is known, nor after an epoch that
+        a callback has ended early.
+        """
+        progress = self._parts[-1]["trainer"].state
+        if progress is None:
+            return counted
+        steps = self._trainer.state.global_step
+        if steps >= max_steps:
+            return epochs, 0
+        return progress["epoch"], (steps - progress["epoch_step"]) * self._trainer.args.gradient_accumulation_steps
 
     def keyed(self, loader: Any) -> Any:
         """Make what a batch holds follow from the epoch and its number alone, however far ahead it is loaded."""
         inner = getattr(loader, "base_dataloader", loader)
-        if inner.batch_sampler is not None:
+        if isinstance(inner.dataset, IterableDataset):
+            stream = _KeyedStream(inner.dataset, inner.collate_fn, batch_size=inner.batch_size)
+            self._streams.append(stream)
+            # A stream gets its key when a pass begins, and so do the workers that begin then.
+            vars(inner).update(dataset=stream, collate_fn=stream.collate, persistent_workers=False)
+        elif inner.batch_sampler is not None:
             vars(inner).update(
                 batch_sampler=_KeyedBatches(inner.batch_sampler, self._key),
                 collate_fn=KeyedCollate(inner.dataset, inner.collate_fn),
@@ -167,24 +226,32 @@ class _CheckpointCallback(TrainerCallback):
         }
         goes_on = self._parts[-1]["trainer"].state is not None
         for part in self._parts:
-            restored = {name: kept.state for name, kept in part.items()}
-            part.update({name: built[name] for name in part})
+            restored = {name: kept.state for name, kept in part.items() if isinstance(kept, _Restored)}
+            part.update({name: built[name] for name in restored})
             check_state(part)
             if goes_on:
-                restore_state(part, restored, step=step)
+                restore_state({name: built[name] for name in restored}, restored, step=step)
+        progress.callbacks.warn_of_others()
         if self._checkpointer.noticed:
             self._checkpointer.leave()
         if progress.finished and step < state.max_steps:
             loss = next((entry["train_loss"] for entry in state.log_history[::-1] if "train_loss" in entry), 0.0)
             raise _DoneBeforeError(TrainOutput(step, loss, {}))
+        if progress.owes_evaluation:
+            self._do_what_is_owed(control)
         if step:
             self._after_replay = capture_random_states()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._epoch = int(state.epoch or 0)
         progress = self._progress
-        if self._after_replay is not None and state.epoch != self._epoch:  # in the middle of the epoch
-            # The order of the data is drawn once more as it was.
+        if self._epochs_begun:
+            progress.epoch += 1
+        self._epochs_begun += 1
+        progress.epoch_is_over = False
+        for stream in self._streams:
+            stream.begin(self._key(ranks=False), collate=self._key())
+        if self._epochs_begun == 1 and state.global_step > progress.epoch_step:
+            # It goes on in the middle of the epoch. The order of the data is drawn once more as it was.
             restore_random_states(progress.epoch_random)
             return
         self._catch_up()
@@ -196,46 +263,198 @@ class _CheckpointCallback(TrainerCallback):
         if state.global_step > self._progress.epoch_step:
             self._save_and_leave_if_due()
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._gradients_open = True
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._gradients_open = False
         self._checkpointer.complete_step(total_steps=state.max_steps)
-        self._save_before_evaluation(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._save_before_evaluation(control)
+        self._progress.epoch_is_over = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         self._checkpointer.log(**{name: value for name, value in (logs or {}).items() if isinstance(value, float)})
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._best.keep(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._progress.finished = True
         self._checkpointer.save_if_due(last=True)
 
-    def _save_before_evaluation(self, control: Any) -> None:
-        """Save on a notice before an evaluation, which may be long: the next attempt begins with it."""
-        plateau = isinstance(self._trainer.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-        if self._checkpointer.noticed and control.should_evaluate and not plateau:
-            self._progress.owes_evaluation = True
+    def log_save_evaluate(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
+        """Do what Trainer does after a step or an epoch.
+
+        On a notice an evaluation that is due is left, which may be long, and what follows from it: the next attempt
+        begins with it. What is logged belongs to the steps that are done.
+        """
+        control, progress = self._trainer.control, self._progress
+        if control.should_evaluate and not self._gradients_open and self._checkpointer.noticed:
+            due = {"should_evaluate": True, "should_save": control.should_save}
+            vars(control).update(dict.fromkeys(due, False))
+            original(*args, **named)
+            vars(self._trainer.control).update(due)
+            progress.owes_evaluation, progress.owes_save = True, due["should_save"]
             self._save_and_leave_if_due()
+            progress.owes_evaluation = progress.owes_save = False
+        original(*args, **named)
+
+    def _do_what_is_owed(self, control: Any) -> None:
+        trainer, progress = self._trainer, self._progress
+        vars(control).update(should_evaluate=True, should_save=progress.owes_save)
+        progress.owes_evaluation = progress.owes_save = False
+        self._log_save_evaluate()
+        if trainer.control.should_training_stop or trainer.state.global_step >= trainer.state.max_steps:
+            # No step is left, in which Trainer would see that.
+            if trainer.state.global_step > progress.epoch_step:
+                handler = trainer.callback_handler
+                trainer.control = handler.on_epoch_end(trainer.args, trainer.state, trainer.control)
+                self._log_save_evaluate()
+            raise _DoneBeforeError(trainer._finalize_training(None, 0, time.time()))
+
+    def _log_save_evaluate(self) -> None:
+        trainer = self._trainer
+        trainer._maybe_log_save_evaluate(
+            *(trainer._tr_loss, None, trainer.model_wrapped, None, self._progress.epoch, None, time.time())
+        )
 
     def _catch_up(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
-        if self._after_replay is None:
-            return
-        restore_random_states(self._after_replay)
-        self._after_replay = None
-        if self._progress.owes_evaluation:
-            self._progress.owes_evaluation = False
-            self._trainer.evaluate()
-            self._trainer.model.train()
+        if self._after_replay is not None:
+            restore_random_states(self._after_replay)
+            self._after_replay = None
 
-    def _key(self) -> bytes:
+    def _key(self, *, ranks: bool = True) -> bytes:
+        """Give what random numbers of this epoch follow from, on each rank others or on all the same."""
         args = self._trainer.args
-        key = (args.seed, args.data_seed, self._epoch, *([args.process_index] if args.world_size > 1 else []))
+        own = [args.process_index] if ranks and args.world_size > 1 else []
+        key = (args.seed, args.data_seed, self._progress.epoch, *own)
         return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
     def _save_and_leave_if_due(self) -> None:
-        if self._checkpointer.save_if_due():
+        # Gradients that are open at the end of a stream are added to those of its next pass.
+        if not self._gradients_open and self._checkpointer.save_if_due():
             self._checkpointer.leave()
+
+
+class _BestModel:
+    """The best model so far, which Trainer writes into `output_dir` and loads when the training ends."""
+
+    def __init__(self, trainer: Any, checkpointer: Checkpointer) -> None:
+        args = trainer.args
+        self._args = args
+        self._step = checkpointer.step
+        self._copy = KeptModel(checkpointer.directory, "trainer")
+        self._matters = args.load_best_model_at_end or args.save_strategy == SaveStrategy.BEST
+        output = Path(args.output_dir)
+        self._copied = self._matters and args.should_save and not comes_back(output, directory=checkpointer.directory)
+        self._copy_of: str | None = None
+        if self._matters and args.should_save and checkpointer.uploads:
+            _logger.warning(
+                "the best model lies in output_dir, %s, and is not brought to S3 with the checkpoints. When this "
+                'machine is taken, a run with load_best_model_at_end or save_strategy="best" cannot go on: let '
+                "output_dir lie on a disk that stays",
+                output,
+            )
+
+    def keep(self, state: Any) -> None:
+        """Copy the best model, if it is a new one and lies where it would be lost."""
+        best = state.best_model_checkpoint
+        just_written = state.best_global_step == state.global_step
+        if not self._copied or best is None or (best == self._copy_of and not just_written):
+            return
+        try:
+            self._copy.keep(Path(best), step=state.global_step, without=_NOT_OF_A_MODEL)
+        except OSError as error:
+            _logger.warning("the best model, %s, could not be copied beside the checkpoints: %s", best, error)
+        else:
+            self._copy_of = best
+
+    def put_back(self, best: str | None, *, needed: bool) -> str | None:
+        """Make the best model of a restored run be there.
+
+        Args:
+            best: Where the run that was saved had it.
+            needed: Whether the training is not yet over.
+
+        Returns:
+            Where it is.
+
+        Raises:
+            UsageError: If it is lost.
+        """
+        if best is None or not self._matters:
+            return best
+        args = self._args
+        here = Path(args.output_dir) / Path(best).name
+        place = here if here.is_dir() or not Path(best).is_dir() else Path(best)
+        copied_at = self._copy.put_back(place) if args.local_process_index == 0 else None
+        if args.world_size > 1:
+            torch.distributed.barrier()
+        # A better one that came after the checkpoint is trained and written once more.
+        if place.is_dir() or not needed or (copied_at is not None and copied_at > self._step):
+            return str(place)
+        raise UsageError(
+            f"the best model so far, {best}, is not there, so this run would end with another model than a run left "
+            f"alone: output_dir, {args.output_dir}, was lost with the machine. Put that folder back, or pass "
+            'load_best_model_at_end=False and another save_strategy than "best" to end with the last model. In the '
+            "next run let output_dir lie among the checkpoints (SPOTKEEP_CHECKPOINT_DIR) or on a disk that stays"
+        )
+
+
+class _KeyedStream(IterableDataset):
+    """Stands for a dataset without indices: what it draws in a pass follows from a key and the number of the worker.
+
+    Ranks that go through the same stream and take a part each must come to the same items. So their keys are the same,
+    and those that batches are put together with are not.
+
+    Args:
+        dataset: The dataset. All other attributes are its own, as with `KeyedDataset`.
+        collate: Puts the items of a batch together.
+        batch_size: Items of a batch; None when the dataset gives batches.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batch_size: int | None) -> None:
+        self.__dict__.update(
+            _dataset=dataset, _collate=collate, _batch_size=batch_size or 1, _keys=(b"", b""), _lane=None
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_dataset":  # not yet: it is being unpickled
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def begin(self, key: bytes, *, collate: bytes) -> None:
+        """Take the keys of the next pass: for items, and for putting them together."""
+        self.__dict__["_keys"] = (key, collate)
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        number = -1 if worker is None else worker.id
+        lane, self.__dict__["_lane"] = (
+            RandomLane(seeded_random_states(b"%s %d" % (key, number))) for key in self._keys
+        )
+        with lane:
+            items = iter(self._dataset)
+        while True:
+            # The loader asks for a whole batch at once, too.
+            with lane:
+                batch = list(islice(items, self._batch_size))
+            yield from batch
+            if len(batch) < self._batch_size:
+                return
+
+    def collate(self, items: Any) -> Any:
+        """Put the items of a batch together."""
+        with self._lane:
+            return self._collate(items)
 
 
 class _KeyedBatches:
@@ -261,54 +480,113 @@ class _Progress:
     """Where Trainer and its callbacks are, as a part of the state.
 
     Attributes:
-        epoch_step: The step that the current epoch began with.
+        epoch: The current epoch, from 0. A pass over a stream is one.
+        epoch_step: The step that it began with.
         epoch_random: The random states it began with.
+        epoch_is_over: Whether all its batches are done.
         owes_evaluation: Whether an evaluation of this step was put off because of a notice.
+        owes_save: Whether Trainer's own checkpoint would have followed it.
         finished: Whether the training has come to its end.
+        callbacks: What callbacks keep.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, callbacks: _CallbackStates) -> None:
         self._trainer = trainer
+        self.callbacks = callbacks
+        self.epoch = 0
         self.epoch_step = 0
         self.epoch_random: dict[str, Any] = {}
+        self.epoch_is_over = False
         self.owes_evaluation = False
+        self.owes_save = False
         self.finished = False
 
     def state_dict(self) -> dict[str, Any]:
-        trainer = self._trainer
+        trainer, over = self._trainer, self.epoch_is_over
+        self.callbacks.warn_of_others()
         return {
             "state": json.dumps(dataclasses.asdict(trainer.state)),
-            "epoch_step": self.epoch_step,
+            "epoch": self.epoch + over,
+            "epoch_step": trainer.state.global_step if over else self.epoch_step,
             "epoch_random": self.epoch_random,
             "owes_evaluation": self.owes_evaluation,
+            "owes_save": self.owes_save,
             "finished": self.finished,
-            "callbacks": [[type(callback).__name__, callback.state()["attributes"]] for callback in self._exportable()],
+            "callbacks": self.callbacks.state_dict(),
+            "frozen": [name for name, value in trainer.model.named_parameters() if not value.requires_grad],
             # What was lost and not logged yet.
             "loss": trainer._tr_loss,
             "logged_step": trainer._globalstep_last_logged,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch_step = state["epoch_step"]
-        self.epoch_random = state["epoch_random"]
-        self.owes_evaluation = state["owes_evaluation"]
-        self.finished = state["finished"]
-        exportable = self._exportable()
-        if [type(callback).__name__ for callback in exportable] != [name for name, _ in state["callbacks"]]:
-            raise ValueError(
-                f"the run that saved it had the callbacks {[name for name, _ in state['callbacks']]}, this one has "
-                f"{[type(callback).__name__ for callback in exportable]}"
-            )
-        for callback, (_, attributes) in zip(exportable, state["callbacks"]):
-            for name, value in attributes.items():
-                setattr(callback, name, value)
+        for name in ("epoch", "epoch_step", "epoch_random", "owes_evaluation", "owes_save", "finished"):
+            setattr(self, name, state[name])
+        self.callbacks.load_state_dict(state["callbacks"])
+        frozen = set(state["frozen"])
+        for name, value in self._trainer.model.named_parameters():
+            value.requires_grad_(name not in frozen)
         self._trainer._tr_loss.copy_(state["loss"])
         self._trainer._globalstep_last_logged = state["logged_step"]
 
-    def _exportable(self) -> list[Any]:
+
+class _CallbackStates:
+    """What callbacks keep from one step to the next: by `state_dict`, or by the `state` that Trainer itself knows.
+
+    Args:
+        trainer: The Trainer.
+        ours: The callback that asks, which is none of them.
+    """
+
+    def __init__(self, trainer: Any, *, ours: Any) -> None:
+        self._handler = trainer.callback_handler
+        self._ours = ours
+        self._warned_of: set[str] = set()
+
+    def state_dict(self) -> list[Any]:
         return [
-            callback for callback in self._trainer.callback_handler.callbacks if isinstance(callback, ExportableState)
+            [
+                type(callback).__name__,
+                callback.state_dict() if _has_state_dict(callback) else callback.state()["attributes"],
+            ]
+            for callback in self._with_state()
         ]
+
+    def load_state_dict(self, states: list[Any]) -> None:
+        saved, here = [name for name, _ in states], [type(callback).__name__ for callback in self._with_state()]
+        if saved != here:
+            raise ValueError(f"the run that saved it had the callbacks {saved}, this one has {here}")
+        for callback, (_, state) in zip(self._with_state(), states):
+            if _has_state_dict(callback):
+                callback.load_state_dict(state)
+            else:
+                for name, value in state.items():
+                    setattr(callback, name, value)
+
+    def warn_of_others(self) -> None:
+        """Name once each callback of the script's own with attributes that are not saved."""
+        for callback in self._handler.callbacks:
+            kind = type(callback)
+            known = callback is self._ours or kind.__module__.partition(".")[0] == "transformers"
+            if known or not vars(callback) or callback in self._with_state() or kind.__qualname__ in self._warned_of:
+                continue
+            self._warned_of.add(kind.__qualname__)
+            _logger.warning(
+                "what the callback %s keeps is not saved; if it keeps anything from one step or epoch to the next, "
+                "give it state_dict and load_state_dict",
+                kind.__name__,
+            )
+
+    def _with_state(self) -> list[Any]:
+        return [
+            callback
+            for callback in self._handler.callbacks
+            if _has_state_dict(callback) or isinstance(callback, ExportableState)
+        ]
+
+
+def _has_state_dict(callback: Any) -> bool:
+    return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
 
 
 def _require_supported(trainer: Any) -> None:
