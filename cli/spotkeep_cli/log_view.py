@@ -22,6 +22,7 @@ _TROUBLE = frozenset(
     {
         *(JobEventKind.ENVIRONMENT_NOT_CACHED, JobEventKind.SAVE_FAILED, JobEventKind.FALLBACK, JobEventKind.PUT_ASIDE),
         *(JobEventKind.UPLOAD_FAILED, JobEventKind.UPLOAD_LATE, JobEventKind.NOT_IN_S3, JobEventKind.NOTICE),
+        JobEventKind.EXIT_ON_NOTICE,
         *(JobEventKind.INSTANCE_SCRIPT_FAILED, JobEventKind.INSTANCE_FAILED),
     }
 )

@@ -195,11 +195,15 @@ def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_los
 
 
 @pytest.mark.long
-def test_a_script_that_ends_well_after_a_notice_has_all_of_it_in_s3(cloud: Cloud) -> None:
+def test_a_script_that_is_done_after_a_notice_has_all_of_it_in_s3(cloud: Cloud) -> None:
     launch(
         cloud,
         script="""
-import os, pathlib, signal, time
+import os, pathlib, signal
+import spotkeep
+with spotkeep.Checkpointer({}) as checkpointer:
+    for step in checkpointer.steps(3):
+        pass
 signal.signal(signal.SIGTERM, lambda *_: None)
 print("waits for the notice", flush=True)
 signal.pause()
@@ -214,6 +218,57 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], "model").write_text("x")
     assert cloud.record.training.state == FINISHED
     assert {"bucket/runs/run/checkpoints/last", "bucket/runs/run/output/model.tar.gz"} <= set(cloud.objects)
     assert cloud.record.kept == ()
+
+
+ENDS_WITH_0 = """
+import os, pathlib, signal, sys
+import spotkeep
+kept = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"], "starts")
+starts = len(kept.read_text()) if kept.exists() else 0
+kept.write_text("x" * (starts + 1))
+assert [path.name for path in kept.parent.iterdir()] == ["starts"], "the script finds its own files only"
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+spotkeep.report_progress(step=starts)
+if starts < int(os.environ["NOTICED_STARTS"]):
+    print("waits for the notice", flush=True)
+    signal.pause()
+pathlib.Path(os.environ["SM_MODEL_DIR"], "model").write_text(str(starts))
+"""
+"""As Lightning's Trainer: on SIGTERM it ends with 0 and is not done."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("noticed_starts", "starts"), [(1, 2), (9, 3)])
+def test_a_script_that_ends_with_0_on_a_notice_is_started_again_by_the_next_instance(
+    cloud: Cloud, noticed_starts: int, starts: int
+) -> None:
+    """Until it ends so without a notice; the third notice in a row counts as its end, too."""
+    launch(cloud, script=ENDS_WITH_0, environment={"NOTICED_STARTS": str(noticed_starts)}, launch="feed" * 8)
+    for number in range(1, starts + 1):
+        assert cloud.record.training.state != FINISHED
+        instance = cloud.boot("us-east-1a" if number < 3 else "us-east-1b")
+        if number <= noticed_starts:
+            instance.wait_for("waits for the notice")
+            instance.announce(60)
+        assert instance.finish() == 0
+        instance.power_off()
+    training = cloud.record.training
+    assert (training.state, training.exit_code, training.script_failures) == (FINISHED, 0, 0)
+    assert training.interruptions == starts - 1
+    codes = [event["code"] for event in events_of(instance) if event["event"] == "exit-on-notice"]
+    assert codes == ([] if number > noticed_starts else [0])
+    assert not [name for name in cloud.objects if "exits-on-notice" in name]
+
+
+@pytest.mark.long
+def test_a_script_that_ends_with_0_because_it_is_asked_to_stop_has_not_finished(cloud: Cloud) -> None:
+    launch(cloud, script=ENDS_WITH_0, environment={"NOTICED_STARTS": "1"})
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("waits for the notice")
+    cloud.change(lambda record: replace(record, stop_requested=True))
+    assert instance.finish() == 0
+    instance.wait_for("left: the run is asked to stop")
+    assert cloud.record.training.state != FINISHED
 
 
 @pytest.mark.long

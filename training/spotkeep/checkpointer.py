@@ -201,6 +201,7 @@ class Checkpointer:
         self._written_step: int | None = None
         self._entered = False
         self._restored = False
+        self._said_done = False
         self._step = 0
         self._step_began: float | None = None
         self._step_began_saving = False
@@ -270,6 +271,7 @@ class Checkpointer:
     def __enter__(self) -> Checkpointer:
         self._notice_watch.start()
         self._entered = True
+        self._say_whether_done(done=False)
         try:
             self._join()
             together(self._ranks, self._take_folder)
@@ -962,6 +964,8 @@ class Checkpointer:
             )
 
     def _begin_step(self) -> None:
+        if self._said_done:
+            self._say_whether_done(done=False)
         self._step_began_saving = self._saver.saving
         self._step_began = time.monotonic()
 
@@ -1038,6 +1042,12 @@ class Checkpointer:
             self._report(events.report_metrics, step=self._step, **self._metrics)
             self._metrics = {}
         self._emit(event, step=self._step)
+        self._say_whether_done(done=True)
+
+    def _say_whether_done(self, *, done: bool) -> None:
+        """Say on each rank whether it is done: an exit with code 0 on a notice means that only then."""
+        self._said_done = done
+        self._notice_watch.note_training(done=done)
 
     def _report_what_was_measured(self) -> None:
         """Report what the checkpoint holds: a machine that is gone may not have sent it, and its steps are done."""

@@ -27,6 +27,7 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
+from spotkeep.notices.trainings import trainings_file
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
 
@@ -286,7 +287,8 @@ class Agent:
             if self._board.notice is not None:
                 return Leaving(self._board.why() or "")
             try:
-                for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
+                said = (left_file(notice_file), save_advice_file(notice_file), trainings_file(notice_file))
+                for stale in (notice_file, *said):
                     self._notices.remove(stale.name)
                 clear_failure(self._files)
             except OSError as error:
@@ -459,7 +461,7 @@ class Agent:
         self._end_training(process)
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if exit_code == 0:
-            # It was done anyway.
+            # It is done: the runner says 75 of a script that only left with 0.
             return self._after_exit(process) or Leaving(notice.source)
         if self._copies is not None:
             copy_ends = began + box.copy

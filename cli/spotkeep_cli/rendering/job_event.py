@@ -76,6 +76,9 @@ def _text(event: JobEvent) -> str:
             return f"paused after step {event.step or 0:,}"
         case JobEventKind.FINISH:
             return f"finished after step {event.step or 0:,}"
+        case JobEventKind.EXIT_ON_NOTICE:
+            meaning = "counts as done, because it was not the first time" if fields.get("code") == 0 else "starts again"
+            return f"ended with code 0 on a notice and did not say that it is done: {meaning}"
         case JobEventKind.EXIT:
             return f"exited with code {fields.get('code', '?')}"
         case JobEventKind.INSTANCE_TRAINING:

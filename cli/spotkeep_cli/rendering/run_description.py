@@ -37,6 +37,7 @@ _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
     TimelineKind.RESUMED: ("↻", "green"),
     TimelineKind.STEP_RESUMED: ("↻", "green"),
+    TimelineKind.END_DOUBTFUL: ("!", "bold yellow"),
     TimelineKind.TRAINING: ("▶", "green"),
     TimelineKind.STOP_REQUESTED: ("■", "yellow"),
     TimelineKind.STOPPING: ("■", "yellow"),

@@ -32,6 +32,7 @@ _LINE_ENDS: Final = re.compile(r"[\r\n]+")
 _NUMBERS: Final = frozenset(
     {
         "total_steps", "seconds", "bytes", "seconds_left", "code", "exit_code", "script_failures", "uploaded_step",
+        "in_a_row",
     }
 )  # fmt: skip
 _TEXTS: Final = frozenset(
@@ -103,6 +104,9 @@ class JobEventKind(StrEnum):
     PAUSED = "paused"
     """The checkpoint of `step` is durable, and the script leaves: it has come to its `pause_at_step`."""
     FINISH = "finish"
+    EXIT_ON_NOTICE = "exit-on-notice"
+    """The command ended with 0 on a notice and did not say that it is done. With `code` 75 it is started again; with 0
+    it counts as done, for it was not the first time."""
     EXIT = "exit"
     """The runner's last line, with the command's exit code."""
 

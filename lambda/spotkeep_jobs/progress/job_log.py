@@ -61,6 +61,8 @@ class JobLog:
         resumes_left_out: How many there were before those.
         paused_at_step: Where its script paused, if it did.
         exited: Whether the runner's last line is in it.
+        end_is_doubtful: Whether its script counts as done because it ended with 0 on one notice after the other, and
+            did not say that it is done.
         refused: Lines that broke a bound, by what they broke.
         extent: How much of the log this is.
     """
@@ -72,6 +74,7 @@ class JobLog:
     resumes_left_out: int = 0
     paused_at_step: int | None = None
     exited: bool = False
+    end_is_doubtful: bool = False
     refused: Mapping[LineRefusal, int] = field(default_factory=dict)
     extent: Extent = Extent.WHOLE
 
@@ -117,6 +120,7 @@ class LogAccount:
         self._all_resumes = 0
         self._paused_at_step: int | None = None
         self._exited = False
+        self._end_is_doubtful = False
         self._refused: Counter[LineRefusal] = Counter()
         self._waiting: list[tuple[float, int, JobEvent]] = []
         self._taken = 0
@@ -148,6 +152,7 @@ class LogAccount:
             resumes_left_out=self._all_resumes - len(self._resumes),
             paused_at_step=self._paused_at_step,
             exited=self._exited,
+            end_is_doubtful=self._end_is_doubtful,
             refused=dict(self._refused),
             extent=extent,
         )
@@ -166,8 +171,10 @@ class LogAccount:
             self._resumes.append(Resumed(at=event.at, step=event.step))
             self._all_resumes += 1
         elif event.kind is JobEventKind.START:
-            self._paused_at_step, self._exited = None, False
+            self._paused_at_step, self._exited, self._end_is_doubtful = None, False, False
         elif event.kind is JobEventKind.PAUSED:
             self._paused_at_step = event.step
+        elif event.kind is JobEventKind.EXIT_ON_NOTICE:
+            self._end_is_doubtful = event.fields.get("code") == 0
         elif event.kind is JobEventKind.EXIT:
             self._exited = True

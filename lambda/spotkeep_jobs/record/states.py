@@ -165,6 +165,8 @@ class TimelineKind(StrEnum):
     # Set by the controller from what the job wrote into its log.
     STEP_RESUMED = "step-resumed"
     """The script took up a checkpoint (or found none), with the step it resumed from."""
+    END_DOUBTFUL = "end-doubtful"
+    """The script counts as done because it ended with 0 on one notice after the other; it did not say that it is."""
     LOG_REFUSED = "log-refused"
     """Something in the job's log was not taken, or not all of it was read."""
     QUEUE_BLOCKED = "queue-blocked"

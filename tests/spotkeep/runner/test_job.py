@@ -239,17 +239,99 @@ def test_a_script_that_fails_after_a_notice_has_failed(start):
     assert job.failure.endswith("cannot save")
 
 
-def test_a_script_that_finishes_after_a_notice_has_finished(start):
-    script = """
-        import signal, sys, time
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        print("waiting", flush=True)
-        time.sleep(60)
-    """
-    job = start(["python", "train.py"], script=script, SPOTKEEP_NOTICE_SECONDS="600")
+FINISHES_WITHIN_A_NOTICE = """
+    import os, pathlib, signal, time
+    import spotkeep
+    with spotkeep.Checkpointer({}) as checkpointer:
+        for step in checkpointer.steps(3):
+            pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("waiting", flush=True)
+    while not pathlib.Path(os.environ["SPOTKEEP_NOTICE_FILE"]).exists():
+        time.sleep(0.01)
+"""
+
+
+def test_a_script_that_says_that_it_is_done_has_finished_though_a_notice_came(start):
+    job = start(["python", "train.py"], script=FINISHES_WITHIN_A_NOTICE, SPOTKEEP_NOTICE_SECONDS="600")
     job.wait_for_line("waiting")
     job.process.send_signal(signal.SIGTERM)
     assert job.finish() == 0, "and the job does not wait for the end of the notice"
+    assert [event["event"] for event in job.events][-2:] == ["finish", "exit"]
+
+
+HANDLER_OF_ITS_OWN = (
+    "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('waiting', flush=True); "
+    "signal.pause()"
+)
+ENDS_WITH_0 = {
+    "a handler of the script's own": ["python", "-c", HANDLER_OF_ITS_OWN],
+    "the same below a program that passes signals on": ["timeout", "600", "python", "-c", HANDLER_OF_ITS_OWN],
+    "a shell that traps it": ["sh", "-c", "trap 'exit 0' TERM; echo waiting; while :; do sleep 0.01; done"],
+}
+
+
+@pytest.mark.parametrize("command", ENDS_WITH_0.values(), ids=ENDS_WITH_0.keys())
+def test_a_command_that_ends_with_0_on_a_notice_is_interrupted(start, command):
+    job = start(command, SPOTKEEP_NOTICE_SECONDS="0")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 75, job.stderr
+    assert [(event["event"], event["code"]) for event in job.events[1:]] == [("exit-on-notice", 75), ("exit", 75)]
+    assert "it counts as interrupted and starts again" in job.stderr
+    assert job.failure is None
+
+
+def test_that_the_training_of_a_command_is_interrupted_counts_more_than_the_commands_0(start):
+    """Not one of the exits that count as done in the end: the library knows that it was interrupted, and has saved."""
+    job = start(["sh", "-c", "python train.py || true"], script=WAITS_FOR_NOTICE, SPOTKEEP_NOTICE_SECONDS="600")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for("exit", code=75)
+    assert job.process.poll() is None, "and the job waits for the platform"
+    assert not any(event["event"] == "exit-on-notice" for event in job.events)
+
+
+def test_a_training_that_ends_with_0_in_the_middle_of_its_steps_is_not_done(start):
+    script = """
+        import signal, sys, spotkeep
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        for name in ("first", "second"):
+            with spotkeep.Checkpointer({}, directory=name) as checkpointer:
+                for step in checkpointer.steps(3):
+                    if name == "second":
+                        print("waiting", flush=True)
+                        signal.pause()
+    """
+    job = start(["python", "train.py"], script=script, SPOTKEEP_NOTICE_SECONDS="0")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 75, "though the training before it was done"
+
+
+def test_three_exits_with_0_on_a_notice_in_a_row_count_as_done_and_any_other_end_between_them_begins_anew(start):
+    script = """
+        import os, pathlib, signal, sys
+        assert list(pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"]).iterdir()) == [], "the script does not meet it"
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        print("waiting", flush=True)
+        if sys.argv[1] == "fails":
+            sys.exit(1)
+        signal.pause()
+    """
+    codes = []
+    for how in ("noticed", "fails", "noticed", "noticed", "noticed"):
+        job = start(["python", "train.py", how], script=script, SPOTKEEP_NOTICE_SECONDS="0")
+        job.wait_for_line("waiting")
+        if how == "noticed":
+            job.process.send_signal(signal.SIGTERM)
+        codes.append(job.finish())
+    assert codes == [75, 1, 75, 75, 0], job.stderr
+    assert job.events[-2:] == [
+        {**job.events[-2], "event": "exit-on-notice", "in_a_row": 3, "code": 0},
+        {**job.events[-1], "event": "exit", "code": 0},
+    ]
+    assert "it counts as done, for it is number 3 in a row" in job.stderr
 
 
 def test_what_a_shell_leaves_behind_gets_sigterm_too(start, tmp_path):

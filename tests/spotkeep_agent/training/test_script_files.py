@@ -141,6 +141,7 @@ def volume(tmp_path: Path, objects: Objects) -> Volume:
         ("step-5/data-00000.bin.draft", False),
         ("interruptions.json", False),
         ("interruptions.json.draft", False),
+        ("exits-on-notice.json", False),
         (".spare/data-00000.bin", False),
         (".spotkeep-probe-1", False),
         ("model.pt.sagemaker-uploading", False),

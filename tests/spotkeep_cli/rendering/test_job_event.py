@@ -58,6 +58,11 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "notice"}, "was asked to end"),
         ({"kind": "paused", "step": 1000}, "paused after step 1,000"),
         ({"kind": "exit", "code": 75}, "exited with code 75"),
+        ({"kind": "exit-on-notice", "code": 75, "in_a_row": 1},
+         "ended with code 0 on a notice and did not say that it is done: starts again"),
+        ({"kind": "exit-on-notice", "code": 0, "in_a_row": 3},
+         "ended with code 0 on a notice and did not say that it is done: counts as done, because it was not the first "
+         "time"),
         ({"kind": "instance-training", "instance": "i-1", "zone": "a", "phases": {"volume": 0.8, "supplies": 0.1}},
          "instance i-1 in a starts the training, after volume 0.8 s, supplies 0.1 s"),
         ({"kind": "image-pulled", "seconds": 9, "digest": "sha256:0a"}, "the image is there (9s): sha256:0a"),

@@ -55,6 +55,15 @@ def test_a_script_that_paused_says_where_and_a_process_that_began_after_it_does_
     assert (make.log(*lines).paused_at_step, make.log(*lines).exited) == (None, False)
 
 
+def test_an_end_that_only_counts_as_done_is_doubtful_until_a_process_begins_after_it(make: Any) -> None:
+    lines = [make.line("start", 0), make.line("exit-on-notice", 1, code=75, in_a_row=2), make.line("exit", 1, code=75)]
+    assert not make.log(*lines).end_is_doubtful
+    lines += [make.line("start", 2), make.line("exit-on-notice", 3, code=0, in_a_row=3), make.line("exit", 3, code=0)]
+    assert make.log(*lines).end_is_doubtful
+    lines.append(make.line("start", 4))
+    assert not make.log(*lines).end_is_doubtful
+
+
 def test_lines_of_other_launches_count_for_nothing(make: Any) -> None:
     account = LogAccount(launch="ours")
     account.take(make.line("progress", 1, step=5, launch="ours"))

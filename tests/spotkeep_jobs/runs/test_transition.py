@@ -229,6 +229,15 @@ class TestTheTimeline:
         assert [entry.step for entry in change.timeline if entry.step is not None] == [0, 40, 1200]
         assert change.run.interruptions == 2
 
+    @pytest.mark.parametrize(("code", "said"), [(0, 1), (75, 0)])
+    def test_it_says_of_a_script_that_only_counts_as_done_that_it_does(self, make: Any, code: int, said: int) -> None:
+        run, attempt = launched(make)
+        log = make.log(make.line("exit-on-notice", 40.0, code=code, in_a_row=3), make.line("exit", 40.0, code=code))
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0)), make, log=log)
+        doubts = [entry.text for entry in change.timeline if entry.kind is TimelineKind.END_DOUBTFUL]
+        assert len(doubts) == said
+        assert all("did not say that it is done: it counts as done" in text for text in doubts)
+
     def test_a_very_long_story_is_written_in_portions_that_one_transaction_can_take(self, make: Any) -> None:
         world = make.world()
         run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())

@@ -31,6 +31,7 @@ from typing import Any, Callable, Optional, Union
 from spotkeep.errors import UsageError
 
 from .instance_metadata import InstanceMetadataService, SpotAction, metadata_endpoint, poll_metadata
+from .trainings import note_training
 
 EXIT_INTERRUPTED = 75
 """The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
@@ -192,6 +193,14 @@ class NoticeWatch:
         if self._file is not None and self._seen is not None:
             with contextlib.suppress(OSError):
                 left_file(self._file).touch()
+
+    def note_training(self, *, done: bool) -> None:
+        """Let the runner know that the training of this process is done, or that one has begun, or goes on."""
+        if self._file is not None:
+            try:
+                note_training(self._file, done=done)
+            except OSError as error:
+                _logger.warning("the runner does not hear whether the training is done: %s", error)
 
     def take_save_advice(self) -> bool:
         """Say, once, that a save is advised now: EC2 recommends a rebalance."""

@@ -13,9 +13,11 @@ from pathlib import Path
 from spotkeep import events
 from spotkeep.errors import JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
+from spotkeep.notices.trainings import all_are_done
 from spotkeep.version import __version__
 
 from .environment import command_arguments, find_hardware, job_environment
+from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
 from .failure import MAX_CHARACTERS, failure_text
 from .host_names import await_host_names
 from .installation import Preparation, prepare_machine
@@ -39,10 +41,10 @@ def run_job(
     The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false. What is to be
     installed and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
 
-    After an interruption notice the code is 75 unless the command finished or failed of its own accord. If the notice
-    came by SIGTERM, this function returns only when it is over: how a platform reads a container that ends meanwhile is
-    not known. Not so where the agent that started this job names a notice file of its own: it knows what comes next,
-    and waits for this job to be gone.
+    After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
+    accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container
+    that ends meanwhile is not known. Not so where the agent that started this job names a notice file of its own: it
+    knows what comes next, and waits for this job to be gone.
     """
     layout = JobLayout.from_environment(os.environ)
     try:
@@ -109,7 +111,9 @@ def _supervised(
         await_host_names(configuration.hosts, is_over=lambda: supervisor.announced)
         if supervisor.announced:
             return EXIT_INTERRUPTED
-        put_aside_cut_off(configuration.checkpoint_directory, layout.put_aside)
+        checkpoints, launch = configuration.checkpoint_directory, os.environ.get(events.LAUNCH_VARIABLE)
+        exits_before = take_exits(checkpoints, launch=launch)
+        put_aside_cut_off(checkpoints, layout.put_aside)
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
             [*command, *arguments],
@@ -119,21 +123,42 @@ def _supervised(
         )
     except JobError as error:
         return _not_begun(layout, error)
-    # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75.
-    left = outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or left_file(notice_file).exists()
-    if supervisor.announced and outcome.exit_code and left:
+    # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75, a shell even a 0.
+    left = left_file(notice_file).exists()
+    if not outcome.exit_code:
+        done = all_are_done(notice_file)
+        ending = ending_of_exit_0(noticed=outcome.noticed, left=left, done=done, exits_before=exits_before)
+        if ending.exits_in_a_row:
+            _say_exit_on_notice(ending)
+        if ending.exits_in_a_row and ending.exit_code:
+            keep_exits(checkpoints, ending.exits_in_a_row, launch=launch)
+        return ending.exit_code
+    if supervisor.announced and (left or outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM)):
         return EXIT_INTERRUPTED
-    if outcome.exit_code:
-        _leave_failure(
-            layout,
-            failure_text(
-                command=command,
-                exit_code=outcome.exit_code,
-                stderr_tail=outcome.stderr_tail,
-                memory_kills=outcome.memory_kills,
-            ),
-        )
+    _leave_failure(
+        layout,
+        failure_text(
+            command=command,
+            exit_code=outcome.exit_code,
+            stderr_tail=outcome.stderr_tail,
+            memory_kills=outcome.memory_kills,
+        ),
+    )
     return outcome.exit_code
+
+
+def _say_exit_on_notice(ending: CommandEnding) -> None:
+    """Say what became of an exit with code 0 on a notice."""
+    number = ending.exits_in_a_row
+    events.emit("exit-on-notice", in_a_row=number, code=ending.exit_code)
+    meaning = (
+        f"it counts as interrupted and starts again ({number} in a row; {MOST_IN_A_ROW} count as done)"
+        if ending.exit_code
+        else f"it counts as done, for it is number {number} in a row. If it was only interrupted: let it save on "
+        "SIGTERM and end with code 75, and launch it anew with the checkpoint_prefix of this run"
+    )
+    said = "the command ended with code 0 on a notice and did not say that it is done"
+    sys.stderr.write(f"spotkeep: {said}: {meaning}\n")
 
 
 def _not_begun(layout: JobLayout, error: JobError) -> int:

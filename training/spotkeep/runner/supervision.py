@@ -40,11 +40,13 @@ class CommandOutcome:
 
     Attributes:
         exit_code: Its exit code; 128 + n when signal n killed it.
+        noticed: Whether a notice had come when it ended.
         stderr_tail: The last of what it wrote to standard error.
         memory_kills: How many processes of this machine the kernel killed meanwhile because memory ran out.
     """
 
     exit_code: int
+    noticed: bool
     stderr_tail: bytes
     memory_kills: int
 
@@ -109,6 +111,7 @@ class Supervisor:
         errors = _PassedStream(child.stderr, pass_on=_to_stderr, lines=None if metrics is None else ShownLines(metrics))
         streams.append(errors)
         exit_code = self._wait_for(child)
+        noticed = self.announced  # one that comes from now on has not ended it
         self._child = None
         if self.announced:
             self._end_the_rest()
@@ -117,7 +120,7 @@ class Supervisor:
             stream.finish()
         if metrics is not None:
             metrics.finish()
-        return CommandOutcome(exit_code=exit_code, stderr_tail=errors.tail, memory_kills=kills)
+        return CommandOutcome(exit_code=exit_code, noticed=noticed, stderr_tail=errors.tail, memory_kills=kills)
 
     @property
     def announced(self) -> bool:

@@ -58,7 +58,7 @@ _MOST_GROWING_BYTES = 64 * 2**20
 _EVENT_FILE = re.compile(r"(.*/)?[^/]*\.tfevents\.[^/]*")
 _OURS = re.compile(
     r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
-    r"|interruptions\.json(\.draft)?"
+    r"|(interruptions|exits-on-notice)\.json(\.draft)?"
     r"|.*/(step-[0-9]+/[^/]*|interruptions\.json)\.draft"
     r"|\.spare/.*"  # of earlier versions
 )

@@ -1,0 +1,86 @@
+"""What it means that a command ends with code 0 on a notice: done, or interrupted by a library that ends so.
+
+Lightning's Trainer ends with 0 on SIGTERM and saves nothing. Hugging Face's (`enable_jit_checkpoint`) saves and ends
+with 0. So does a script whose own handler calls `sys.exit(0)`. None of them is done. The command is done when a
+training says so (`notices.trainings`), and when a start of it ends with 0 without a notice.
+
+A command that is done each time a notice comes must come to an end, too. So the third exit of this kind in a row counts
+as the end. How many there were is kept beside the checkpoints, which go wherever the run goes. The file is there only
+between two starts: a script that lists its checkpoints does not meet it, and any other end of a start forgets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotkeep.notices.notice import EXIT_INTERRUPTED
+
+EXITS_NAME = "exits-on-notice.json"
+MOST_IN_A_ROW = 3
+_MAX_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class CommandEnding:
+    """What the end of a command means.
+
+    Attributes:
+        exit_code: The job's exit code.
+        exits_in_a_row: How often in a row it has ended with 0 on a notice, and nothing said that it is done; 0 where
+            it ended in another way.
+    """
+
+    exit_code: int
+    exits_in_a_row: int = 0
+
+
+def ending_of_exit_0(*, noticed: bool, left: bool, done: bool, exits_before: int) -> CommandEnding:
+    """Decide what exit code 0 means. Pure.
+
+    Args:
+        noticed: Whether a notice had come when the command ended.
+        left: Whether the library has left because of it, and something between made a 0 of its 75.
+        done: Whether all trainings have said that they are done.
+        exits_before: The exits in a row before this one.
+    """
+    if not noticed or (done and not left):
+        return CommandEnding(0)
+    if left:
+        return CommandEnding(EXIT_INTERRUPTED)
+    in_a_row = exits_before + 1
+    return CommandEnding(0 if in_a_row >= MOST_IN_A_ROW else EXIT_INTERRUPTED, in_a_row)
+
+
+def take_exits(checkpoints: Path, *, launch: str | None) -> int:
+    """Read how many such exits in a row came before this start, and forget them.
+
+    Args:
+        checkpoints: The directory that the platform keeps.
+        launch: The id of the launch that this job is of. Those of another launch do not count: a user stopped that one,
+            or it came to its limits, and a stop is a notice, too.
+    """
+    path = checkpoints / EXITS_NAME
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(_MAX_BYTES))
+        count = document["in_a_row"] if document["launch"] == launch else 0
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        count = 0
+    with contextlib.suppress(OSError):
+        path.unlink()
+    return count if isinstance(count, int) and 0 < count < MOST_IN_A_ROW else 0
+
+
+def keep_exits(checkpoints: Path, in_a_row: int, *, launch: str | None) -> None:
+    """Keep how many there were for the next start. Where that cannot be, it is said, and the next start counts anew."""
+    path = checkpoints / EXITS_NAME
+    draft = path.with_name(path.name + ".draft")
+    try:
+        draft.write_text(json.dumps({"in_a_row": in_a_row, "launch": launch}) + "\n", encoding="ascii")
+        draft.replace(path)
+    except OSError as error:
+        sys.stderr.write(f"spotkeep: that the script ended with code 0 on a notice cannot be kept: {error}\n")
