@@ -233,7 +233,7 @@ class Checkpointer:
 
     @property
     def uploads(self) -> bool:
-        """Whether the library itself brings the checkpoints to S3. Other files in the directory stay on this machine."""
+        """Whether the library itself brings the checkpoints to S3. Other files stay on this machine."""
         return self._second_tier.remote is not None
 
     @property

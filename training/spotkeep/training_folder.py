@@ -29,7 +29,10 @@ _LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TAKEN_NAMES = (
     (re.compile(r"step-[0-9]*"), "it is the name of a checkpoint"),
-    (re.compile(r"data-[0-9]+\.bin|manifest\.json|(interruptions|exits-on-notice)\.json"), "it is the name of a file of the library's"),
+    (
+        re.compile(r"data-[0-9]+\.bin|manifest\.json|(interruptions|exits-on-notice)\.json"),
+        "it is the name of a file of the library's",
+    ),
     (re.compile(r"tensorboard"), "it is the name of the folder for TensorBoard"),
     (re.compile(r"checkpoint([-_]?[0-9]+)?"), "it is the name that other libraries give to checkpoints of their own"),
     (
