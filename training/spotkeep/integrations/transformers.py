@@ -21,7 +21,7 @@ from typing import Any, Callable
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
-from spotkeep.state.restoring import check_state, restore_state
+from spotkeep.state.restoring import TakesEffectLater, check_state, require_restored, restore_state
 
 try:
     import torch
@@ -92,7 +92,7 @@ class _DoneBeforeError(Exception):
         self.output = output
 
 
-class _Restored:
+class _Restored(TakesEffectLater):
     """Keeps what was restored for an object that Trainer has not built yet."""
 
     def __init__(self) -> None:
@@ -158,6 +158,7 @@ class _CheckpointCallback(TrainerCallback):
             check_state(part)
             if goes_on:
                 restore_state(part, restored, step=step)
+                require_restored(part, restored, step=step)
         if self._checkpointer.noticed:
             self._checkpointer.leave()
         if progress.finished and step < state.max_steps:
