@@ -24,7 +24,8 @@ from typing import Any, Callable, NoReturn
 from . import events
 from .disk.background_save import BackgroundSaver, SaveOutcome
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
-from .disk.manifest import Manifest, Progress, RankView
+from .disk.chunk_checksums import chunk_checksums
+from .disk.manifest import CHUNK_BYTES, Manifest, Progress, RankView
 from .disk.retention import MODES, Best, Retention
 from .errors import (
     CheckpointError,
@@ -47,7 +48,15 @@ from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import EncodedState, encode_state
-from .state.restoring import check_state, require_fit, restore_state
+from .state.restoring import (
+    altered,
+    check_state,
+    compare_restored,
+    require_fit,
+    require_no_difference,
+    require_taken_back,
+    restore_state,
+)
 from .state.updated_tensors import UpdatedTensors
 from .training_description import changes, describe_process, described_value
 from .training_folder import TRAININGS_HERE, find_folder, require_name
@@ -119,6 +128,10 @@ class Checkpointer:
         allow_world_size_change: Let another number of ranks take what all had in common. `per_rank` stays as the script
             made it then, and the run does not end as an uninterrupted one would. It is refused where `per_rank` holds
             floating-point arrays, which are parts of a model or of an optimizer: what was trained would be lost.
+        on_restore: For a training that changes the form of its state on its way: adds a parameter group or layers,
+            resizes an embedding. Called once before a checkpoint is put back, with its completed steps and its
+            completed epochs (None where the training counts none), on all ranks. It makes the form as it was then:
+            `on_restore=lambda step, epoch: optimizer.add_param_group(...)`.
 
     Raises:
         UsageError: If an argument makes no sense.
@@ -140,6 +153,7 @@ class Checkpointer:
         per_rank: Mapping[str, Any] | None = None,
         name: str | None = None,
         allow_world_size_change: bool = False,
+        on_restore: Callable[[int, int | None], object] | None = None,
     ) -> None:
         require_name(name)
         auto = every_seconds == _AUTO
@@ -165,6 +179,7 @@ class Checkpointer:
             raise UsageError(f"both state and per_rank have {', '.join(map(repr, twice))}; pass each of them in one")
         self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
+        self._on_restore = on_restore
         self._ranks: Ranks = OneRank()
         self._joinables = Joinables()
         self._looked_for_joinables = False
@@ -466,8 +481,9 @@ class Checkpointer:
         Entering a `with` block does this by itself; a second call does nothing.
 
         Raises:
-            StateError: If the state could not be saved later on.
-            StateMismatchError: If a good checkpoint does not fit the state.
+            StateError: If the state could not be saved later on, or not be restored then.
+            StateMismatchError: If a good checkpoint does not fit the state, or something is not what was saved after it
+                was restored.
             WorldSizeError: If another number of ranks wrote it, and there is something in it that only they could use.
             OtherRankError: If something of this kind went wrong on another rank only.
             NewerFormatError: If a newer library wrote the newest checkpoint.
@@ -480,7 +496,9 @@ class Checkpointer:
         self._join()
         in_place = any(together(self._ranks, self._check_state))
         found = self._restore_newest(in_place=in_place)
-        if found is not None:
+        if found is None:
+            together(self._ranks, self._require_taken_back)
+        else:
             self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
             self._durable_step = self._started_step = self._step
             self._known_metrics = dict(found.manifest.metrics)
@@ -584,6 +602,9 @@ class Checkpointer:
         if problems:
             raise StateError(problems)
 
+    def _require_taken_back(self) -> None:
+        require_taken_back({**self._state, **self._per_rank}, digest=partial(chunk_checksums, chunk_bytes=CHUNK_BYTES))
+
     def _steps_there(self) -> tuple[list[int], list[int]]:
         remote = self._second_tier.remote
         return self._directory.steps(), ([] if remote is None else remote.steps())
@@ -623,8 +644,10 @@ class Checkpointer:
         found: list[OpenCheckpoint] = []
 
         def open_it() -> None:
-            if verify_first:
+            # What the script does to its state for one checkpoint cannot be undone for another one.
+            if verify_first or self._on_restore is not None:
                 self._directory.verify(step, view=self._view)
+            self._make_as_it_was(step)
             opened = self._directory.open(step, live={**self._state, **self._per_rank}, view=self._view)
             own = self._per_rank if self._takes_own(opened.manifest) else {}
             require_fit({**self._state, **own}, opened.state, step=step)
@@ -665,9 +688,20 @@ class Checkpointer:
             )
         common = {name: value for name, value in found.state.items() if name not in self._per_rank}
         restore_state(self._state, common, step=step)
+        live = dict(self._state)
         if self._takes_own(found.manifest):
             own = {name: value for name, value in found.state.items() if name in self._per_rank}
             restore_state(self._per_rank, own, step=step)
+            live.update(self._per_rank)
+        differences, held = compare_restored(live, found.document)
+        differences += [altered(held[index].form) for index in found.altered(held)]
+        require_no_difference(live, differences, step=step)
+
+    def _make_as_it_was(self, step: int) -> None:
+        """Let the script give its state the form that it had at a step, once."""
+        on_restore, self._on_restore = self._on_restore, None
+        if on_restore is not None:
+            on_restore(step, self._directory.read_manifest(step).epochs_completed)
 
     def _fill(self, found: OpenCheckpoint) -> bool:
         try:

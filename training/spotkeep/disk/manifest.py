@@ -20,7 +20,7 @@ from spotkeep.state.differences import Differences, are_differences, own_documen
 from .chunk_checksums import CHECKSUM_NAME
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 LARGEST_NUMBER = 2**53 - 1

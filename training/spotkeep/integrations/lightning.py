@@ -34,6 +34,7 @@ from spotkeep.state.random_states import (
     seeded_random_numbers,
     seeded_random_states,
 )
+from spotkeep.state.restoring import TakesEffectLater
 
 try:
     import torch
@@ -340,7 +341,7 @@ class _CheckpointCallback(Callback):
         return {name: value for name, value in dumped.items() if "hyper_parameters" not in name}
 
 
-class _Part:
+class _Part(TakesEffectLater):
     """A part of what Lightning would save, as a part of the state of the Checkpointer."""
 
     def __init__(self, restore: Callable[[dict[str, Any]], None], give: Callable[[], dict[str, Any]]) -> None:

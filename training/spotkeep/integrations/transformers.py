@@ -31,7 +31,7 @@ from spotkeep.state.random_states import (
     restore_random_states,
     seeded_random_states,
 )
-from spotkeep.state.restoring import check_state, restore_state
+from spotkeep.state.restoring import TakesEffectLater, check_state, require_restored, restore_state
 
 from .kept_models import KeptModel, comes_back
 
@@ -137,7 +137,7 @@ class _DoneBeforeError(Exception):
         self.output = output
 
 
-class _Restored:
+class _Restored(TakesEffectLater):
     """Keeps what was restored for an object that Trainer has not built yet."""
 
     def __init__(self) -> None:
@@ -230,7 +230,9 @@ class _CheckpointCallback(TrainerCallback):
             part.update({name: built[name] for name in restored})
             check_state(part)
             if goes_on:
-                restore_state({name: built[name] for name in restored}, restored, step=step)
+                known = {name: built[name] for name in restored}
+                restore_state(known, restored, step=step)
+                require_restored(known, restored, step=step)
         progress.callbacks.warn_of_others()
         if self._checkpointer.noticed:
             self._checkpointer.leave()

@@ -14,6 +14,7 @@ from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.restoring import TakesEffectLater
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
 
@@ -310,7 +311,7 @@ class _Loop:
         return self._total_epochs * -(-size // self._batches_per_step)
 
 
-class _Progress:
+class _Progress(TakesEffectLater):
     """Where the loops are, as a part of the state.
 
     Attributes:

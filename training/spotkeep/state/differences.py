@@ -8,6 +8,8 @@ digest of all of it. Differences are a tree, too:
 |---|---|
 | `{"own": document}` | this stands here instead of the other's |
 | `{"changed": [[key, node], ...], "removed": [key, ...]}` | the other's dictionary, but for these keys |
+
+The second has `"beside"`, too, where a `state_dict` carries something else beside its items.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
         document: The state document.
         digest_of: Gives the digest of the bytes that a description of an array refers to, or `NOT_COMPARED`.
     """
-    if _is_dictionary(document):
-        return [[key, digest_tree(value, digest_of)] for key, value in document["dict"]]
+    pairs = _pairs_of(document)
+    if pairs is not None:
+        items = [[key, digest_tree(value, digest_of)] for key, value in pairs]
+        return items if "dict" in document else {"items": items, "beside": _beside(document)}
     digests: list[str] = []
 
     def described(place: Json) -> Json:
@@ -62,16 +66,20 @@ def differences(document: Json, tree: Json, other: Json) -> Differences:
     """
     if tree == other:
         return None
-    if not (isinstance(tree, list) and isinstance(other, list)):
+    if type(tree) is not type(other) or isinstance(tree, str):
         return {"own": document}
-    values, trees, others = dict(document["dict"]), dict(tree), dict(other)
+    beside = {}
+    if isinstance(tree, dict):
+        beside = {"beside": tree["beside"]} if tree["beside"] != other["beside"] else {}
+        tree, other = tree["items"], other["items"]
+    values, trees, others = dict(_pairs_of(document) or ()), dict(tree), dict(other)
     kept = [key for key in others if key in trees]
     # In the order of the other one, in which they are read.
     changed = [[key, differences(values[key], trees.pop(key), others[key])] for key in kept]
     changed = [[key, found] for key, found in changed if found is not None]
     changed += [[key, {"own": values[key]}] for key in trees]
     removed = [key for key in others if key not in values]
-    return {"changed": changed, "removed": removed} if changed or removed else None
+    return {"changed": changed, "removed": removed, **beside} if changed or removed or beside else None
 
 
 def with_differences(document: Json, found: Differences) -> Json:
@@ -83,10 +91,13 @@ def with_differences(document: Json, found: Differences) -> Json:
     changed, removed = dict(found["changed"]), found["removed"]
     pairs = [
         [key, with_differences(value, changed.pop(key, None))]
-        for key, value in (document["dict"] if _is_dictionary(document) else ())
+        for key, value in _pairs_of(document) or ()
         if key not in removed
     ]
-    return {"dict": pairs + [[key, with_differences(None, node)] for key, node in changed.items()]}
+    pairs += [[key, with_differences(None, node)] for key, node in changed.items()]
+    if isinstance(document, dict) and "state_dict" in document:
+        return {"state_dict": {"items": pairs, **found.get("beside", _beside(document))}}
+    return {"dict": pairs}
 
 
 def own_document(found: Differences) -> Json:
@@ -102,8 +113,9 @@ def own_paths(found: Differences, path: str = "state") -> list[str]:
         return []
     if "own" in found:
         return [path]
-    removed = [f"{path}[{key!r}]" for key in found["removed"]]
-    return [name for key, node in found["changed"] for name in own_paths(node, f"{path}[{key!r}]")] + removed
+    others = [f"{path}[{key!r}]" for key in found["removed"]]
+    others += [f"the flags of {path}"] if "beside" in found else []
+    return [name for key, node in found["changed"] for name in own_paths(node, f"{path}[{key!r}]")] + others
 
 
 def are_differences(found: Any) -> bool:
@@ -114,7 +126,8 @@ def are_differences(found: Any) -> bool:
         return True
     changed, removed = found.get("changed"), found.get("removed")
     return (
-        set(found) == {"changed", "removed"}
+        set(found) - {"beside"} == {"changed", "removed"}
+        and isinstance(found.get("beside", {}), dict)
         and isinstance(removed, list)
         and isinstance(changed, list)
         and all(map(_is_plain_key, removed))
@@ -140,8 +153,17 @@ def apart(found: Differences, blobs: Sequence[Blob]) -> tuple[Differences, tuple
     return _each_place(found, move), tuple(places.blobs)
 
 
-def _is_dictionary(document: Json) -> bool:
-    return isinstance(document, dict) and _are_pairs(document.get("dict"))
+def _pairs_of(document: Json) -> list[Json] | None:
+    """Give the keys and values of a dictionary or a `state_dict`; None for anything else."""
+    if not isinstance(document, dict):
+        return None
+    body = document.get("state_dict")
+    pairs = body.get("items") if isinstance(body, dict) else document.get("dict")
+    return pairs if _are_pairs(pairs) else None
+
+
+def _beside(document: Json) -> Json:
+    return {name: value for name, value in document["state_dict"].items() if name != "items"}
 
 
 def _are_pairs(found: Any) -> bool:
