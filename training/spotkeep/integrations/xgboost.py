@@ -148,7 +148,7 @@ def train_resumably(
     return booster.reset()
 
 
-class _NotedBooster(xgboost.Booster):  # type: ignore[misc]
+class _NotedBooster(xgboost.Booster):
     """A booster that notes which parameters are set in it while it trains: its bytes do not hold them.
 
     Attributes:
@@ -167,12 +167,12 @@ class _NotedBooster(xgboost.Booster):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What a callback pickles is read by processes without this library.
-        kept = {name: value for name, value in self.__getstate__().items() if name != "noted"}
-        return xgboost.Booster, (), kept
+        kept: Any = self.__getstate__()
+        return xgboost.Booster, (), {name: value for name, value in kept.items() if name != "noted"}
 
     def end_notes(self) -> None:
         """Become a booster of XGBoost's own: the training is over."""
-        vars(self).pop("noted", None)
+        del self.noted
         self.__class__ = xgboost.Booster
 
 

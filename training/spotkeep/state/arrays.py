@@ -192,6 +192,10 @@ class DeviceBytes:
 
         return wait
 
+    def fetch(self) -> Buffer:
+        """Give the bytes now."""
+        return torch_bytes(self._tensor.cpu())
+
     @property
     def device(self) -> Any:
         """The GPU they are on."""
@@ -215,6 +219,11 @@ class DeviceBytes:
             table = table.clone()
         # The sums are modulo 2^64, so their order does not matter.
         return torch.cat([table.view(torch.int64).sum(0).view(torch.uint8), raw[rows * row_bytes :]])
+
+
+def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
+    """Give bytes that may be on a GPU as bytes that are here."""
+    return raw.fetch() if isinstance(raw, DeviceBytes) else raw
 
 
 _WORDS_IN_A_ROW = 511

@@ -78,7 +78,7 @@ def bit_generator_state(generator: Any) -> dict[str, Any]:
     """
     state: dict[str, Any] = generator.state
     sequence = getattr(generator, "seed_seq", None)
-    if type(sequence).__name__ != "SeedSequence":
+    if sequence is None or type(sequence).__name__ != "SeedSequence":
         return state
     if not (sequence.n_children_spawned or _takes_a_sequence(generator)):
         return state
