@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -31,6 +31,7 @@ _MAX_FILE_BYTES = 2**30
 _MAX_DEPTH = 100
 _PLAIN_INT = 2**53
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN_TYPES = frozenset((type(None), bool, int, float, complex, str, bytes, bytearray))
 _HASHABLE_KEYS = (str, int, float, complex, bool, bytes, tuple, type(None))
 
 
@@ -152,6 +153,17 @@ def set_object_state(value: Any, state: Any) -> None:
         value.set_state(state)
     else:
         value.setstate(state)
+
+
+def objects_in(value: Any, path: str = "state", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Find what is not a plain value in a state, with its place: arrays, tensors and objects."""
+    if isinstance(value, (dict, list, tuple)) or (depth == 0 and isinstance(value, Mapping)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            # There may be a hundred thousand numbers.
+            if type(item) not in _PLAIN_TYPES and depth < _MAX_DEPTH:
+                yield from objects_in(item, f"{path}[{key!r}]", depth + 1)
+    else:
+        yield path, value
 
 
 class BlobPlaces:
