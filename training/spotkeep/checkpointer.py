@@ -588,13 +588,20 @@ class Checkpointer:
         if self._ranks.world_size > 1:
             self._joinables.find()
             self._require_no_join()
+            self._require_what_wrappers_keep()
         holds_arrays = check_state(self._state) | check_state(self._per_rank)
         self._require_what_is_updated()
         return holds_arrays
 
     def _encode_parts(self) -> tuple[EncodedState, EncodedState]:
         self._require_what_is_updated()
+        self._require_what_wrappers_keep()
         return encode_state(dict(self._state)), encode_state(dict(self._per_rank))
+
+    def _require_what_wrappers_keep(self) -> None:
+        problems = self._joinables.problems(self._state, self._per_rank)
+        if problems:
+            raise StateError(problems)
 
     def _require_what_is_updated(self) -> None:
         """Refuse optimizers of what is not saved. Groups may be added and layers unfrozen while it trains."""

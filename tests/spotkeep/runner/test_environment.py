@@ -95,6 +95,13 @@ def test_what_the_user_says_about_spotkeep_stands(environment):
     assert environment()["SPOTKEEP_CHECKPOINT_DIR"] == "/opt/ml/checkpoints"
 
 
+@pytest.mark.parametrize(("notice", "seconds"), [({}, 114), ("20", 19), ("2.5", 2), ("0", 1), ("soon", 114)])
+def test_torchrun_gives_its_workers_as_long_as_the_notice_unless_the_user_says_otherwise(environment, notice, seconds):
+    given = {"SPOTKEEP_NOTICE_SECONDS": notice} if notice else {}
+    assert environment(**given)["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == str(seconds)
+    assert environment(**given, TORCH_ELASTIC_SHUTDOWN_TIMEOUT="7")["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "7"
+
+
 def test_ranks_of_several_hosts_talk_through_the_interface_that_the_platform_names(environment):
     found = environment()
     assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("eth1", "eth1")

@@ -344,10 +344,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_after_fork)
 
 
-def notice_seconds() -> float:
+def notice_seconds(environment: Mapping[str, str] = os.environ) -> float:
     """Give how long a notice lasts, in seconds: SPOTKEEP_NOTICE_SECONDS, or SageMaker's 120."""
     try:
-        seconds = float(os.environ.get(NOTICE_SECONDS_VARIABLE, _DEFAULT_NOTICE_SECONDS))
+        seconds = float(environment.get(NOTICE_SECONDS_VARIABLE, _DEFAULT_NOTICE_SECONDS))
     except ValueError:
         return _DEFAULT_NOTICE_SECONDS
     return max(0.0, seconds) if math.isfinite(seconds) else _DEFAULT_NOTICE_SECONDS

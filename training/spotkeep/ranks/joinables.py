@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 from spotkeep.loaded import loaded
+from spotkeep.state.arrays import is_torch_tensor
+from spotkeep.state.encoding import objects_in
 
 
 class Joinables:
@@ -42,6 +45,38 @@ class Joinables:
             if name not in wrapper.parameters_to_ignore
         ]
 
+    def problems(self, *states: Mapping[str, Any]) -> list[str]:
+        """Name what they keep between steps, and no entry of the state does.
+
+        Args:
+            *states: Names and objects.
+        """
+        alive = self._alive()
+        zero: Any = loaded("torch.distributed.optim")
+        divided = [one for one in alive if zero is not None and isinstance(one, zero.ZeroRedundancyOptimizer)]
+        hooks = [
+            (hook.__name__, kept)
+            for wrapper in alive
+            for hook, kept in getattr(wrapper, "_comm_hooks", ())
+            if _keeps_something(kept)
+        ]
+        if not divided and not hooks:
+            return []
+        entries = [found for state in states for found in objects_in(state)]
+        held = {id(inner) for _, entry in entries for inner in (entry, *_reachable(entry))}
+        return [
+            f"{path} is a ZeroRedundancyOptimizer, of which each rank has a part: pass that part, "
+            "per_rank={'optimizer': optimizer.optim}"
+            for path, entry in entries
+            if any(entry is one for one in divided) and not _gives_its_state(entry)
+        ] + [
+            f"the communication hook {name} of a DistributedDataParallel keeps a {type(kept).__name__} from step to "
+            "step, and no entry holds it: pass an object with state_dict and load_state_dict for it in per_rank "
+            "(docs/distributed-training.md shows one)"
+            for name, kept in hooks
+            if id(kept) not in held
+        ]
+
     @property
     def joining(self) -> bool:
         """Whether this process is in a block of `model.join()`, in which ranks wait that have no more batches."""
@@ -56,6 +91,28 @@ class Joinables:
 
     def _alive(self) -> list[Any]:
         return [one for one in (reference() for reference in self._found) if one is not None]
+
+
+def _reachable(entry: Any) -> list[Any]:
+    """Give what an object refers to, directly or by an attribute."""
+    return [inner for outer in gc.get_referents(entry) for inner in (outer, *gc.get_referents(outer))]
+
+
+def _keeps_something(kept: Any) -> bool:
+    """Say whether a hook's state changes from step to step: those of torch count their iterations; tensors do."""
+    values = [
+        getattr(kept, name, None) for name in (*getattr(type(kept), "__slots__", ()), *getattr(kept, "__dict__", ()))
+    ]
+    tensors = [item for value in values for item in (value.values() if isinstance(value, dict) else [value])]
+    return isinstance(getattr(kept, "iter", None), int) or any(map(is_torch_tensor, tensors))
+
+
+def _gives_its_state(optimizer: Any) -> bool:
+    try:
+        optimizer.state_dict()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _instances(kind: type) -> list[weakref.ref[Any]]:

@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep.disk.shared_work import usable_processors
-from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
+from spotkeep.notices.notice import NOTICE_FILE_VARIABLE, notice_seconds
 
 from .layout import JobConfiguration, JobLayout
 
 TENSORBOARD_VARIABLE = "TENSORBOARD_LOGGING_DIR"
 """Hugging Face's Trainer reads it by itself."""
+_TORCHRUN_SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""How many seconds after SIGTERM torchrun kills its workers: 30 by itself. accelerate's launcher is torchrun.
+
+Source: `LaunchConfig` in torch/distributed/launcher/api.py, from torch 2.12 on.
+"""
+_SHARE_OF_NOTICE = 0.95
 _MASTER_PORT = "7777"
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
@@ -101,6 +107,7 @@ def job_environment(
         "SPOTKEEP_EVENTS": "stdout",
         "SPOTKEEP_CHECKPOINT_DIR": str(configuration.checkpoint_directory),
         TENSORBOARD_VARIABLE: str(configuration.checkpoint_directory / "tensorboard"),
+        _TORCHRUN_SHUTDOWN_VARIABLE: str(max(1, int(notice_seconds(inherited) * _SHARE_OF_NOTICE))),
         **_meeting_place(configuration),
         **inherited,
         "PYTHONPATH": os.pathsep.join(python_path),

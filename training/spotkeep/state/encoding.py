@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -37,6 +37,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 LEFT_OUT: Json = {"left out": None}
 """Stands for an object that was not asked."""
 
+_PLAIN_TYPES = frozenset((type(None), bool, int, float, complex, str, bytes, bytearray))
 _HASHABLE_KEYS = (str, int, float, complex, bool, bytes, tuple, type(None))
 
 
@@ -164,6 +165,17 @@ def object_state(value: Any) -> Any:
     if kind == "bit_generator":
         return bit_generator_state(value.bit_generator)
     return value.get_state() if kind == "set_state" else value.getstate()
+
+
+def objects_in(value: Any, path: str = "state", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Find what is not a plain value in a state, with its place: arrays, tensors and objects."""
+    if isinstance(value, (dict, list, tuple)) or (depth == 0 and isinstance(value, Mapping)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            # There may be a hundred thousand numbers.
+            if type(item) not in _PLAIN_TYPES and depth < _MAX_DEPTH:
+                yield from objects_in(item, f"{path}[{key!r}]", depth + 1)
+    else:
+        yield path, value
 
 
 class BlobPlaces:

@@ -19,7 +19,7 @@ from spotkeep.loaded import loaded
 
 from . import arrays
 from .comparing import Difference, SameForm, compare
-from .encoding import Json, encode_state, object_state, stateful_kind, with_article
+from .encoding import Json, encode_state, object_state, objects_in, stateful_kind, with_article
 from .in_place import ProcessMemory, array_problem, tensor_problem
 from .random_states import RandomStates, capture_random_states, restore_random_states, set_bit_generator_state
 from .state_dicts import (
@@ -85,7 +85,7 @@ def require_taken_back(state: Mapping[str, Any], *, digest: Callable[[arrays.Buf
     problems: list[str] = []
     random = capture_random_states()
     try:
-        for path, value in objects_in(state):
+        for path, value in objects_with_state(state):
             if _is_empty(value):
                 _warn_of_empty(path, value)
             elif is_module(value) and loads_in_its_own_way(value):
@@ -180,7 +180,7 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
     """
     if not differences:
         return
-    owners = list(objects_in(state))
+    owners = list(objects_with_state(state))
     problems: list[str] = []
     warnings: list[str] = []
     for difference in differences:
@@ -219,16 +219,11 @@ def altered(form: SameForm) -> Difference:
     return Difference(form.path, "its values are not the saved ones", of_array=True)
 
 
-def objects_in(state: Any, path: str = "state") -> Iterator[tuple[str, Any]]:
+def objects_with_state(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Give the objects that have a state of their own, each with its place."""
-    if isinstance(state, Mapping):
-        for key, value in state.items():
-            yield from objects_in(value, f"{path}[{key!r}]")
-    elif isinstance(state, (list, tuple)):
-        for index, value in enumerate(state):
-            yield from objects_in(value, f"{path}[{index}]")
-    elif stateful_kind(state) is not None and not arrays.is_torch_tensor(state):
-        yield path, state
+    for path, value in objects_in(state):
+        if stateful_kind(value) is not None and not arrays.is_torch_tensor(value):
+            yield path, value
 
 
 def _is_inside(path: str, owner: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Optional
 from spotkeep.loaded import loaded
 
 from . import arrays
-from .encoding import object_state, stateful_kind, with_article
+from .encoding import object_state, objects_in, stateful_kind, with_article
 
 _Place = Optional[tuple[str, int]]
 
@@ -31,13 +31,15 @@ class UpdatedTensors:
     def __init__(self, *states: Mapping[str, Any]) -> None:
         self._states = states
         self._seen: list[int] = []
+        self._held_before: set[_Place] = set()
 
     def problems(self) -> list[str]:
         """Name each optimizer that updates a tensor which no entry holds, and what it is.
 
         A later call looks again only where optimizers have come, or have more to train.
         """
-        optimizers = [found for state in self._states for found in _optimizers(state, "state", 0)]
+        objects = [found for state in self._states for found in objects_in(state)]
+        optimizers = [(path, value) for path, value in objects if _groups(value) is not None]
         trained = [list(_trained(optimizer)) for _, optimizer in optimizers]
         seen, self._seen = self._seen, [len(tensors) for tensors in trained]
         if seen == self._seen:
@@ -45,7 +47,7 @@ class UpdatedTensors:
         places = {_place(tensor) for tensors in trained for _, tensor in tensors} - {None}
         held: set[_Place] = {None}  # what has no address may be anywhere
         copies: list[Any] = []
-        for tensor, is_copy in (found for state in self._states for found in _held(state, 0)):
+        for tensor, is_copy in (found for _, value in objects for found in _held(value)):
             if held >= places:
                 break  # an object is asked for its state only where that is needed
             place = _place(tensor)
@@ -55,22 +57,17 @@ class UpdatedTensors:
         problems = []
         for (path, _), tensors in zip(optimizers, trained):
             lost = [(group, tensor) for group, tensor in tensors if _place(tensor) not in held]
+            # One that the script has replaced in its model (an embedding that was resized) is not trained any more.
+            lost = [(group, one) for group, one in lost if one.grad is not None or _place(one) not in self._held_before]
             lost = [(group, tensor) for group, tensor in lost if not _is_among(copies, tensor)]
             if lost:
                 problems.append(_problem(path, lost))
+        self._held_before |= held & places
         return problems
 
 
-def _optimizers(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Find torch's optimizers, wrapped ones too: what has groups of parameters."""
-    if isinstance(value, (Mapping, list, tuple)):
-        for key, item in _items(value) if depth < _MAX_DEPTH else ():
-            yield from _optimizers(item, f"{path}[{key!r}]", depth + 1)
-    elif stateful_kind(value) == "state_dict" and _groups(value) is not None:
-        yield path, value
-
-
 def _groups(value: Any) -> list[dict[str, Any]] | None:
+    """Give the groups of parameters that make an object an optimizer of torch's, or a wrapper of one."""
     groups = None if loaded("torch") is None else getattr(value, "param_groups", None)
     suits = isinstance(groups, list) and all(isinstance(one, dict) and "params" in one for one in groups)
     return groups if suits else None
@@ -84,13 +81,10 @@ def _trained(optimizer: Any) -> Iterator[tuple[int, Any]]:
                 yield index, tensor
 
 
-def _held(value: Any, depth: int) -> Iterator[tuple[Any, bool]]:
-    """Give the tensors that a state saves, each with whether it may be a copy of what is trained."""
+def _held(value: Any) -> Iterator[tuple[Any, bool]]:
+    """Give the tensors that an entry of a state saves, each with whether it may be a copy of what is trained."""
     if arrays.is_torch_tensor(value):
         yield value, False
-    elif isinstance(value, (Mapping, list, tuple)):
-        for _, item in _items(value) if depth < _MAX_DEPTH else ():
-            yield from _held(item, depth + 1)
     elif stateful_kind(value) == "state_dict":
         own: set[_Place] = set()
         torch: Any = loaded("torch")
