@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.disk.manifest import MalformedManifestError, parse_manifest
+from spotkeep.training_folder import TRAININGS_HERE
 
 HUGE = "9" * 400
 NUMBERS = ["step", "epochs_completed", "created", "metrics.loss", "files.0.size"]
@@ -65,6 +66,7 @@ def test_it_is_damage_and_the_one_before_is_taken(
     manifest = tmp_path / "step-2/manifest.json"
     manifest.write_bytes(forged(manifest.read_bytes(), field, value))
     state: dict[str, Any] = {"weights": b""}
+    TRAININGS_HERE.forget()  # as a process that begins
     with Checkpointer(state, directory=tmp_path, every_steps=1) as checkpointer:
         assert checkpointer.step == 1
     assert "passing over a damaged checkpoint: step-2/manifest.json" in caplog.text

@@ -58,7 +58,7 @@ def test_what_changed_is_said_once_with_what_it_was_and_what_it_is(start):
     assert "hyperparameter old was 1 and is not there" in said
     assert "hyperparameter new was not there and is 2" in said
     assert "rows was 90 and is 80" in said
-    assert said.count("script was train.py with the SHA-256 2d711642b726...") == 1
+    assert said.count("code of train.py was with the SHA-256 2d711642b726...") == 1
     assert start("--lr", "0.01", text="y", hyperparameters={"depth": 4, "new": 2}, rows=80) == ""
 
 
@@ -146,3 +146,51 @@ def test_arrays_are_told_apart_by_form_and_content():
     before = array_text(large)
     large[-1] = 1
     assert array_text(large) != before
+
+
+class Optimizer:
+    """As torch's: its settings are in groups beside the tensors, and a schedule changes the rate."""
+
+    def __init__(self, **settings):
+        self.param_groups = [{"params": [object()], "betas": (0.9, 0.99), **settings}]
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class Schedule(Optimizer):
+    def __init__(self, step_size):
+        self.step_size, self.last_epoch, self._last_lr = step_size, 7, [0.5]
+
+    def get_last_lr(self):
+        return self._last_lr
+
+
+def test_settings_of_optimizers_that_changed_are_said_as_long_as_they_differ(tmp_path, caplog):
+    """Wherever they come from: the checkpoint brings the old ones back, and the training goes on with these."""
+    for lr, step_size in ((0.1, 3), (0.1, 3), (0.2, 4), (0.2, 4), (0.1, 3)):
+        state = {"optimizers": [Optimizer(lr=0.05, initial_lr=lr)], "schedule": Schedule(step_size)}
+        caplog.clear()
+        with Checkpointer(state, tmp_path, every_steps=1) as checkpointer:
+            state["optimizers"][0].param_groups[0]["lr"] = 0.001
+            list(checkpointer.steps(checkpointer.step + 1))
+        changed = lr == 0.2
+        assert ("state['optimizers'][0].lr was 0.1 and is 0.2" in caplog.text) is changed
+        assert ("state['schedule'].step_size was 3 and is 4" in caplog.text) is changed
+        assert caplog.text.count(" was ") == (3 if changed else 0), "the heading has one"
+
+
+def test_the_code_that_the_script_imported_from_its_folder_counts_and_no_other(tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    modules = ["model.py", "parts/layers.py", ".venv/lib/site-packages/other.py", "spotkeep/of_the_library.py"]
+    for number, name in enumerate([*modules, "not_imported.py", "train.py"]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(str(number))
+    for name in modules:
+        called = name[:-3].replace("/", ".")
+        monkeypatch.setitem(sys.modules, called, types.SimpleNamespace(__file__=str(tmp_path / name)))
+    told = described(main=types.SimpleNamespace(__file__=str(script)))
+    assert sorted(told) == ["code of model.py", "code of parts/layers.py", "code of train.py", "command line"]

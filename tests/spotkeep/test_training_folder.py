@@ -7,10 +7,7 @@ from __future__ import annotations
 import contextlib
 import random
 import string
-import subprocess
 import sys
-import types
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,7 +16,6 @@ from hypothesis import strategies as st
 import spotkeep
 from spotkeep import Checkpointer, ResumableTraining, UsageError
 from spotkeep.training_folder import find_folder, name_problems
-from tests.forking import environment_of_script
 
 from .test_checkpointer import Training, die, interrupt, undisturbed
 
@@ -283,7 +279,7 @@ def test_a_directory_outside_of_the_kept_one_is_warned_of_by_name(tmp_path, monk
 
 
 def test_elsewhere_it_is_one_in_the_directory_that_the_script_was_started_from(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(spotkeep.training_folder, "STARTED_IN", tmp_path)
+    monkeypatch.setattr(spotkeep.start, "_AT_THE_IMPORT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["a console without a script"])
     monkeypatch.chdir(tmp_path)
     train("run", total=3)
@@ -294,26 +290,3 @@ def test_elsewhere_it_is_one_in_the_directory_that_the_script_was_started_from(t
     assert list((tmp_path / "outputs").iterdir()) == []
     assert f"the working directory is {tmp_path / 'outputs'}, and the script was started from {tmp_path}" in caplog.text
     assert find_folder(None).path == tmp_path / "checkpoints"
-
-
-def test_hydra_knows_where_the_script_was_started_though_the_library_was_imported_later(tmp_path, monkeypatch):
-    configured = types.SimpleNamespace(runtime=types.SimpleNamespace(cwd=str(tmp_path / "project")))
-    configuration = types.SimpleNamespace(initialized=lambda: True, get=lambda: configured)
-    monkeypatch.setitem(sys.modules, "hydra.core.hydra_config", types.SimpleNamespace(HydraConfig=configuration))
-    monkeypatch.setattr(spotkeep.training_folder, "STARTED_IN", tmp_path / "outputs" / "22-01-03")
-    assert find_folder("run").path == tmp_path / "project" / "run"
-
-
-@pytest.mark.parametrize("argument", ["train.py", "./train.py", "src/train.py", "../project/train.py"])
-def test_a_script_that_changed_its_directory_before_it_imported_the_library_is_found(tmp_path, monkeypatch, argument):
-    project = tmp_path / "project"
-    (project / "src").mkdir(parents=True)
-    (tmp_path / "outputs").mkdir()
-    (project / argument).write_text(
-        "import os, sys; os.chdir(sys.argv[1]); import spotkeep; print(spotkeep.Checkpointer({}, 'run').directory)"
-    )
-    done = subprocess.run(
-        [sys.executable, argument, str(tmp_path / "outputs")],
-        cwd=project, env=environment_of_script(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert Path(done.stdout.strip()) == project / "run"

@@ -10,9 +10,9 @@ sooner.
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import start  # noqa: F401 - it takes note of the working directory
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
     from .notices.notice import EXIT_INTERRUPTED
     from .schedule.save_schedule import InterruptionOutlook
     from .state.random_states import RandomStates
-
-try:
-    STARTED_IN: Path | None = Path.cwd()
-    """The working directory at the import: a script may go to another one later."""
-except OSError:  # it is gone
-    STARTED_IN = None
 
 _HOMES = {
     "checkpointer": ("Checkpointer", "Epoch"),

@@ -58,7 +58,7 @@ from .state.restoring import (
     restore_state,
 )
 from .state.updated_tensors import UpdatedTensors
-from .training_description import changes, describe_process, described_value
+from .training_description import changes, describe_process, describe_settings, described_value
 from .training_folder import TRAININGS_HERE, find_folder, require_name
 
 _DEFAULT_EVERY_SECONDS = 300.0
@@ -494,6 +494,9 @@ class Checkpointer:
         if self._restored:
             return self._step
         self._join()
+        self._made_by = {**describe_process(environment=os.environ), **self._made_by}
+        settings = dict(describe_settings(self._state))
+        self._made_by.update(settings)
         in_place = any(together(self._ranks, self._check_state))
         found = self._restore_newest(in_place=in_place)
         if found is None:
@@ -504,9 +507,10 @@ class Checkpointer:
             self._known_metrics = dict(found.manifest.metrics)
             self._measured_at = dict(found.manifest.measured_at)
         self._restored = True
-        self._made_by = {**describe_process(environment=os.environ), **self._made_by}
         if found is not None:
             self._tell_changes(found.manifest)
+            # These have come back with the state, and are what it goes on with.
+            self._made_by.update({name: text for name, text in found.manifest.made_by.items() if name in settings})
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)

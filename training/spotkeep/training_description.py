@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -19,6 +20,11 @@ _LONGEST_TEXT = 400
 _MOST_SCRIPT_BYTES = 16 * 2**20
 _MOST_DIGESTED_BYTES = 2**20
 _MOST_CHANGES = 20
+_MOST_PLAIN_ITEMS = 20
+_MOST_FILES_OF_CODE = 100
+_MOST_OBJECTS = 100
+_MOST_GROUPS = 8
+_NOT_THE_SCRIPTS = ("site-packages", "dist-packages")
 _HIDDEN = "***"
 _SECRET_WORDS = frozenset(
     {"apikey", "auth", "credential", "credentials", "pass", "passphrase", "passwd", "password", "pwd", "secret"}
@@ -50,10 +56,38 @@ def describe_process(
     if from_hyperparameters and own[-len(from_hyperparameters) :] == from_hyperparameters:
         own = own[: -len(from_hyperparameters)]  # each of them is described by its name
     described["command line"] = text_of(shlex.join(_without_secrets(_without_rank(own))))
-    content = _content(Path(script))
-    if content is not None:
-        described["script"] = f"{Path(script).name} with the SHA-256 {hashlib.sha256(content).hexdigest()[:12]}..."
+    folder = Path(script).absolute().parent
+    for name in _code_in(folder, Path(script).name):
+        content = _content(folder / name)
+        if content is not None:
+            described[f"code of {name}"] = f"with the SHA-256 {hashlib.sha256(content).hexdigest()[:12]}..."
     return described
+
+
+def describe_settings(state: Any, name: str = "state") -> Iterator[tuple[str, str]]:
+    """Describe the settings of the optimizers and schedules in a state, before anything is restored into it.
+
+    They come back with the checkpoint: a script that has others now would go on with the old ones.
+
+    Args:
+        state: The state of a training, or a part of it.
+        name: Where it is.
+    """
+    if isinstance(state, (Mapping, list, tuple)):
+        items = state.items() if isinstance(state, Mapping) else enumerate(state)
+        # Where there are more than this, they are plain values.
+        for key, value in items if len(state) <= _MOST_OBJECTS else ():
+            yield from describe_settings(value, f"{name}[{key!r}]")
+    elif isinstance(groups := getattr(state, "param_groups", None), list):
+        for number, group in enumerate(groups[:_MOST_GROUPS]):
+            of_group = "" if len(groups) == 1 else f".param_groups[{number}]"
+            for key, value in _settings_of_group(group).items():
+                yield f"{name}{of_group}.{key}", text_of(value)
+    elif callable(getattr(state, "get_last_lr", None)):
+        for key, value in _plain_values(vars(state)).items():
+            # What begins with an underscore, and the epoch, change from step to step.
+            if not key.startswith("_") and key != "last_epoch":
+                yield f"{name}.{key}", text_of(value)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -86,9 +120,10 @@ def array_text(array: Any) -> str:
         return f"{type(array).__name__} {_size(array) if shape is None else tuple(shape)}".strip()
     described = f"{tuple(shape)} {dtype}"
     try:
-        flat = memoryview(array).cast("B")
-    except (TypeError, ValueError, BufferError):
-        return described  # on a GPU, or not contiguous
+        on_the_host = getattr(getattr(array, "device", None), "type", None) == "cpu"
+        flat = memoryview(array.detach().numpy() if on_the_host else array).cast("B")
+    except (TypeError, ValueError, BufferError, RuntimeError):
+        return described  # on a GPU, not contiguous, or of a dtype without a buffer
     half = _MOST_DIGESTED_BYTES // 2
     parts = (flat,) if len(flat) <= 2 * half else (flat[:half], flat[-half:])
     digest = hashlib.blake2b(digest_size=6)
@@ -104,6 +139,36 @@ def _size(data: Any) -> str:
         return str(len(data))
     except TypeError:  # it has none, or does not know it
         return ""
+
+
+def _settings_of_group(group: Mapping[str, Any]) -> dict[str, Any]:
+    settings = _plain_values(group)
+    begun_with = settings.pop("initial_lr", None)  # a schedule changes the other one
+    return settings if begun_with is None else {**settings, "lr": begun_with}
+
+
+def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in values.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return len(value) <= _MOST_PLAIN_ITEMS and all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _code_in(folder: Path, script: str) -> list[str]:
+    """Give the files of the code that is the script's own: itself, and what it has imported from its folder."""
+    above = str(folder) + os.sep
+    files = {script}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or not path.startswith(above) or name.partition(".")[0] == "spotkeep":
+            continue
+        place = Path(path[len(above) :])
+        if not any(part in _NOT_THE_SCRIPTS or part.startswith(".") for part in place.parts):
+            files.add(place.as_posix())
+    return sorted(files)[:_MOST_FILES_OF_CODE]
 
 
 def _hyperparameters(environment: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -167,7 +232,6 @@ def _is_secret(name: str) -> bool:
 
 def _content(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            return file.read(_MOST_SCRIPT_BYTES)
+        return path.read_bytes() if path.stat().st_size <= _MOST_SCRIPT_BYTES else None
     except OSError:
         return None

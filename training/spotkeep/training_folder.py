@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import STARTED_IN
 from .errors import UsageError
-from .loaded import loaded
+from .start import directory_at_start
 
 DIRECTORY_VARIABLE = "SPOTKEEP_CHECKPOINT_DIR"
 PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
@@ -142,7 +140,7 @@ def _place_below(path: Path, kept: Path) -> str | None:
 
 
 def _from_the_start(given: Path, *, called: str) -> TrainingFolder:
-    began = _original_directory()
+    began = directory_at_start()
     path = given if began is None else began / given
     with contextlib.suppress(OSError):
         if path.resolve() != given.resolve():
@@ -155,19 +153,6 @@ def _from_the_start(given: Path, *, called: str) -> TrainingFolder:
                 ),
             )
     return TrainingFolder(path)
-
-
-def _original_directory() -> Path | None:
-    """Give the directory that the script was started from, as far as it is known."""
-    configuration = getattr(loaded("hydra.core.hydra_config"), "HydraConfig", None)
-    if configuration is not None and configuration.initialized():
-        return Path(configuration.get().runtime.cwd)
-    # Python makes the path of the script absolute when it starts, and leaves the argument as it was given.
-    script, argument = str(getattr(sys.modules.get("__main__"), "__file__", "")), sys.argv[0] if sys.argv else ""
-    ending = os.sep + argument[2:] if argument.startswith("./") else os.sep + argument
-    if argument and Path(script).is_absolute() and script.endswith(ending):
-        return Path(script[: -len(ending)] or os.sep)
-    return STARTED_IN
 
 
 @dataclass(frozen=True)

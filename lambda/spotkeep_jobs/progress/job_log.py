@@ -43,10 +43,12 @@ class Resumed:
     Attributes:
         at: When, in epoch seconds, by the job's clock.
         step: The completed steps it went on from.
+        training: Which of its trainings, where it has several.
     """
 
     at: float
     step: int
+    training: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +170,7 @@ class LogAccount:
         if event.at > self._read_before:
             self._metrics.add(event)
         if event.kind is JobEventKind.RESUME and event.step is not None:
-            self._resumes.append(Resumed(at=event.at, step=event.step))
+            self._resumes.append(Resumed(at=event.at, step=event.step, training=event.fields.get("training")))
             self._all_resumes += 1
         elif event.kind is JobEventKind.START:
             self._paused_at_step, self._exited, self._end_is_doubtful = None, False, False

@@ -17,11 +17,13 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     on_demand_notification,
     resume_notification,
 )
-from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.printable_text import printable
+from spotkeep_jobs.progress.job_log import JobLog, Resumed
 from spotkeep_jobs.record.record import Attempt, Notification, TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import JobFacts
 
+_LONGEST_TRAINING: Final = 100
 _TIMELINE: Final = {
     JobPhase.WAITING: TimelineKind.STARTING,
     JobPhase.LOADING: TimelineKind.DOWNLOADING,
@@ -87,15 +89,7 @@ def _begins_dearer(facts: JobFacts, position: int) -> bool:
 def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:
     """Return the entries about where the script took up its work, as the log of its ended job says."""
     entries = [
-        _resume_entry(
-            attempt,
-            at=resumed.at,
-            step=resumed.step,
-            text=f"The script went on from step {resumed.step:,}"
-            if resumed.step
-            else "The script began from the beginning",
-        )
-        for resumed in log.resumes
+        _resume_entry(attempt, at=resumed.at, step=resumed.step, text=_resumed_text(resumed)) for resumed in log.resumes
     ]
     if log.resumes_left_out:
         text = f"The script had taken up its work {log.resumes_left_out:,} times before, which is not listed"
@@ -120,6 +114,17 @@ def doubtful_end_entry(attempt: Attempt) -> TimelineEntry:
             "done. What to do if it is not: docs/interruptions.md"
         ),
     )
+
+
+def _resumed_text(resumed: Resumed) -> str:
+    if resumed.training is None:
+        what, of = "", ""
+    else:
+        named = printable(resumed.training[:_LONGEST_TRAINING])
+        what, of = f" {named}", f" of {named}"
+    if resumed.step:
+        return f"The script went on from step {resumed.step:,}{of}"
+    return f"The script began{what} from the beginning"
 
 
 def _resume_entry(attempt: Attempt, *, at: float, step: int | None, text: str) -> TimelineEntry:

@@ -294,6 +294,14 @@ def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path)
     assert run.began == [8]
 
 
+def test_a_second_training_of_the_processes_has_a_name_or_is_refused_on_all_ranks(train, tmp_path):
+    refused = train(tmp_path / "c", steps=2, second={})
+    assert refused.codes == [1, 1]
+    assert all("ended in this process, after step 2" in output for output in refused.output)
+    assert train(tmp_path / "c", steps=2, second={"name": "b"}).codes == [0, 0]
+    assert steps_in(tmp_path / "c" / "b") == [2]
+
+
 def test_a_rank_that_does_not_enter_is_not_waited_for_for_ever(train, tmp_path):
     run = train(tmp_path / "c", stays_away=1, answer_seconds=1)
     assert run.codes == [1, 0]

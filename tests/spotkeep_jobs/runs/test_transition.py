@@ -238,6 +238,15 @@ class TestTheTimeline:
         assert len(doubts) == said
         assert all("did not say that it is done: it counts as done" in text for text in doubts)
 
+    def test_it_says_which_training_of_a_script_with_several_went_on(self, make: Any) -> None:
+        run, attempt = launched(make)
+        log = make.log(
+            make.line("resume", 3.1, step=20, training="fold-1"), make.line("resume", 3.2, step=0, training="a\x1bb")
+        )
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0)), make, log=log)
+        texts = [entry.text for entry in change.timeline if entry.kind is TimelineKind.STEP_RESUMED]
+        assert texts == ["The script went on from step 20 of fold-1", r"The script began a\x1bb from the beginning"]
+
     def test_a_very_long_story_is_written_in_portions_that_one_transaction_can_take(self, make: Any) -> None:
         world = make.world()
         run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())

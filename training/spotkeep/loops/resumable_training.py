@@ -15,6 +15,7 @@ from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 from spotkeep.state.restoring import TakesEffectLater
+from spotkeep.training_description import array_text
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
 
@@ -375,6 +376,8 @@ def _described(batches: Iterable[Any]) -> dict[str, Any]:
         # A loader without a length has the method all the same.
         with contextlib.suppress(TypeError, NotImplementedError):
             described[name] = len(sized)  # type: ignore[arg-type]
+    if isinstance(tensors := getattr(data, "tensors", None), tuple):
+        described["content"] = [array_text(tensor) for tensor in tensors]
     return described
 
 
