@@ -669,7 +669,8 @@ def _counts(owner: Any, name: str) -> bool:
     """Say whether an attribute is the script's: Keras has names of its own, with an underscore."""
     if not isinstance(owner, _KERAS_OBJECTS):
         return True
-    return name not in _KERAS_NOTES and (not name.startswith("_") or name in names_in_code(type(owner)))
+    kind: Any = type(owner)
+    return name not in _KERAS_NOTES and (not name.startswith("_") or name in names_in_code(kind))
 
 
 def _through() -> tuple[type, ...]:

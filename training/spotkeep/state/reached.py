@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import types
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -90,7 +90,7 @@ def is_own(kind: type) -> bool:
 
 
 @functools.cache
-def names_in_code(kind: Hashable) -> frozenset[str]:
+def names_in_code(kind: Any) -> frozenset[str]:
     """Give the names that methods of the script's own classes mention, attributes among them."""
     return frozenset(name for function in _methods(kind) for name in _names(function.__code__))
 
