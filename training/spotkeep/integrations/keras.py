@@ -13,9 +13,11 @@ import inspect
 import itertools
 import logging
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
@@ -38,6 +40,7 @@ except ImportError as error:
 _logger = logging.getLogger("spotkeep")
 
 _BACKENDS = ("torch", "tensorflow", "jax")
+_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 _DEFAULT_BATCH_SIZE = 32
 """The batch size that `fit` takes where none is given."""
 
@@ -93,6 +96,12 @@ def fit_resumably(
     for callback in others:
         if isinstance(callback, known.BackupAndRestore):
             raise UsageError("BackupAndRestore would begin at another epoch than the checkpoint; leave it out")
+        if isinstance(callback, known.CSVLogger) and not callback.append:
+            _logger.warning(
+                "CSVLogger writes %s anew after each interruption, and what it held is lost; pass append=True, and a "
+                "file that is kept",
+                callback.filename,
+            )
         if not (_has_state(callback) or _attributes(callback) or isinstance(callback, _STATELESS)):
             _logger.warning(
                 "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
@@ -216,6 +225,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._train_function: Any = None
         self._passing_over = False
         self._optimizer: Any = None
+        self._best_files: list[_BestFile] = []
         self._entered = False
 
     def close(self, *ending: Any) -> None:
@@ -238,6 +248,11 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._optimizer = model.optimizer
         updated = [] if model.optimizer is None else model.optimizer.variables
         data = self._drawn_from
+        self._best_files = [
+            _BestFile(callback, kept_in=self._checkpointer.directory)
+            for callback in self._others
+            if isinstance(callback, known.ModelCheckpoint) and callback.save_best_only
+        ]
         self._beyond = _Beyond(
             {"model": model},
             followed={"callbacks": self._others},
@@ -254,6 +269,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "beyond": self._beyond.state(),
             "data": self._data_state,
             "callbacks": _CallbackStates([*self._others, model.history]),
+            "best models": self._best_files,
             "random states": RandomStates(),
             "seed": _GlobalSeed(),
             "fit": self._position,
@@ -302,6 +318,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
                 self._go_on()
             return
         position.batches = batch + 1
+        for best in self._best_files:
+            best.note(epoch=position.epoch, batch=batch, logs=logs)
         self._require_what_is_saved()
         checkpointer.log(**{name: value for name, value in (logs or {}).items() if isinstance(value, float)})
         steps = self.params.get("steps")
@@ -316,6 +334,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
                 f"the checkpoint was made after {self._position.batches} batches of epoch {epoch}, which has fewer "
                 "now; keep the data and the batch size of the run"
             )
+        for best in self._best_files:
+            best.note(epoch=epoch, batch=None, logs=logs)
         self._position.epoch, self._position.batches = epoch + 1, 0
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -840,6 +860,70 @@ class _CallbackStates:
                 callback.load_state_dict(state)
             else:
                 vars(callback).update(state)
+
+
+class _BestFile:
+    """The file that `ModelCheckpoint(save_best_only=True)` wrote last.
+
+    Where only the checkpoint directory is kept, and the file lies elsewhere, the checkpoint carries what it holds.
+
+    Args:
+        callback: The `ModelCheckpoint`.
+        kept_in: The checkpoint directory.
+    """
+
+    def __init__(self, callback: Any, *, kept_in: Path) -> None:
+        self._callback = callback
+        self._best = callback.best
+        self._path: str | None = None
+        self._content: bytes | None = None
+        self._read_at: tuple[int, int] | None = None
+        outside = kept_in.resolve() not in Path(callback.filepath).resolve().parents
+        self._carried = outside and (bool(os.environ.get("SPOTKEEP_CHECKPOINT_DIR")) or kept_in == _PLATFORM_DIRECTORY)
+        if self._carried:
+            _logger.warning(
+                "the filepath of ModelCheckpoint, %s, lies outside %s, which alone is kept when the machine is lost: "
+                "each checkpoint carries a copy of the best model. Write it to a folder of "
+                'os.environ["SPOTKEEP_CHECKPOINT_DIR"] to save that time',
+                callback.filepath,
+                kept_in,
+            )
+
+    def note(self, *, epoch: int, batch: int | None, logs: Mapping[str, Any] | None) -> None:
+        """Take note of the file, when the callback has found a better model."""
+        if self._callback.best == self._best:
+            return
+        self._best = self._callback.best
+        numbers = {"epoch": epoch + 1, **({} if batch is None else {"batch": batch + 1}), **(logs or {})}
+        self._path = self._callback.filepath.format(**numbers)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._path is not None and self._carried:
+            status = Path(self._path).stat()
+            if self._read_at != (status.st_mtime_ns, status.st_size):
+                self._content = Path(self._path).read_bytes()
+                self._read_at = (status.st_mtime_ns, status.st_size)
+        return {"best": self._best, "path": self._path, "content": self._content}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._best, self._path, self._content = state["best"], state["path"], state["content"]
+        if self._path is None:
+            return
+        file = Path(self._path)
+        if self._content is None:
+            if not file.exists():
+                _logger.warning(
+                    "%s, in which ModelCheckpoint wrote the best model, is not there any more, and a worse one will "
+                    'not be written; let it write to a folder of os.environ["SPOTKEEP_CHECKPOINT_DIR"], which is kept',
+                    self._path,
+                )
+            return
+        if not file.exists() or file.read_bytes() != self._content:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = file.with_name(f".{file.name}.unfinished")
+            unfinished.write_bytes(self._content)
+            unfinished.replace(file)
+        self._read_at = (file.stat().st_mtime_ns, len(self._content))
 
 
 def _has_state(callback: Any) -> bool:
