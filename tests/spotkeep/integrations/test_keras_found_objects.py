@@ -5,6 +5,8 @@ On torch, TensorFlow or JAX: what KERAS_BACKEND says, one in a process.
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 import random
 import shutil
@@ -305,6 +307,41 @@ def test_a_dataset_is_where_it_was(tmp_path, kind, in_state):
         return compiled(options, ends=lambda: [data.order, validation.order])
 
     assert_ends_alike(make, tmp_path)
+
+
+def generated(random):
+    while True:
+        x = random.normal(size=(BATCH, 4)).astype("float32")
+        yield x, x.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("in_state", [False, True])
+def test_a_generator_goes_on_where_it_was_in_any_epoch(tmp_path, in_state):
+    if in_state and BACKEND == "tensorflow":
+        pytest.skip("loads ahead: draws must follow from the batch")
+
+    def make():
+        random = np.random.default_rng(6)
+        options = {"x": generated(random), "steps_per_epoch": STEPS // EPOCHS, "state": {"random": random}}
+        return compiled(options if in_state else {**options, "state": {}})
+
+    assert_ends_alike(make, tmp_path)
+
+
+@eager
+def test_a_generator_that_ends_too_early_is_named(tmp_path):
+    few = (batch for batch in itertools.islice(generated(np.random.default_rng(6)), 7))
+    with pytest.raises(UsageError, match="the generator ended after 7 batches"):
+        run(lambda: compiled({"x": few, "steps_per_epoch": 4}), tmp_path)
+
+
+@eager
+@pytest.mark.parametrize("data", [Rows, lambda: importlib.import_module("torch.utils.data").DataLoader(Rows(), None)])
+def test_data_in_whose_middle_an_epoch_ends_is_named(tmp_path, caplog, data):
+    run(lambda: compiled({"x": data(), "shuffle": False, "steps_per_epoch": ROWS // BATCH}), tmp_path / "fits")
+    assert "middle of the data" not in caplog.text
+    run(lambda: compiled({"x": data(), "shuffle": False, "steps_per_epoch": 2}), tmp_path / "does not")
+    assert "steps_per_epoch is 2, and the data has 4 batches" in caplog.text
 
 
 @eager

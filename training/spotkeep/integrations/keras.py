@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import sys
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -111,16 +112,21 @@ def fit_resumably(
     ours = inspect.signature(Checkpointer).parameters
     checkpoints = {name: value for name, value in options.items() if name in ours}
     fitting = {name: value for name, value in options.items() if name not in ours}
-    # The last one: when it saves, the others have taken note of the batch.
-    # Before `fit` begins, which draws from the data already.
     given = {**dict(zip(("x", "y"), data)), **fitting}
+    # Before `fit` begins, which draws from the data already.
     drawn_from = _Beyond(
         {name: given[name] for name in ("x", "y", "sample_weight", "validation_data") if name in given},
         followed=dict(state or {}),
         of_data=True,
     )
+    stream = _stream(given)
+    if stream is not None:
+        data, fitting = (), {**given, "x": stream, "shuffle": False}
+    # The last one: when it saves, the others have taken note of the batch.
     last = _CheckpointCallback(
-        others, dict(state or {}), drawn_from, checkpoints, concurrent=_loads_concurrently(given.get("x"))
+        *(others, dict(state or {}), drawn_from, checkpoints),
+        stream=stream,
+        concurrent=_loads_concurrently(given.get("x")),
     )
     if backend == "tensorflow":
         fitting = _in_an_order_of_numpy(inspect.signature(model.fit).bind(*data, **fitting).arguments)
@@ -198,6 +204,90 @@ class _Batches(keras.utils.PyDataset):
             self._order = np.random.permutation(len(self._order))
 
 
+def _stream(given: Mapping[str, Any]) -> _Stream | None:
+    """Give a stream in the place of a generator. Warn of data whose epochs end in the middle of it."""
+    x, steps = given.get("x"), given.get("steps_per_epoch")
+    if isinstance(x, types.GeneratorType) and steps:
+        return _Stream(x, steps_per_epoch=steps)
+    batches = _batches_of(x, batch_size=given.get("batch_size"), steps=steps)
+    if (steps and batches != steps) or (isinstance(x, types.GeneratorType) and given.get("epochs", 1) > 1):
+        _logger.warning(
+            "an epoch ends in the middle of the data (steps_per_epoch is %s, and the data has %s batches). Where the "
+            "next one goes on is not saved: after an interruption in a later epoch the data begins anew. Give a "
+            "generator and steps_per_epoch, or a keras.utils.PyDataset whose length is that of an epoch",
+            steps,
+            "an unknown number of" if batches is None else batches,
+        )
+    return None
+
+
+def _batches_of(x: Any, *, batch_size: int | None, steps: int | None) -> int | None:
+    """Count the batches of data that has a length of its own; None if that is not known."""
+    if isinstance(x, keras.utils.PyDataset):
+        return None if x.num_batches is None else int(x.num_batches)
+    torch_data = loaded("torch.utils.data")
+    if torch_data is not None and isinstance(x, torch_data.DataLoader):
+        return len(x) if hasattr(x.dataset, "__len__") else None
+    leaves = [leaf for leaf in keras.tree.flatten(x) if hasattr(leaf, "__array__") and getattr(leaf, "shape", None)]
+    if not leaves:
+        return None
+    # Without a size of batches Keras divides arrays into as many as there are steps.
+    return -(-int(leaves[0].shape[0]) // batch_size) if batch_size else steps
+
+
+class _Stream(keras.utils.PyDataset):
+    """The batches of a generator, one after the other over all epochs. It can be begun at any of them.
+
+    Args:
+        generator: Gives batches, the same ones in each process.
+        steps_per_epoch: Batches of an epoch.
+    """
+
+    def __init__(self, generator: Iterator[Any], *, steps_per_epoch: int) -> None:
+        super().__init__()
+        self.steps_per_epoch = steps_per_epoch
+        self._generator = generator
+        self._start = 0
+        self._made = 0
+        self._first: list[Any] = []
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    def __getitem__(self, index: int) -> Any:
+        position = self._start + index
+        if position < len(self._first):
+            return self._first[position]
+        if position < self._made:
+            raise UsageError(f"batch {position} of the generator was asked for twice; pass a keras.utils.PyDataset")
+        return self._make(position)
+
+    def begin_at(self, batch: int) -> None:
+        """Begin at a batch: make those before it, and throw them away."""
+        self._start = batch
+        if self._made < batch:
+            self._make(batch - 1)
+
+    def _make(self, position: int) -> Any:
+        batch = None
+        while self._made <= position:
+            try:
+                batch = next(self._generator)
+            except StopIteration:
+                raise UsageError(
+                    f"the generator ended after {self._made} batches, and more of them belong to these epochs"
+                ) from None
+            self._made += 1
+            if self._made <= _LOOKED_AT_FIRST:
+                self._first.append(batch)
+        return batch
+
+
+_LOOKED_AT_FIRST = 2
+"""Batches that Keras looks at before the training begins, and asks for again."""
+
+
 class _CheckpointCallback(keras.callbacks.Callback):
     """Saves after a batch, or before the next epoch when all that belongs to the last one is done."""
 
@@ -208,6 +298,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
         drawn_from: _Beyond,
         options: dict[str, Any],
         *,
+        stream: _Stream | None,
         concurrent: bool,
     ) -> None:
         super().__init__()
@@ -215,6 +306,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._given_state = state
         self._drawn_from = drawn_from
         self._options = options
+        self._stream = stream
+        self._stream_start: dict[str, Any] = {}
         self._loads_concurrently = concurrent
         self._checkpointer = Checkpointer({}, **options)
         self._position = _Position()
@@ -274,6 +367,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "seed": _GlobalSeed(),
             "fit": self._position,
         }
+        if self._stream is not None:
+            self._stream_start = copied_state(self._draws())
         self._checkpointer = Checkpointer(self._state, **self._options).__enter__()
         self._entered = True
         self._train_function = model.train_function
@@ -288,14 +383,22 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         position = self._position
+        if self._resumed is not None and self._stream is not None:
+            # The batches before it are made again, with the random numbers that the stream began with.
+            restore_state(self._draws(), self._stream_start, step=self._checkpointer.step)
+            self._stream.begin_at(epoch * self._stream.steps_per_epoch)
+            self._stream_start = copied_state(self._draws())
         if self._resumed is not None and position.batches:
             restore_state(self._state, self._resumed, step=self._checkpointer.step)
             metrics = self.model.get_metrics_result()
             # It may have been saved after the last batch: then there is an evaluation to do first.
             if position.batches != self.params.get("steps") and self._checkpointer.interrupted:
                 self._checkpointer.leave()
-            restore_random_states(position.epoch_random)
-            restore_state(self._data_state, position.epoch_data, step=self._checkpointer.step)
+            if self._stream is None:
+                restore_random_states(position.epoch_random)
+                restore_state(self._data_state, position.epoch_data, step=self._checkpointer.step)
+            else:
+                restore_state(self._draws(), self._stream_start, step=self._checkpointer.step)
             position.digest = _Digest()
             self._passing_over = True
             passing = _passing_over(metrics, steps=self.model.steps_per_execution)
@@ -341,6 +444,9 @@ class _CheckpointCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         self._position.stopped = self._position.stopped or self.model.stop_training
         self._checkpointer.save_if_due(last=True)
+
+    def _draws(self) -> dict[str, Any]:
+        return {"random": RandomStates(), "data": self._data_state}
 
     def _go_on(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
