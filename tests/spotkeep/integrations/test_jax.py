@@ -6,8 +6,10 @@ import dataclasses
 import functools
 import importlib
 import os
+import re
 import signal
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ optax = pytest.importorskip("optax")
 flax = pytest.importorskip("flax")
 
 import jax.numpy as jnp  # noqa: E402
-from flax import linen, nnx  # noqa: E402
+from flax import linen, nnx, struct  # noqa: E402
 from flax.training.train_state import TrainState  # noqa: E402
 
 from spotkeep import Checkpointer, StateMismatchError  # noqa: E402
@@ -216,6 +218,118 @@ def test_another_tree_does_not_fit_and_nothing_is_changed(tmp_path):
         with pytest.raises(StateMismatchError, match=problem):
             Checkpointer({"tree": other}, tmp_path).restore()
         assert other.value is tree
+
+
+@struct.dataclass
+class Staged:
+    """What decides what is compiled lies outside the leaves."""
+
+    weights: Any
+    inner: Any
+    stage: int = struct.field(pytree_node=False, default=0)
+    apply: Any = struct.field(pytree_node=False, default=None)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["array"], meta_fields=["settings", "rule"])
+@dataclasses.dataclass
+class Configured:
+    array: Any
+    settings: Any
+    rule: Any = None
+
+
+def changed_in_place(tree):
+    tree.settings["rate"] = 0.5
+    tree.settings["more"].append("x")
+    return tree
+
+
+def changed_in_a_module():
+    def make():
+        return {"model": Net(nnx.Rngs(2)), "rngs": nnx.Rngs(5)}
+
+    def change(tree):
+        tree["model"].norm.use_running_average = True
+        tree["model"].dropout.deterministic = True
+        tree["model"].dropout.rate = 0.7
+        tree["rngs"].default()
+        return tree
+
+    return make, change
+
+
+def changed_in_containers():
+    def make():
+        return {
+            "average": None,
+            "seen": [jnp.zeros(2)],
+            "optimizer": OPTIMIZER.init({"w": jnp.zeros(3)}),
+            "pair": (1, 2),
+        }
+
+    def change(tree):
+        more = {"weights": jnp.ones(3), "of": {"count": 4, "none": None}}
+        return {**tree, "average": more, "seen": [*tree["seen"], jnp.ones(1), jnp.ones((2, 2))], "new": jnp.arange(3)}
+
+    return make, change
+
+
+CHANGES = {
+    "fields of Flax' dataclasses": (
+        lambda: Staged(jnp.ones(2), {"deep": [Staged(jnp.ones(1), None)]}, apply=lambda x: x),
+        lambda tree: tree.replace(stage=3, inner={"deep": [tree.inner["deep"][0].replace(stage=True)]}),
+    ),
+    "fields of dataclasses": (
+        lambda: Configured(jnp.ones(2), {"rate": (0.1, "slow")}),
+        lambda tree: dataclasses.replace(tree, settings={"rate": (0.5, "fast"), "and": [None]}),
+    ),
+    "what a field holds": (lambda: Configured(jnp.ones(2), {"rate": 0.1, "more": []}), changed_in_place),
+    "attributes of modules": changed_in_a_module(),
+    "keys, items and what was None": changed_in_containers(),
+    "an array that grows": (lambda: {"queue": jnp.ones(2)}, lambda tree: {"queue": jnp.arange(6.0).reshape(2, 3)}),
+}
+
+
+@pytest.mark.parametrize(("make", "change"), CHANGES.values(), ids=CHANGES)
+def test_what_the_training_changes_outside_the_leaves_comes_back(tmp_path, make, change):
+    training = PytreeState(make())
+    with Checkpointer({"training": training}, tmp_path) as checkpointer:
+        checkpointer.save(1)
+        assert "tree" not in training.state_dict(), "what did not change is not described"
+        training.value = change(training.value)
+        checkpointer.save(2)
+    again = PytreeState(make())
+    Checkpointer({"training": again}, tmp_path).restore()
+    assert bits(again.value) == bits(training.value)
+    assert without_addresses(again.value) == without_addresses(training.value)
+
+
+def without_addresses(tree):
+    return re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree_util.tree_structure(tree)))
+
+
+def test_a_change_that_cannot_be_saved_is_refused_by_the_name_of_its_field():
+    training = PytreeState({"a": Staged(jnp.ones(2), Configured(jnp.ones(1), "x"), apply=len)})
+    training.state_dict()
+    changed = training.value["a"].replace(apply=OPTIMIZER, inner=Configured(jnp.ones(1), "y", rule=object()))
+    training.value = {"a": changed, "b": Configured(jnp.ones(1), "x")}
+    with pytest.raises(
+        ValueError, match=r"(?s)\['a'\]\.apply was .*len.* is Gradient.*; \['a'\]\.inner\.rule.*; \['b'\] is a Con"
+    ):
+        training.state_dict()
+
+
+def test_functions_that_are_made_anew_are_the_same():
+    def make(factor):
+        return Staged(jnp.ones(2), None, apply=functools.partial(lambda x, by: x * by, by=factor))
+
+    training = PytreeState((make(2), TrainState.create(apply_fn=len, params={}, tx=optax.adam(0.1))))
+    assert "tree" not in training.state_dict()
+    training.value = make(2), TrainState.create(apply_fn=len, params={}, tx=optax.adam(0.1))
+    training.state_dict()
+    training.value = make(3), TrainState.create(apply_fn=len, params={}, tx=optax.adam(0.2))
+    with pytest.raises(ValueError, match=r"\[0\]\.apply was functools.partial.*\[1\]\.tx was Gradient"):
+        training.state_dict()
 
 
 def test_what_cannot_be_saved_is_refused_by_name():

@@ -5,8 +5,11 @@ On torch, TensorFlow or JAX: what KERAS_BACKEND says, one in a process.
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 import random
+import shutil
 import signal
 
 import numpy as np
@@ -16,6 +19,7 @@ BACKEND = os.environ["KERAS_BACKEND"]
 backend_library = pytest.importorskip(BACKEND)
 keras = pytest.importorskip("keras")
 
+from spotkeep import UsageError  # noqa: E402
 from spotkeep.integrations.keras import fit_resumably  # noqa: E402
 
 pytestmark = [
@@ -156,7 +160,7 @@ def loss_with_a_weight_and_objects_outside():
 
     class Learned(Custom):
         def losses_of(self, x, y):
-            x = x + keras.random.normal(x.shape, seed=SHARED["seeds"])
+            x = x + keras.random.normal((BATCH, 4), seed=SHARED["seeds"])
             SHARED["metric"].update_state(x)
             yield optimizer, [*self.trainable_variables, loss.temperature], lambda: ops.mean(loss(y, self.network(x)))
 
@@ -303,3 +307,156 @@ def test_a_dataset_is_where_it_was(tmp_path, kind, in_state):
         return compiled(options, ends=lambda: [data.order, validation.order])
 
     assert_ends_alike(make, tmp_path)
+
+
+def generated(random):
+    while True:
+        x = random.normal(size=(BATCH, 4)).astype("float32")
+        yield x, x.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("in_state", [False, True])
+def test_a_generator_goes_on_where_it_was_in_any_epoch(tmp_path, in_state):
+    if in_state and BACKEND == "tensorflow":
+        pytest.skip("loads ahead: draws must follow from the batch")
+
+    def make():
+        random = np.random.default_rng(6)
+        options = {"x": generated(random), "steps_per_epoch": STEPS // EPOCHS, "state": {"random": random}}
+        return compiled(options if in_state else {**options, "state": {}})
+
+    assert_ends_alike(make, tmp_path)
+
+
+@eager
+def test_a_generator_that_ends_too_early_is_named(tmp_path):
+    few = (batch for batch in itertools.islice(generated(np.random.default_rng(6)), 7))
+    with pytest.raises(UsageError, match="the generator ended after 7 batches"):
+        run(lambda: compiled({"x": few, "steps_per_epoch": 4}), tmp_path)
+
+
+@eager
+@pytest.mark.parametrize("data", [Rows, lambda: importlib.import_module("torch.utils.data").DataLoader(Rows(), None)])
+def test_data_in_whose_middle_an_epoch_ends_is_named(tmp_path, caplog, data):
+    run(lambda: compiled({"x": data(), "shuffle": False, "steps_per_epoch": ROWS // BATCH}), tmp_path / "fits")
+    assert "middle of the data" not in caplog.text
+    run(lambda: compiled({"x": data(), "shuffle": False, "steps_per_epoch": 2}), tmp_path / "does not")
+    assert "steps_per_epoch is 2, and the data has 4 batches" in caplog.text
+
+
+@eager
+@pytest.mark.parametrize("name", ["best.keras", "best-{epoch}-{loss:.3f}.keras"])
+def test_the_best_model_comes_back_from_the_checkpoint_where_its_file_is_lost(tmp_path, monkeypatch, caplog, name):
+    monkeypatch.setenv("SPOTKEEP_CHECKPOINT_DIR", str(tmp_path / "run"))
+    machine = tmp_path / "machine"
+
+    def make():
+        shutil.rmtree(machine, ignore_errors=True)
+        # A rate at which the model is worse from the second epoch on.
+        best = keras.callbacks.ModelCheckpoint(machine / "deep" / name, monitor="loss", save_best_only=True)
+        worse = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 if epoch == 0 else 9.0)
+
+        def ends():
+            (file,) = (machine / "deep").iterdir()
+            return [file.name, *keras.models.load_model(file).get_weights()]
+
+        return compiled(ARRAYS, callbacks=[worse, best], ends=ends)
+
+    assert_ends_alike(make, tmp_path)
+    assert "lies outside" in caplog.text
+
+
+@eager
+def test_a_best_model_that_is_gone_is_named_before_the_first_step(tmp_path, caplog):
+    def make():
+        best = keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="loss", save_best_only=True)
+        return compiled(ARRAYS, callbacks=[best])
+
+    with pytest.raises(KeyboardInterrupt):
+        run(make, tmp_path / "run", stops_after=7)
+    assert "best.keras" not in caplog.text
+    (tmp_path / "best.keras").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        run(make, tmp_path / "run", stops_after=8)
+    assert "best.keras, in which ModelCheckpoint wrote the best model, is not there any more" in caplog.text
+
+
+@eager
+def test_a_log_that_is_written_anew_is_named(tmp_path, caplog):
+    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    run(lambda: compiled(ARRAYS, callbacks=[log]), tmp_path / "run")
+    assert "CSVLogger writes" in caplog.text
+
+
+def test_what_callbacks_change_in_batches_that_are_passed_over_does_not_count(tmp_path):
+    def make():
+        rate = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+        seen = {"batches": 0}
+        counts = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: seen.update(batches=seen["batches"] + 1)
+        )
+        options = {**ARRAYS, "state": {"seen": seen}}
+        return compiled(options, callbacks=[rate, counts], rate=0.5, ends=lambda: [seen["batches"]])
+
+    assert_ends_alike(make, tmp_path)
+
+
+@eager
+def test_averaged_weights_and_a_scaled_loss_come_back(tmp_path):
+    def make():
+        inner = keras.optimizers.Adam(0.05, use_ema=True, ema_overwrite_frequency=5)
+        optimizer = keras.optimizers.LossScaleOptimizer(inner, dynamic_growth_steps=3)
+        return compiled(ARRAYS, optimizer=optimizer, callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
+
+    assert_ends_alike(make, tmp_path)
+
+
+@eager
+def test_a_layer_that_was_frozen_stays_frozen(tmp_path):
+    def make():
+        def freeze(epoch, logs):
+            if epoch == 1:
+                model.layers[0].trainable = False
+                model.layers[1].rate = 0.3
+
+        model, options, ends = compiled(
+            ARRAYS, rate=0.1, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=freeze)]
+        )
+        return model, options, lambda: [*ends(), model.layers[0].trainable]
+
+    assert_ends_alike(make, tmp_path)
+
+
+@eager
+@pytest.mark.parametrize("when", ["in the first batch", "by another compile"])
+def test_what_comes_after_the_beginning_and_is_not_saved_is_refused_by_name(tmp_path, when):
+    def make():
+        class Late(Custom):
+            def losses_of(self, x, y):
+                if not hasattr(self, "late"):
+                    self.late = {"scale": keras.Variable(1.0, name="scale")}
+                return ()
+
+        if when == "in the first batch":
+            model = Late()
+            model.compile()
+            return model, {**ARRAYS}, list
+        again = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: setattr(model, "optimizer", None))
+        model, options, ends = compiled(ARRAYS, callbacks=[again])
+        return model, options, ends
+
+    expected = r"scale.* Make them before fit_resumably" if when == "in the first batch" else "compiled anew"
+    with pytest.raises(UsageError, match=expected):
+        run(make, tmp_path / "run")
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="takes its batches where Python does not see them")
+def test_other_batches_than_those_that_were_trained_on_are_refused(tmp_path):
+    def make(seed):
+        x = X + np.random.default_rng(seed).normal(size=X.shape).astype("float32")
+        return lambda: compiled({**ARRAYS, "x": x})
+
+    with pytest.raises(SystemExit):
+        run(make(0), tmp_path / "run", stops_after=3, signum=signal.SIGTERM)
+    with pytest.raises(UsageError, match="first 3 batches of epoch 0 are others than those that were trained on"):
+        run(make(1), tmp_path / "run")

@@ -5,6 +5,10 @@ Arrays of JAX cannot be changed in place. So the script keeps its tree in a `Pyt
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import types
+from collections.abc import Sequence
 from typing import Any
 
 try:
@@ -28,7 +32,9 @@ class PytreeState:
     ```
 
     The checkpoint holds the leaves and their paths. What the tree is made of (named tuples, dataclasses, functions in
-    them) is the script's, which makes the same tree again.
+    them) is the script's, which makes the same tree again. Where the training changes that, the checkpoint holds the
+    change, too: numbers, texts and flags outside the leaves (`pytree_node=False`, an attribute of an nnx module), and
+    what dictionaries, lists and tuples gained or lost.
 
     Args:
         value: Dictionaries, lists, tuples and any other registered node; leaves are arrays of JAX or NumPy, typed
@@ -40,20 +46,34 @@ class PytreeState:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self._first: _First | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the leaves as arrays of NumPy, each with its path.
+        """Give the leaves as arrays of NumPy, each with its path, and what changed of the tree since the first call.
 
         Raises:
-            ValueError: If a leaf cannot be saved; names every one.
+            ValueError: If a leaf cannot be saved, or the tree changed in a way that cannot be; names every one.
         """
-        paths, leaves, _ = _flattened(self.value)
+        paths, leaves, structure = _flattened(self.value)
         problems = [
             problem for path, leaf in zip(paths, leaves) if (problem := _problem(leaf, path or "the tree")) is not None
         ]
         if problems:
             raise ValueError("; ".join(problems))
-        return {"paths": paths, "leaves": [_saved(leaf) for leaf in leaves]}
+        saved = [_saved(leaf) for leaf in leaves]
+        if self._first is None:
+            self._first = _First(_kept(structure), dict(zip(paths, map(_form, saved))))
+        state: dict[str, Any] = {"paths": paths, "leaves": saved}
+        change = _change(self.value, structure, self._first.structure, "", problems)
+        if problems:
+            raise ValueError("; ".join(problems))
+        if change != _SAME:
+            state["tree"] = change
+        # An array that grew is another one at the resume. One that the script makes otherwise is a mistake there.
+        grown = [path for path, leaf in zip(paths, saved) if self._first.forms.get(path) != _form(leaf)]
+        if grown:
+            state["grown"] = grown
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take the leaves that `state_dict` gave, on the devices where this tree has its own.
@@ -62,18 +82,253 @@ class PytreeState:
             ValueError: If this tree has another form; names what does not fit.
         """
         paths, leaves, structure = _flattened(self.value)
+        live = dict(zip(paths, leaves))
+        if "tree" in state:
+            structure = _changed(structure, state["tree"])
+            paths = _flattened(jax.tree_util.tree_unflatten(structure, [0] * structure.num_leaves))[0]
         if paths != state["paths"]:
             changed = sorted({*paths} ^ {*state["paths"]})
             raise ValueError(f"the tree has other leaves than the one that was saved: {', '.join(changed[:5])}")
+        grown = {*state.get("grown", ())}
         problems = [
             f"{path or 'the tree'} was {_form(saved)} and is {_form(here)}"
-            for path, saved, here in zip(paths, state["leaves"], map(_saved, leaves))
-            if _form(saved) != _form(here) and not (_is_number(saved) and _is_number(here))
+            for path, saved in zip(paths, state["leaves"])
+            if path in live
+            and path not in grown
+            and _form(saved) != _form(here := _saved(live[path]))
+            and not (_is_number(saved) and _is_number(here))
         ]
         if problems:
             raise ValueError("; ".join(problems[:5]))
-        restored = [_restored(saved, live) for saved, live in zip(state["leaves"], leaves)]
+        restored = [_restored(saved, live.get(path)) for path, saved in zip(paths, state["leaves"])]
         self.value = jax.tree_util.tree_unflatten(structure, restored)
+
+
+@dataclasses.dataclass(frozen=True)
+class _First:
+    """A tree when it was first looked at.
+
+    Attributes:
+        structure: All but its leaves.
+        forms: The form of each leaf, by its path.
+    """
+
+    structure: Any
+    forms: dict[str, str]
+
+
+def _change(value: Any, here: Any, first: Any, path: str, problems: list[str]) -> Any:
+    """Describe in plain values how a tree differs from what it was first, its leaves left aside.
+
+    Args:
+        value: The tree.
+        here: Its structure.
+        first: The structure that it had first; None for what is new.
+        path: Where it is in the whole.
+        problems: Gets a sentence for each change that cannot be put back.
+    """
+    if first is not None and _alike(here, first):
+        return _SAME
+    node = here.node_data()
+    if node is None:
+        return "leaf"
+    kind: Any
+    kind, outside = node
+    first_kind: Any
+    first_outside: Any
+    first_kind, first_outside = (first.node_data() if first is not None else None) or (None, None)
+    pairs = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
+    steps = [(f"{path}{jax.tree_util.keystr(key)}", part) for key, part in pairs]
+    first_parts = first.children() if first is not None and first_kind is kind else []
+    if kind in _CONTAINERS:
+        if kind is dict:
+            found = dict(zip(first_outside or (), first_parts))
+            firsts = [found.get(key) for key in outside]
+            if not all(type(key) in _PLAIN for key in outside):
+                problems.append(f"{path or 'the tree'} has keys that cannot be saved")
+        else:
+            firsts = [first_parts[index] if index < len(first_parts) else None for index in range(len(steps))]
+        change = {"kind": kind.__name__, "keys": outside if kind is dict else None}
+    elif first_kind is not kind or len(first_parts) != len(steps):
+        problems.append(
+            f"{path or 'the tree'} is a {kind.__qualname__} that was not there before the training began, or had other "
+            "parts; make it as it will be before the `with` block"
+        )
+        return _SAME
+    else:
+        firsts = first_parts
+        names = _names_outside(kind, outside, [str(key[-1].name) for key, _ in pairs if hasattr(key[-1], "name")])
+        change = {"outside": _change_outside(outside, first_outside, path, names, problems)}
+    parts = [
+        _change(part, structure, before, place, problems)
+        for (place, part), structure, before in zip(steps, here.children(), firsts)
+    ]
+    return {**change, "parts": parts}
+
+
+def _change_outside(here: Any, first: Any, path: str, names: Any, problems: list[str]) -> Any:
+    """Describe how what a node keeps outside its leaves differs from what it was.
+
+    Args:
+        here: What it keeps.
+        first: What it kept first.
+        path: Where the node is.
+        names: Names for the parts of it, nested in tuples as they are.
+        problems: Gets a sentence for each change that cannot be put back.
+    """
+    if _same(here, first):
+        return _SAME
+    if type(here) is tuple and type(first) is tuple and len(here) == len(first):
+        inner = names if isinstance(names, tuple) and len(names) == len(here) else [names] * len(here)
+        return [_change_outside(part, before, path, name, problems) for part, before, name in zip(here, first, inner)]
+    if not _is_plain(here):
+        place = f"{path}.{names}" if names else f"{path or 'the tree'}, outside its leaves,"
+        problems.append(
+            f"{place} was {_short(first)} before the training began and is {_short(here)} now, which cannot be saved: "
+            "make it a leaf, or a plain value"
+        )
+    return {"value": here}
+
+
+def _names_outside(kind: type, outside: Any, leaves: Sequence[str]) -> Any:
+    """Name what a node keeps outside its leaves, as far as that can be known."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind) if field.name not in leaves)
+    if type(outside) is tuple and len(outside) == 3 and type(outside[1]) is tuple:  # a module of Flax' nnx
+        return (None, None, outside[1])
+    return None
+
+
+def _changed(structure: Any, change: Any) -> Any:
+    """Make a structure as `_change` described it, from the one that it was first.
+
+    Raises:
+        ValueError: If it is another one.
+    """
+    if change == _SAME:
+        if structure is None:
+            raise ValueError("the tree that was saved had parts that are not here")
+        return structure
+    if change == "leaf":
+        return jax.tree_util.tree_structure(0)
+    node = structure.node_data() if structure is not None else None
+    kind: Any
+    outside: Any
+    kind, outside = node or (None, None)
+    parts = structure.children() if node is not None else []
+    if "kind" in change:
+        made: Any = next(one for one in _CONTAINERS if one.__name__ == change["kind"])
+        known: dict[Any, Any] = dict(zip(outside, parts) if kind is dict else enumerate(parts))
+        keys = change["keys"] if made is dict else range(len(change["parts"]))
+        parts = [known.get(key) if kind is made else None for key in keys]
+        kind, outside = made, change["keys"]
+    else:
+        if node is None or len(parts) != len(change["parts"]):
+            raise ValueError("the tree that was saved had parts that are not here")
+        outside = _changed_outside(outside, change["outside"])
+    return _make_structure(
+        jax.tree_util.default_registry,
+        (kind, outside),
+        [_changed(part, one) for part, one in zip(parts, change["parts"])],
+    )
+
+
+def _changed_outside(outside: Any, change: Any) -> Any:
+    if change == _SAME:
+        return outside
+    if isinstance(change, list):
+        if type(outside) is not tuple or len(outside) != len(change):
+            raise ValueError("what the tree keeps outside its leaves has another form than what was saved")
+        return tuple(map(_changed_outside, outside, change))
+    return change["value"]
+
+
+def _kept(structure: Any) -> Any:
+    """Copy a structure with what a script may change in place: dictionaries, lists and arrays outside its leaves."""
+    node = structure.node_data()
+    if node is None:
+        return structure
+    kind, outside = node
+    parts = list(map(_kept, structure.children()))
+    return _make_structure(jax.tree_util.default_registry, (kind, _copied(outside)), parts)
+
+
+def _copied(outside: Any) -> Any:
+    if type(outside) is dict:
+        return {key: _copied(value) for key, value in outside.items()}
+    if type(outside) in (list, tuple):
+        return type(outside)(map(_copied, outside))
+    return outside.copy() if isinstance(outside, np.ndarray) else outside
+
+
+_SAME = "same"
+_CONTAINERS = (dict, list, tuple, type(None))
+_make_structure = (
+    getattr(jax.tree_util.PyTreeDef, "from_node_data_and_children", None)
+    or jax.tree_util.PyTreeDef.make_from_node_data_and_children
+)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # something outside the leaves, an array, has no one truth
+        return False
+
+
+def _same(one: Any, other: Any, depth: int = 0) -> bool:
+    """Say whether two things that a tree keeps outside its leaves are the same.
+
+    Functions that a script makes anew are, where their code, their defaults and what they enclose are.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other) or depth > _DEEPEST_FUNCTION:
+        return False
+    if isinstance(one, types.FunctionType):
+        return _same(_made_of(one), _made_of(other), depth + 1)
+    if isinstance(one, functools.partial):
+        return _same((one.func, one.args, one.keywords), (other.func, other.args, other.keywords), depth + 1)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(_same(a, b, depth) for a, b in zip(one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key], depth) for key in one)
+    if isinstance(one, (np.ndarray, jax.Array)):
+        return np.array_equal(one, other)
+    return bool(one == other)
+
+
+def _made_of(function: types.FunctionType) -> list[Any]:
+    return [
+        function.__code__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        list(map(_content, function.__closure__ or ())),
+    ]
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the name is not bound yet
+        return None
+
+
+_DEEPEST_FUNCTION = 20
+"""Functions that enclose each other so deep are other ones, if they are not the very same."""
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(_is_plain, value.keys())) and all(map(_is_plain, value.values()))
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in _PLAIN or isinstance(value, np.generic)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _flattened(tree: Any) -> tuple[list[str], list[Any], Any]:

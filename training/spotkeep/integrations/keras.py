@@ -13,9 +13,12 @@ import inspect
 import itertools
 import logging
 import math
+import os
 import sys
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
@@ -39,6 +42,7 @@ except ImportError as error:
 _logger = logging.getLogger("spotkeep")
 
 _BACKENDS = ("torch", "tensorflow", "jax")
+_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 _DEFAULT_BATCH_SIZE = 32
 """The batch size that `fit` takes where none is given."""
 
@@ -94,6 +98,12 @@ def fit_resumably(
     for callback in others:
         if isinstance(callback, known.BackupAndRestore):
             raise UsageError("BackupAndRestore would begin at another epoch than the checkpoint; leave it out")
+        if isinstance(callback, known.CSVLogger) and not callback.append:
+            _logger.warning(
+                "CSVLogger writes %s anew after each interruption, and what it held is lost; pass append=True, and a "
+                "file that is kept",
+                callback.filename,
+            )
         if not (_has_state(callback) or _attributes(callback) or isinstance(callback, _STATELESS)):
             _logger.warning(
                 "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
@@ -103,20 +113,22 @@ def fit_resumably(
     ours = inspect.signature(Checkpointer).parameters
     checkpoints = {name: value for name, value in options.items() if name in ours}
     fitting = {name: value for name, value in options.items() if name not in ours}
-    # The last one: when it saves, the others have taken note of the batch.
-    # Before `fit` begins, which draws from the data already.
     given = {**dict(zip(("x", "y"), data)), **fitting}
+    # Before `fit` begins, which draws from the data already.
     drawn_from = _Beyond(
         {name: given[name] for name in ("x", "y", "sample_weight", "validation_data") if name in given},
         followed=dict(state or {}),
         of_data=True,
     )
+    described = _described(data, fitting)
+    stream = _stream(given)
+    if stream is not None:
+        data, fitting = (), {**given, "x": stream, "shuffle": False}
+    # The last one: when it saves, the others have taken note of the batch.
     last = _CheckpointCallback(
-        others,
-        dict(state or {}),
-        drawn_from,
-        checkpoints,
-        described=_described(data, fitting),
+        *(others, dict(state or {}), drawn_from, checkpoints),
+        described=described,
+        stream=stream,
         concurrent=_loads_concurrently(given.get("x")),
     )
     if backend == "tensorflow":
@@ -203,6 +215,90 @@ class _Batches(keras.utils.PyDataset):
             self._order = np.random.permutation(len(self._order))
 
 
+def _stream(given: Mapping[str, Any]) -> _Stream | None:
+    """Give a stream in the place of a generator. Warn of data whose epochs end in the middle of it."""
+    x, steps = given.get("x"), given.get("steps_per_epoch")
+    if isinstance(x, types.GeneratorType) and steps:
+        return _Stream(x, steps_per_epoch=steps)
+    batches = _batches_of(x, batch_size=given.get("batch_size"), steps=steps)
+    if (steps and batches != steps) or (isinstance(x, types.GeneratorType) and given.get("epochs", 1) > 1):
+        _logger.warning(
+            "an epoch ends in the middle of the data (steps_per_epoch is %s, and the data has %s batches). Where the "
+            "next one goes on is not saved: after an interruption in a later epoch the data begins anew. Give a "
+            "generator and steps_per_epoch, or a keras.utils.PyDataset whose length is that of an epoch",
+            steps,
+            "an unknown number of" if batches is None else batches,
+        )
+    return None
+
+
+def _batches_of(x: Any, *, batch_size: int | None, steps: int | None) -> int | None:
+    """Count the batches of data that has a length of its own; None if that is not known."""
+    if isinstance(x, keras.utils.PyDataset):
+        return None if x.num_batches is None else int(x.num_batches)
+    torch_data = loaded("torch.utils.data")
+    if torch_data is not None and isinstance(x, torch_data.DataLoader):
+        return len(x) if hasattr(x.dataset, "__len__") else None
+    leaves = [leaf for leaf in keras.tree.flatten(x) if hasattr(leaf, "__array__") and getattr(leaf, "shape", None)]
+    if not leaves:
+        return None
+    # Without a size of batches Keras divides arrays into as many as there are steps.
+    return -(-int(leaves[0].shape[0]) // batch_size) if batch_size else steps
+
+
+class _Stream(keras.utils.PyDataset):
+    """The batches of a generator, one after the other over all epochs. It can be begun at any of them.
+
+    Args:
+        generator: Gives batches, the same ones in each process.
+        steps_per_epoch: Batches of an epoch.
+    """
+
+    def __init__(self, generator: Iterator[Any], *, steps_per_epoch: int) -> None:
+        super().__init__()
+        self.steps_per_epoch = steps_per_epoch
+        self._generator = generator
+        self._start = 0
+        self._made = 0
+        self._first: list[Any] = []
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    def __getitem__(self, index: int) -> Any:
+        position = self._start + index
+        if position < len(self._first):
+            return self._first[position]
+        if position < self._made:
+            raise UsageError(f"batch {position} of the generator was asked for twice; pass a keras.utils.PyDataset")
+        return self._make(position)
+
+    def begin_at(self, batch: int) -> None:
+        """Begin at a batch: make those before it, and throw them away."""
+        self._start = batch
+        if self._made < batch:
+            self._make(batch - 1)
+
+    def _make(self, position: int) -> Any:
+        batch = None
+        while self._made <= position:
+            try:
+                batch = next(self._generator)
+            except StopIteration:
+                raise UsageError(
+                    f"the generator ended after {self._made} batches, and more of them belong to these epochs"
+                ) from None
+            self._made += 1
+            if self._made <= _LOOKED_AT_FIRST:
+                self._first.append(batch)
+        return batch
+
+
+_LOOKED_AT_FIRST = 2
+"""Batches that Keras looks at before the training begins, and asks for again."""
+
+
 class _CheckpointCallback(keras.callbacks.Callback):
     """Saves after a batch, or before the next epoch when all that belongs to the last one is done."""
 
@@ -214,6 +310,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
         options: dict[str, Any],
         *,
         described: dict[str, Any],
+        stream: _Stream | None,
         concurrent: bool,
     ) -> None:
         super().__init__()
@@ -222,6 +319,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._given_state = state
         self._drawn_from = drawn_from
         self._options = options
+        self._stream = stream
+        self._stream_start: dict[str, Any] = {}
         self._loads_concurrently = concurrent
         self._checkpointer = Checkpointer({}, **options)
         self._position = _Position()
@@ -232,6 +331,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._train_function: Any = None
         self._passing_over = False
         self._optimizer: Any = None
+        self._best_files: list[_BestFile] = []
         self._entered = False
 
     def close(self, *ending: Any) -> None:
@@ -254,6 +354,11 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._optimizer = model.optimizer
         updated = [] if model.optimizer is None else model.optimizer.variables
         data = self._drawn_from
+        self._best_files = [
+            _BestFile(callback, kept_in=self._checkpointer.directory)
+            for callback in self._others
+            if isinstance(callback, known.ModelCheckpoint) and callback.save_best_only
+        ]
         self._beyond = _Beyond(
             {"model": model},
             followed={"callbacks": self._others},
@@ -270,10 +375,13 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "beyond": self._beyond.state(),
             "data": self._data_state,
             "callbacks": _CallbackStates([*self._others, model.history]),
+            "best models": self._best_files,
             "random states": RandomStates(),
             "seed": _GlobalSeed(),
             "fit": self._position,
         }
+        if self._stream is not None:
+            self._stream_start = copied_state(self._draws())
         self._checkpointer = Checkpointer(self._state, **self._options)
         optimizer = {} if model.optimizer is None else {"optimizer": model.optimizer.get_config()}
         self._checkpointer.describe(**self._described, **optimizer)
@@ -291,14 +399,22 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         position = self._position
+        if self._resumed is not None and self._stream is not None:
+            # The batches before it are made again, with the random numbers that the stream began with.
+            restore_state(self._draws(), self._stream_start, step=self._checkpointer.step)
+            self._stream.begin_at(epoch * self._stream.steps_per_epoch)
+            self._stream_start = copied_state(self._draws())
         if self._resumed is not None and position.batches:
             restore_state(self._state, self._resumed, step=self._checkpointer.step)
             metrics = self.model.get_metrics_result()
             # It may have been saved after the last batch: then there is an evaluation to do first.
             if position.batches != self.params.get("steps") and self._checkpointer.interrupted:
                 self._checkpointer.leave()
-            restore_random_states(position.epoch_random)
-            restore_state(self._data_state, position.epoch_data, step=self._checkpointer.step)
+            if self._stream is None:
+                restore_random_states(position.epoch_random)
+                restore_state(self._data_state, position.epoch_data, step=self._checkpointer.step)
+            else:
+                restore_state(self._draws(), self._stream_start, step=self._checkpointer.step)
             position.digest = _Digest()
             self._passing_over = True
             passing = _passing_over(metrics, steps=self.model.steps_per_execution)
@@ -321,6 +437,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
                 self._go_on()
             return
         position.batches = batch + 1
+        for best in self._best_files:
+            best.note(epoch=position.epoch, batch=batch, logs=logs)
         self._require_what_is_saved()
         checkpointer.log(**{name: value for name, value in (logs or {}).items() if isinstance(value, float)})
         steps = self.params.get("steps")
@@ -335,11 +453,16 @@ class _CheckpointCallback(keras.callbacks.Callback):
                 f"the checkpoint was made after {self._position.batches} batches of epoch {epoch}, which has fewer "
                 "now; keep the data and the batch size of the run"
             )
+        for best in self._best_files:
+            best.note(epoch=epoch, batch=None, logs=logs)
         self._position.epoch, self._position.batches = epoch + 1, 0
 
     def on_train_end(self, logs: Any = None) -> None:
         self._position.stopped = self._position.stopped or self.model.stop_training
         self._checkpointer.save_if_due(last=True)
+
+    def _draws(self) -> dict[str, Any]:
+        return {"random": RandomStates(), "data": self._data_state}
 
     def _go_on(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
@@ -688,7 +811,8 @@ def _counts(owner: Any, name: str) -> bool:
     """Say whether an attribute is the script's: Keras has names of its own, with an underscore."""
     if not isinstance(owner, _KERAS_OBJECTS):
         return True
-    return name not in _KERAS_NOTES and (not name.startswith("_") or name in names_in_code(type(owner)))
+    kind: Any = type(owner)
+    return name not in _KERAS_NOTES and (not name.startswith("_") or name in names_in_code(kind))
 
 
 def _through() -> tuple[type, ...]:
@@ -858,6 +982,70 @@ class _CallbackStates:
                 callback.load_state_dict(state)
             else:
                 vars(callback).update(state)
+
+
+class _BestFile:
+    """The file that `ModelCheckpoint(save_best_only=True)` wrote last.
+
+    Where only the checkpoint directory is kept, and the file lies elsewhere, the checkpoint carries what it holds.
+
+    Args:
+        callback: The `ModelCheckpoint`.
+        kept_in: The checkpoint directory.
+    """
+
+    def __init__(self, callback: Any, *, kept_in: Path) -> None:
+        self._callback = callback
+        self._best = callback.best
+        self._path: str | None = None
+        self._content: bytes | None = None
+        self._read_at: tuple[int, int] | None = None
+        outside = kept_in.resolve() not in Path(callback.filepath).resolve().parents
+        self._carried = outside and (bool(os.environ.get("SPOTKEEP_CHECKPOINT_DIR")) or kept_in == _PLATFORM_DIRECTORY)
+        if self._carried:
+            _logger.warning(
+                "the filepath of ModelCheckpoint, %s, lies outside %s, which alone is kept when the machine is lost: "
+                "each checkpoint carries a copy of the best model. Write it to a folder of "
+                'os.environ["SPOTKEEP_CHECKPOINT_DIR"] to save that time',
+                callback.filepath,
+                kept_in,
+            )
+
+    def note(self, *, epoch: int, batch: int | None, logs: Mapping[str, Any] | None) -> None:
+        """Take note of the file, when the callback has found a better model."""
+        if self._callback.best == self._best:
+            return
+        self._best = self._callback.best
+        numbers = {"epoch": epoch + 1, **({} if batch is None else {"batch": batch + 1}), **(logs or {})}
+        self._path = self._callback.filepath.format(**numbers)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._path is not None and self._carried:
+            status = Path(self._path).stat()
+            if self._read_at != (status.st_mtime_ns, status.st_size):
+                self._content = Path(self._path).read_bytes()
+                self._read_at = (status.st_mtime_ns, status.st_size)
+        return {"best": self._best, "path": self._path, "content": self._content}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._best, self._path, self._content = state["best"], state["path"], state["content"]
+        if self._path is None:
+            return
+        file = Path(self._path)
+        if self._content is None:
+            if not file.exists():
+                _logger.warning(
+                    "%s, in which ModelCheckpoint wrote the best model, is not there any more, and a worse one will "
+                    'not be written; let it write to a folder of os.environ["SPOTKEEP_CHECKPOINT_DIR"], which is kept',
+                    self._path,
+                )
+            return
+        if not file.exists() or file.read_bytes() != self._content:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = file.with_name(f".{file.name}.unfinished")
+            unfinished.write_bytes(self._content)
+            unfinished.replace(file)
+        self._read_at = (file.stat().st_mtime_ns, len(self._content))
 
 
 def _has_state(callback: Any) -> bool:
