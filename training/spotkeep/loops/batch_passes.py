@@ -142,7 +142,12 @@ class PlainBatches(BatchSource):
     def _open(self, start: PassStart) -> Iterator[Any]:
         return drawn_apart(iter(self._batches), start) if self._draws else iter(self._batches)
 
-    def _open_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
+    def _open_at(
+        self,
+        start: PassStart,
+        position: int,
+        saved: Mapping[str, Any],  # noqa: ARG002 - all is made again
+    ) -> Iterator[Any]:
         batches = self._open(start)
         began = told = time.monotonic()
         for number, batch in enumerate(islice(batches, position), 1):

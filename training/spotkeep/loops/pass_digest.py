@@ -59,11 +59,10 @@ class PassDigest:
         end = min(1 << same, self.count)
         where = f"batch {end}" if end == first + 1 else f"a batch from {first + 1} to {end}"
         raise UsageError(
-            f"the {name} does not give the batches that were trained on: of the {self.count} batches that the interrupted "
-            f"pass had given, {where} is another one. Its order or its data changed: begun again, the sampler or the "
-            "dataset shuffled in another way. Give the order a seed, call set_epoch in each epoch, or name what "
-            "decides the order: training.loader(loader, state=[sampler]). If the data or the seed was changed, change it "
-            "back"
+            f"the {name} does not give the batches that were trained on: of the {self.count} batches that the "
+            f"interrupted pass had given, {where} is another one. Begun again, its sampler or its dataset shuffles in "
+            "another way, or its data changed. Let the order follow from a seed and the epoch (set_epoch), or name "
+            "what decides it: training.loader(loader, state=[sampler]). If the data or the seed was changed, change it back"
         )
 
 

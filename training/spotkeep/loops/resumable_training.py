@@ -12,11 +12,12 @@ import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import cycle
 from types import GeneratorType
-from typing import Any
+from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
+from spotkeep.state.open_gradients import OpenGradients
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
@@ -72,7 +73,7 @@ class ResumableTraining:
             raise UsageError(f"the state has {', '.join(map(repr, taken))}, which is added by itself; use other names")
         if batches_per_step < 1:
             raise UsageError(f"batches_per_step is {batches_per_step!r}; pass a number above zero")
-        progress = _Progress()
+        progress = _Progress(OpenGradients(state))
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
         self._checkpointer = Checkpointer(state, per_rank=own, **options)
@@ -133,6 +134,8 @@ class ResumableLoader:
         self._passes_before = 0  # in the epochs before
         self._position = 0  # batches given in the last pass
         self._start = PassStart(number=0)
+        self._over_at: int | None = None
+        self._newest: Callable[[], Any] = lambda: None
         self._cost_is_said = False
         self._cycle_is_sought = True
         self._index = loop.progress.add(self)
@@ -146,24 +149,31 @@ class ResumableLoader:
         return getattr(self._batches, name)
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._pass()
+        self._passes += 1
+        batches = self._pass(self._passes)
         self._newest = weakref.ref(batches)
         return batches
 
-    def _pass(self) -> Generator[Any, None, None]:
+    def _pass(self, this_pass: int) -> Generator[Any, None, None]:
         if not self._loop.running:
             raise UsageError("a resumable loader gives batches only inside `for epoch in training.epochs(...)`")
         self._refuse_cycle()
         saved = self._loop.progress.saved(self._index)
-        self._passes += 1
-        if saved is not None and self._passes < saved["passes"]:
-            return  # this pass was over
-        epoch, this_pass = self._loop.progress.epochs_completed, self._passes
+        epoch = self._loop.progress.epochs_completed
+        if saved is not None and this_pass <= saved["passes"]:
+            whole = this_pass < saved["passes"] or saved["position"] == saved["size"]
+            if whole and self._over_at is not None and self._over_at == self._loop.time_in_batch:
+                # One that ended was begun anew for this very batch of another loader: it is the next that is wanted.
+                this_pass = self._passes = saved["passes"] + (saved["position"] == saved["size"])
+            if whole:
+                self._over_at = self._loop.time_in_batch
+            if this_pass < saved["passes"]:
+                return  # this pass was over
         held = _held_iterators(self._batches)
-        if saved is not None and self._passes == saved["passes"] and saved["position"]:
+        if saved is not None and this_pass == saved["passes"] and saved["position"]:
             batches = self._begin_again(saved)
         else:
-            self._start = PassStart(number=self._passes_before + self._passes - 1)
+            self._start = PassStart(number=self._passes_before + this_pass - 1)
             self._position = 0
             batches = self._source.begin(self._start)
         self._loop.pass_begins(self._index)
@@ -205,8 +215,8 @@ class ResumableLoader:
         if in_pass and self._source.loads_again and not self._cost_is_said:
             self._cost_is_said = True
             _logger.info(
-                "the %s cannot begin in its middle: a resume loads the batches again that the interrupted pass has given "
-                "(%d now), and passes them over",
+                "the %s cannot begin in its middle: a resume loads the batches that the interrupted pass has given "
+                "(%d now) again, and passes them over",
                 self._source.name,
                 self._position,
             )
@@ -254,8 +264,8 @@ class ResumableLoader:
             self._cycle_is_sought = False
             if any(isinstance(holder, cycle) for holder in gc.get_referrers(self._newest())):
                 raise UsageError(
-                    "itertools.cycle goes over a resumable loader: it keeps the batches and gives them again by itself, "
-                    "which a resume cannot; make iter(loader) anew when it ends, as in "
+                    "itertools.cycle goes over a resumable loader: it keeps the batches and gives them again by "
+                    "itself, which a resume cannot; make iter(loader) anew when it ends, as in "
                     "`except StopIteration: batches = iter(loader)`"
                 )
 
@@ -263,13 +273,13 @@ class ResumableLoader:
 def _not_one_pass(began: int, now: int) -> UsageError:
     if began == now:
         return UsageError(
-            "an iterator of a resumable loader was asked for a batch after a newer one was made: one pass at a time can "
-            "be taken up; pass the batches to training.loader once for each pass that goes on beside another"
+            "an iterator of a resumable loader was asked for a batch after a newer one was made: one pass at a time "
+            "can be taken up; pass the batches to training.loader once for each pass that goes on beside another"
         )
     return UsageError(
-        f"an iterator of a resumable loader, iter(loader), was made in epoch {began} and is asked for a batch in epoch "
-        f"{now}; a pass belongs to one epoch. Make iter(loader) anew at the beginning of each epoch, or let an epoch be "
-        "one pass: `for batch in loader`"
+        f"an iterator of a resumable loader, iter(loader), was made in epoch {began} and is asked for a batch in "
+        f"epoch {now}; a pass belongs to one epoch. Make iter(loader) anew at the beginning of each epoch, or let an "
+        "epoch be one pass: `for batch in loader`"
     )
 
 
@@ -300,8 +310,9 @@ def _refuse_held_iterators(batches: Any, held: Mapping[str, int]) -> None:
     kept = sorted(held.items() & _held_iterators(batches).items())
     if kept:
         raise UsageError(
-            f"{type(batches).__name__} keeps one iterator over all passes ({kept[0][0]}), so no pass can be begun again; "
-            "make it anew in __iter__, or pass a DataLoader with persistent_workers=True, whose workers start once too"
+            f"{type(batches).__name__} keeps one iterator over all passes ({kept[0][0]}), so no pass can be begun "
+            "again; make it anew in __iter__, or pass a DataLoader with persistent_workers=True, whose workers start "
+            "once too"
         )
 
 
@@ -339,6 +350,11 @@ class _Loop:
         finally:
             self.running = False
 
+    @property
+    def time_in_batch(self) -> int | None:
+        """When the batch that the script works on was given; None while it works on none."""
+        return self._time if self._in_use else None
+
     def pass_begins(self, loader_index: int) -> None:
         """Take note that a pass begins.
 
@@ -363,6 +379,7 @@ class _Loop:
 
     def batch_given(self, loader_index: int) -> None:
         self._in_use.add(loader_index)
+        self.progress.open_gradients.begin_batch()
         self._time += 1
         self._given_at[loader_index] = self._time
 
@@ -440,11 +457,13 @@ class _Progress:
     Attributes:
         epochs_completed: How many epochs are done.
         epoch_random: The random states at the beginning of the current epoch.
+        open_gradients: Gradients that are added up over an epoch's end, or without `batches_per_step`.
         active: The loader that was asked for a batch when a step of the current epoch was last done; None before.
         loaders: The loaders, those of the current epoch last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_gradients: OpenGradients) -> None:
+        self.open_gradients = open_gradients
         self.epochs_completed = 0
         self.epoch_random: dict[str, Any] = {}
         self.active: int | None = None
@@ -479,12 +498,14 @@ class _Progress:
             "epoch_random": self.epoch_random,
             "active": self.active,
             "loaders": [loader.state_dict() for loader in self.loaders],
+            "open_gradients": self.open_gradients.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epochs_completed = state["epochs_completed"]
         self.epoch_random = state["epoch_random"]
         self.active = state["active"]
+        self.open_gradients.load_state_dict(state["open_gradients"])
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)

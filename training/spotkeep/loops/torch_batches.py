@@ -5,13 +5,12 @@ the middle of a pass the sampler is asked again for the indices of the batches t
 Loading in this process draws random numbers between the training's, and those are saved with it. A worker's cannot be,
 so there each batch is loaded with random numbers of its own, which follow from the pass and the number of the batch.
 
-A subclass with an `__iter__` of its own may ask for batches ahead, leave some out or put some together: there the batches
-that were seen are loaded again. The loaders of accelerate and Fabric are known: they give what their inner loader gives.
+A subclass with an `__iter__` of its own may ask for batches ahead, leave some out or put some together: there the
+batches that were seen are loaded again. Those of accelerate and Fabric give what their inner loader gives.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,7 +146,7 @@ class TorchBatches(BatchSource):
         except TypeError:  # a sampler without a length
             return None
 
-    def given(self, batch: Any) -> None:
+    def given(self, batch: Any) -> None:  # noqa: ARG002 - its indices are known
         """Take note of a batch that the pass gives."""
         indices = self._indices.this_pass
         if indices is not None and indices.ahead:
@@ -387,7 +386,7 @@ class KeyedCollate:
 
 
 def copy_loader(loader: Any, **replaced: Any) -> Any:
-    """Copy a loader, and the one in it that accelerate's stand around, with other attributes. Subclasses stay what they are."""
+    """Copy a loader with other attributes, subclasses included; around another one, that one gets them."""
     inner = vars(loader).get("base_dataloader")
     return _copied(loader, replaced if inner is None else {"base_dataloader": _copied(inner, replaced)})
 
