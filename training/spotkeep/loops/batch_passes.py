@@ -110,6 +110,11 @@ class BatchSource(ABC):
         """Give where the pass is, and what decides the next one."""
         return {"memory": self.memory.capture(large=not in_pass), "digest": self.digest.state_dict()}
 
+    @property
+    @abstractmethod
+    def iterated(self) -> Any:
+        """What is iterated over."""
+
     @abstractmethod
     def _open(self, start: PassStart) -> Iterator[Any]: ...
 
@@ -138,6 +143,11 @@ class PlainBatches(BatchSource):
     def size(self) -> int | None:
         """Return batches of a pass; None when that is not known for sure."""
         return len(self._batches) if isinstance(self._batches, Sequence) else None
+
+    @property
+    def iterated(self) -> Any:
+        """What is iterated over."""
+        return self._batches
 
     def _open(self, start: PassStart) -> Iterator[Any]:
         return drawn_apart(iter(self._batches), start) if self._draws else iter(self._batches)

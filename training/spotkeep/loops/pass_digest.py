@@ -62,7 +62,8 @@ class PassDigest:
             f"the {name} does not give the batches that were trained on: of the {self.count} batches that the "
             f"interrupted pass had given, {where} is another one. Begun again, its sampler or its dataset shuffles in "
             "another way, or its data changed. Let the order follow from a seed and the epoch (set_epoch), or name "
-            "what decides it: training.loader(loader, state=[sampler]). If the data or the seed was changed, change it back"
+            "what decides it: training.loader(loader, state=[sampler]). If the data or the seed was changed, change it "
+            "back"
         )
 
 

@@ -169,7 +169,7 @@ class ResumableLoader:
                 self._over_at = self._loop.time_in_batch
             if this_pass < saved["passes"]:
                 return  # this pass was over
-        held = _held_iterators(self._batches)
+        held = _held_iterators(self._source.iterated)
         if saved is not None and this_pass == saved["passes"] and saved["position"]:
             batches = self._begin_again(saved)
         else:
@@ -191,7 +191,7 @@ class ResumableLoader:
                 self._loop.leave_if_noticed()
                 raise
             if held:
-                _refuse_held_iterators(self._batches, held)
+                _refuse_held_iterators(self._source.iterated, held)
                 held = {}
             self._source.given(batch)
             self._position += 1

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from torch import Generator
@@ -165,13 +165,22 @@ class TorchBatches(BatchSource):
 
     def _open_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
         self._start = start
-        self._indices.next_pass(start, _PassOver(position, saved["asked"], ended=saved["ended"], digest=self.digest))
+        # A loader around another one does something at its end, and may begin when its first batch is asked for: it
+        # gives the last of the batches that were given once more.
+        again = int(self._loader is not self._inner)
+        over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest)
+        self._indices.next_pass(start, over)
         batches = iter(self._loader)
-        if self._indices.this_pass is not None:
+        if again:
+            self.given(next(batches, None))
+        elif self._indices.this_pass is not None:
             self._indices.this_pass.arrive()
-            return batches
-        # It begins when its first batch is asked for.
-        return chain(list(islice(batches, 1)), batches)
+        return batches
+
+    @property
+    def iterated(self) -> Any:
+        """The loader that is iterated over."""
+        return self._loader
 
     def _get_iterator(self) -> Any:
         """Stand for the loader's own: it draws the seed of the workers."""
@@ -387,8 +396,10 @@ class KeyedCollate:
 
 def copy_loader(loader: Any, **replaced: Any) -> Any:
     """Copy a loader with other attributes, subclasses included; around another one, that one gets them."""
-    inner = vars(loader).get("base_dataloader")
-    return _copied(loader, replaced if inner is None else {"base_dataloader": _copied(inner, replaced)})
+    for name in ("base_dataloader", "_dataloader"):
+        if isinstance(vars(loader).get(name), DataLoader):
+            return _copied(loader, {name: _copied(vars(loader)[name], replaced)})
+    return _copied(loader, replaced)
 
 
 def _copied(loader: Any, replaced: Mapping[str, Any]) -> Any:

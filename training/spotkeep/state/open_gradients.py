@@ -62,9 +62,9 @@ class OpenGradients:
             self._lost += bool(optimizers) and len(idle) == len(optimizers) and with_gradients
             if self._lost == _FIRST_WARNING:
                 _logger.warning(
-                    "the state was saved %d times where no optimizer had done a step with the gradients that were there. "
-                    "Gradients that are added up over several steps are not in a checkpoint, and a resume would lose "
-                    "them: count a step when the optimizer does one, or use ResumableTraining, which saves them",
+                    "the state was saved %d times where no optimizer had done a step with the gradients that were "
+                    "there. Gradients that are added up over several steps are not in a checkpoint, and a resume would "
+                    "lose them: count a step when the optimizer does one, or use ResumableTraining, which saves them",
                     self._lost,
                 )
 
@@ -78,8 +78,8 @@ class OpenGradients:
             if not self._skipping_is_said:
                 self._skipping_is_said = True
                 _logger.warning(
-                    "sparse or distributed gradients that are added up for a later step are not in a checkpoint: save when the "
-                    "optimizer has done its step (batches_per_step)"
+                    "sparse or distributed gradients that are added up for a later step are not in a checkpoint: save "
+                    "when the optimizer has done its step (batches_per_step)"
                 )
             return None
         return None if all(gradient is None for gradient in gradients) else gradients
