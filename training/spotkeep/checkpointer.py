@@ -48,6 +48,7 @@ from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import EncodedState, encode_state
+from .state.open_gradients import OpenGradients
 from .state.restoring import (
     altered,
     check_state,
@@ -180,6 +181,8 @@ class Checkpointer:
         self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
         self._on_restore = on_restore
+        saves_them = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
+        self._open_gradients = None if saves_them else OpenGradients(state)
         self._ranks: Ranks = OneRank()
         self._joinables = Joinables()
         self._looked_for_joinables = False
@@ -762,6 +765,8 @@ class Checkpointer:
         self._wait_until_idle()
         self._schedule.tried(step, time.monotonic())
         self._saving_step = step
+        if self._open_gradients is not None:
+            self._open_gradients.warn_if_lost()
         shared = self._directory if isinstance(self._directory, SharedDirectory) else None
         try:
             if shared is None:
@@ -1011,6 +1016,8 @@ class Checkpointer:
     def _begin_step(self) -> None:
         if self._said_done:
             self._say_whether_done(done=False)
+        if self._open_gradients is not None:
+            self._open_gradients.begin_batch()
         self._step_began_saving = self._saver.saving
         self._step_began = time.monotonic()
 
