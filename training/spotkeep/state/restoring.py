@@ -463,10 +463,10 @@ def _fill(live: Any, saved: Any) -> None:
             else:
                 live[index] = value
     else:
-        _set_object_state(live, saved)
+        set_object_state(live, saved)
 
 
-def _set_object_state(value: Any, state: Any) -> None:
+def set_object_state(value: Any, state: Any) -> None:
     """Give an object of any `stateful_kind` its state back."""
     kind = stateful_kind(value)
     if is_module(value):
