@@ -169,6 +169,7 @@ class _CheckpointCallback(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._epoch = int(state.epoch or 0)
+        self._checkpointer.count_epochs(self._epoch)
         progress = self._progress
         if self._after_replay is not None and state.epoch != self._epoch:  # in the middle of the epoch
             # The order of the data is drawn once more as it was.

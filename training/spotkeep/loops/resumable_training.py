@@ -222,6 +222,7 @@ class _Loop:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
         lasting_loaders = len(self.progress.loaders)
         self.leave_if_noticed()
+        self._checkpointer.count_epochs(self.progress.epochs_completed)
         self.running = True
         try:
             for index, value in enumerate(values):
@@ -281,6 +282,7 @@ class _Loop:
         if self._in_use or self._batches_in_step:  # the loop was left early
             self._complete_step()
         self.progress.end_epoch(lasting_loaders)
+        self._checkpointer.count_epochs(self.progress.epochs_completed)
         last = self.progress.epochs_completed == self._total_epochs
         if not last and self._checkpointer.save_if_due():
             self._checkpointer.leave()
