@@ -25,7 +25,7 @@ from . import events
 from .disk.background_save import BackgroundSaver, SaveOutcome
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.chunk_checksums import chunk_checksums
-from .disk.manifest import CHUNK_BYTES, Manifest, Progress, RankView
+from .disk.manifest import CHUNK_BYTES, Manifest, Progress, RankView, state_pairs
 from .disk.retention import MODES, Best, Retention
 from .errors import (
     CheckpointError,
@@ -41,12 +41,13 @@ from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
 from .ranks.comparison import RankComparison
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
 from .ranks.joinables import Joinables
-from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .ranks.rank_shares import ShareDocument, differing_paths, trained_names, view_for
 from .ranks.shared_directory import SharedDirectory
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
+from .state.changes import Beginning
 from .state.encoding import EncodedState, encode_state
 from .state.open_gradients import OpenGradients
 from .state.restoring import (
@@ -64,6 +65,7 @@ from .training_folder import TRAININGS_HERE, find_folder, require_name
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
+_MOST_CHANGES = 5
 _LONGEST_NOTICE_MS = 2**40
 _AFTER_A_STEP, _LAST = 1, 2
 _PLACES = ("asks after step {}", "has done step {}", "has done its last step, {}")
@@ -181,6 +183,7 @@ class Checkpointer:
         self._updated_tensors = UpdatedTensors(self._state, self._per_rank)
         self._allow_world_size_change = allow_world_size_change
         self._on_restore = on_restore
+        self._has_on_restore = on_restore is not None
         saves_them = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
         self._open_gradients = None if saves_them else OpenGradients(state)
         self._ranks: Ranks = OneRank()
@@ -224,6 +227,8 @@ class Checkpointer:
         self._step_began: float | None = None
         self._step_began_saving = False
         self._epochs_completed: int | None = None
+        self._beginning: Beginning | None = None
+        self._form_told = self._beside_told = False
         self._durable_step: int | None = None
         self._started_step: int | None = None
         self._done_before = 0  # the steps of a loop that this object has gone through to its end
@@ -426,6 +431,14 @@ class Checkpointer:
         self._require_entered()
         self._complete_step(total_steps)
 
+    def count_epochs(self, completed: int) -> None:
+        """Note how many epochs are completed, for loops that other code runs: the next checkpoint says so.
+
+        Args:
+            completed: How many; within the first epoch it is 0.
+        """
+        self._epochs_completed = completed
+
     def save_if_due(self, *, last: bool = False) -> bool:
         """Save after a completed step when that is due, to leave after it, or as the last one.
 
@@ -514,6 +527,8 @@ class Checkpointer:
             self._tell_changes(found.manifest)
             # These have come back with the state, and are what it goes on with.
             self._made_by.update({name: text for name, text in found.manifest.made_by.items() if name in settings})
+        if self._ranks.rank == 0:
+            self._beginning = Beginning({**self._state, **self._per_rank})
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
@@ -775,6 +790,7 @@ class Checkpointer:
             else:
                 shared.begin_save()
                 encoded = self._comparison.encode(self._encode_parts)
+            self._tell_what_a_resume_would_miss(encoded)
             progress = Progress(
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
@@ -793,6 +809,36 @@ class Checkpointer:
         finally:
             self._schedule.extra_time.call(time.monotonic() - began)
         self._started_step = step
+
+    def _tell_what_a_resume_would_miss(self, encoded: EncodedState) -> None:
+        """Warn, once each, of what has changed since the training began and no checkpoint gives back."""
+        beginning = self._beginning
+        if beginning is None:
+            return
+        if not (self._form_told or self._has_on_restore):
+            document = encoded.document
+            if isinstance(document, ShareDocument):
+                document = {"dict": [*state_pairs(document.common), *state_pairs(document.own)]}
+            changes = beginning.changed_form({**self._state, **self._per_rank}, document)
+            if changes:
+                self._form_told = True
+                _logger.warning(
+                    "the state has another form than when the training began: %s. A script that starts again makes it "
+                    "as it was at first, so a resume needs on_restore= of the Checkpointer, which makes it as it was "
+                    "then, for example on_restore=lambda step, epoch: optimizer.add_param_group(...)",
+                    "; ".join(changes[:_MOST_CHANGES]),
+                )
+        if not self._beside_told:
+            names = beginning.changed_beside()
+            if names:
+                self._beside_told = True
+                _logger.warning(
+                    "%s changed since the training began, and no state_dict has %s, so a resume begins with what the "
+                    "script makes anew: register a buffer without persistent=False, or call persistent(True) of a "
+                    "metric of torchmetrics. What follows from the rest of the state is no loss",
+                    ", ".join(names[:_MOST_CHANGES]),
+                    "it" if len(names) == 1 else "them",
+                )
 
     def _collect(self) -> SaveOutcome | None:
         """Take note of a save that has ended."""

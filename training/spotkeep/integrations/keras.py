@@ -423,6 +423,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
         if self._resumed is not None:
             self._go_on()
             self.model.reset_metrics()  # those that were saved may be of the epoch before
+        self._checkpointer.count_epochs(epoch)
         position.begin(epoch, self._data_state)
         if self._checkpointer.save_if_due():
             self._checkpointer.leave()

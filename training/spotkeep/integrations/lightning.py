@@ -242,6 +242,7 @@ class _CheckpointCallback(Callback):
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._go_on()
+        self._checkpointer.count_epochs(trainer.current_epoch)
         if trainer.current_epoch != self._epoch:
             self._epoch, self._batches, self._began_at = trainer.current_epoch, 0, 0
 

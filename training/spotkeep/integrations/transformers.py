@@ -249,6 +249,7 @@ class _CheckpointCallback(TrainerCallback):
         if self._epochs_begun:
             progress.epoch += 1
         self._epochs_begun += 1
+        self._checkpointer.count_epochs(progress.epoch)
         progress.epoch_is_over = False
         for stream in self._streams:
             stream.begin(self._key(ranks=False), collate=self._key())

@@ -351,6 +351,7 @@ class _Loop:
             )
         lasting_loaders = len(self.progress.loaders)
         self.leave_if_noticed()
+        self._checkpointer.count_epochs(self.progress.epochs_completed)
         self.running = True
         try:
             for index, value in enumerate(values):
@@ -449,6 +450,7 @@ class _Loop:
         for noted in (self._began_at, self._given_at, self._went_around):
             noted.clear()
         self.progress.end_epoch(lasting_loaders)
+        self._checkpointer.count_epochs(self.progress.epochs_completed)
         last = self.progress.epochs_completed == self._total_epochs
         if not last and self._checkpointer.save_if_due():
             self._checkpointer.leave()

@@ -7,6 +7,7 @@ loading imports the library that the checkpoint names, because the state could n
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import importlib
 import math
@@ -272,15 +273,15 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             an unknown dtype, or without memory of its own.
     """
     torch = sys.modules["torch"]
-    if is_wrapper(tensor) and torch.nn.parameter.is_lazy(tensor):
-        raise UnsupportedArrayError(
-            "a parameter of a lazy module has no shape yet: give the module a batch before this point, so that it "
-            "makes its parameters"
-        )
-    dtype = str(tensor.dtype).replace("torch.", "", 1)
+    dtype = _dtype_name(tensor.dtype)
     dense, order = tensor, None
     # Nearly all are plain. A state has thousands of them, and describing each holds the training up.
     if dtype not in _TORCH_DTYPES or not _is_plain(tensor, torch):
+        if is_wrapper(tensor) and torch.nn.parameter.is_lazy(tensor):
+            raise UnsupportedArrayError(
+                "a parameter of a lazy module has no shape yet: give the module a batch before this point, so that it "
+                "makes its parameters"
+            )
         _refuse_what_is_not_dense(tensor, dtype, torch)
         dense = tensor.detach().resolve_conj().resolve_neg()
         order = _torch_order(dense)
@@ -289,7 +290,7 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
     if order is not None:
         meta["order"] = order
     _require_little_endian()
-    if not dense.is_cuda:
+    if not (dense.is_cpu or dense.is_cuda):
         # Before its address is asked for: other devices need not have any.
         dense = dense.cpu()
     if dense.numel() and not dense.data_ptr():
@@ -303,6 +304,11 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
 def same_form(one: Any, other: Any) -> bool:
     """Say whether two tensors of one shape have the same type, and lie alike in memory."""
     return bool(one.dtype == other.dtype and _torch_order(one) == _torch_order(other))
+
+
+@functools.cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).replace("torch.", "", 1)
 
 
 def is_floating(meta: dict[str, Any]) -> bool:
@@ -366,28 +372,31 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
 
 
 def _torch_order(tensor: Any) -> list[int] | None:
-    shape = tensor.shape
-    # A dimension of one element may have any stride, and kernels choose by it.
-    if tensor.is_contiguous() and (len(shape) < 2 or 1 not in shape):
-        return None
-    return _memory_order(shape, tensor.stride()) if tensor.numel() else None
+    return _memory_order(tensor.shape, tensor.stride()) if tensor.numel() else None
 
 
 def _is_plain(tensor: Any, torch: Any) -> bool:
-    """Say whether a tensor's memory is its elements in C order, so that they can be read straight into it."""
-    return _lies_in(tensor, None, torch)
+    """Say whether a tensor's memory is its elements in C order, and nothing else."""
+    if not _has_memory_here(tensor, torch) or not tensor.is_contiguous():
+        return False
+    # A dimension of one element may have any stride, and kernels choose by it.
+    return tensor.ndim < 2 or 1 not in tensor.shape or _torch_order(tensor) is None
 
 
 def _lies_in(tensor: Any, order: list[int] | None, torch: Any) -> bool:
     """Say whether a tensor's memory is its elements in this order of its dimensions, and nothing else."""
-    if not (
+    if order is None:
+        return _is_plain(tensor, torch)
+    return _has_memory_here(tensor, torch) and _torch_order(tensor) == order
+
+
+def _has_memory_here(tensor: Any, torch: Any) -> bool:
+    return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
         and tensor.is_cpu
         and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-    ):
-        return False
-    return _torch_order(tensor) == order and (order is not None or tensor.is_contiguous())
+    )
 
 
 def _shape(meta: dict[str, Any]) -> list[int]:

@@ -301,7 +301,8 @@ class _Encoder:
         if metadata:
             groups: dict[str, tuple[Any, list[str]]] = {}
             for name, local in metadata.items():
-                groups.setdefault(repr(local), (local, []))[1].append(name)
+                key = str(local["version"]) if len(local) == 1 and "version" in local else repr(local)
+                groups.setdefault(key, (local, []))[1].append(name)
             inside = f"{path}._metadata"
             beside["metadata"] = [
                 [self.encode(dict(local), inside, depth=depth + 1, live=False), names]

@@ -29,7 +29,7 @@ from .state_dicts import (
     module_tensors,
     put_back_module,
     put_back_optimizer,
-    tensors_without_a_name,
+    tensors_beside,
 )
 
 _logger = logging.getLogger("spotkeep")
@@ -313,7 +313,7 @@ def _warn_of_empty(path: str, value: Any) -> None:
     if not is_module(value):
         holds = [name for name, kept in getattr(value, "__dict__", {}).items() if _is_array(kept)]
     else:
-        holds = tensors_without_a_name(value)
+        holds = [name for name, _ in tensors_beside(value)]
     if holds:
         _logger.warning(
             "the state_dict of %s is empty, so nothing of %s is saved, and a resume begins with it anew: its %s %s not "

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Callable
 
 from spotkeep.loaded import loaded
 
@@ -150,15 +151,26 @@ def module_tensors(module: Any) -> Iterator[tuple[str, Any]]:
                 yield part.name + key, tensor
 
 
-def tensors_without_a_name(module: Any) -> list[str]:
-    """Give the names of what a module keeps in tensors that its `state_dict` does not name."""
-    names = []
+def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
+    """Find the tensors of a module that its `state_dict` does not have. Gives names, and what reads the value."""
+    found = []
     for part in _parts(module):
-        # torchmetrics: what a metric adds up, a list before its first batch.
-        kept = [*part.module._non_persistent_buffers_set, *vars(part.module).get("_defaults", ())]
-        kept += [name for name, value in vars(part.module).items() if is_torch_tensor(value) and name not in kept]
-        names += [part.name + name for name in kept]
-    return names
+        holder = part.module
+        kept = dict.fromkeys(sorted(holder._non_persistent_buffers_set))
+        for name, value in vars(holder).items():
+            if not is_torch_tensor(value):
+                continue
+            # `torch.nn.utils.weight_norm` and `spectral_norm` make a weight from these before each batch.
+            if not {f"{name}_g", f"{name}_orig"} & {key for key, _ in holder._parameters.items()}:
+                kept[name] = None
+        # What a metric of torchmetrics adds up; it is a list before its first batch.
+        persistent = vars(holder).get("_persistent", {})
+        for name in vars(holder).get("_defaults", ()):
+            kept.pop(name, None)
+            if not persistent.get(name):
+                kept[name] = None
+        found += [(part.name + name, partial(getattr, holder, name, None)) for name in kept]
+    return found
 
 
 def loads_in_its_own_way(module: Any) -> bool:
@@ -169,7 +181,8 @@ def loads_in_its_own_way(module: Any) -> bool:
         or part.module._load_state_dict_pre_hooks
         or part.module._load_state_dict_post_hooks
         or (
-            not type(part.module).__module__.startswith("torch.")
+            # Observers of quantization take other shapes than they have.
+            (not (kind := type(part.module).__module__).startswith("torch.") or kind.startswith("torch.ao."))
             and any(getattr(type(part.module), name) is not getattr(torch.nn.Module, name) for name in _OVERRIDABLE)
         )
         for part in _parts(module)
