@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.state.differences import (
-    NOT_COMPARED,
     apart,
     are_differences,
     differences,
     digest_tree,
     own_document,
     own_paths,
+    own_places,
     with_differences,
 )
 from spotkeep.state.encoding import decode_state, encode_state
@@ -37,7 +37,7 @@ def tree_of(encoded, passed_over=()):
 
     def digest_of(place):
         raw = raws[place["file"], place["offset"]] if place["size"] else b""
-        return NOT_COMPARED if raw in passed_over else hashlib.sha256(raw).hexdigest()
+        return "-" if raw in passed_over else hashlib.sha256(raw).hexdigest()
 
     return digest_tree(encoded.document, digest_of)
 
@@ -75,6 +75,7 @@ def test_the_other_state_and_the_differences_give_the_state_back(mine, others):
     whole = with_differences(of_other.document, moved)
     assert plain(read(whole, of_other.blobs, blobs)) == plain(mine)
     assert (found is None) == (plain(mine) == plain(others))
+    assert {(blob.file_index, blob.offset) for blob in blobs} <= own_places(apart(found, encoded.blobs)[0])
     if found is not None:
         assert own_paths(found)
 

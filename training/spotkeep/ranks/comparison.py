@@ -1,8 +1,8 @@
 """Compares, at each save, what the ranks of a training have in common, and finds what they have not.
 
-The first save of a process compares everything. To read all of a large state at each save would cost too much, so a
-later one compares the small values, and one in sixteen of the large arrays, other ones each time. As soon as anything
-differs, everything is compared at each save.
+The first save of a process compares everything. To look at all of a large state at each save would cost too much, so a
+later one compares the small values, and one in 32 of the large arrays, other ones each time. Where anything differs,
+all are compared once more. What differs then is each rank's own for as long as the process lasts.
 
 `DistributedDataParallel` gives rank 0's buffers to all at the next forward pass (`broadcast_buffers`). These may
 differ: rank 0's are the ones that count.
@@ -11,13 +11,13 @@ differ: rank 0's are the ones that count.
 from __future__ import annotations
 
 import hashlib
+import marshal
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Callable
 
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.state.arrays import DeviceBytes, address_of, device_digests
-from spotkeep.state.differences import NOT_COMPARED, Differences, differences, digest_tree, root_digest
+from spotkeep.state.differences import Differences, differences, digest_tree, own_places
 from spotkeep.state.encoding import Blob, EncodedState, Json
 
 from .distributed import Ranks, together
@@ -25,7 +25,11 @@ from .joinables import Joinables
 from .rank_shares import encode_share
 
 _LARGE_BYTES = 8192
-_TURNS = 16
+_TURNS = 32
+_OF_NO_VERSION = 2  # of marshal's: equal values have equal bytes
+_NOT_COMPARED = "-"
+_OWN = "own"
+_OTHER_FORM = "another form than at the save before"
 
 
 class RankComparison:
@@ -40,7 +44,11 @@ class RankComparison:
         self._ranks = ranks
         self._joinables = joinables
         self._saves = 0
-        self._differ = False
+        self._differ = False  # the same on all ranks
+        # Indices of blobs: their places change with the size of what is before them.
+        self._own: set[int] = set()  # known to differ
+        self._made_equal: set[int] = set()
+        self._blob_count = -1
 
     def encode(self, encode_parts: Callable[[], tuple[EncodedState, EncodedState]]) -> EncodedState:
         """Give what this rank writes. Every rank must call it. The document is a `ShareDocument`.
@@ -54,53 +62,95 @@ class RankComparison:
             RankLostError: If a rank is gone.
         """
         encoded: list[EncodedState] = []  # what is common, what is own
-        trees: list[Json] = []
-
-        def compare(turn: int | None) -> Json:
-            if not encoded:
-                encoded.extend(encode_parts())
-            trees.append(self._tree(*encoded, turn=turn))
-            return root_digest(trees[-1])
-
-        turn = None if self._differ or not self._saves else self._saves % _TURNS
-        if turn is None and (self._saves & (self._saves - 1)) == 0:
-            self._joinables.find()
         self._saves += 1
-        found: Differences = None
-        roots = together(self._ranks, partial(compare, turn))
-        if len(set(roots)) > 1 and turn is not None:
-            self._joinables.find()
-            roots = together(self._ranks, partial(compare, None))
-        if len(set(roots)) > 1:
-            self._differ = True
-            of_first = self._ranks.exchange(trees[-1] if self._ranks.rank == 0 else None)[0]
-            found = differences(encoded[0].document, trees[-1], of_first)
+
+        def encode_and_compare() -> Json:
+            encoded.extend(encode_parts())
+            if len(encoded[0].blobs) != self._blob_count:
+                return _OTHER_FORM
+            return None if self._differ else self._root(encoded[0])
+
+        roots = together(self._ranks, encode_and_compare)
         common, own = encoded
+        found: Differences = None
+        if self._differ or len(set(roots)) > 1 or _OTHER_FORM in roots:
+            whole = not self._differ or _OTHER_FORM in roots
+            found = self._differences(common, own, whole=whole)
         return encode_share(common, own, found, rank=self._ranks.rank)
 
-    def _tree(self, common: EncodedState, own: EncodedState, *, turn: int | None) -> Json:
-        """Give the digests of a state.
+    def _differences(self, common: EncodedState, own: EncodedState, *, whole: bool) -> Differences:
+        """Find what this rank has otherwise than rank 0.
 
         Args:
-            common: The state.
-            own: What is each rank's own by the script's word. It is compared wherever it stands.
-            turn: Which large arrays to compare; None for all.
+            common: What all ranks are said to have in common.
+            own: What is each rank's own by the script's word.
+            whole: Whether to compare everything.
         """
-        made_equal = set(map(address_of, self._joinables.buffers_made_equal(self._ranks.world_size)))
-        if made_equal:
-            made_equal -= {address_of(blob.raw) for blob in own.blobs}
-        compared = [
+        trees: list[Json] = []
+
+        def compare() -> Json:
+            if whole:
+                self._look_again(common, own)
+            trees.append(digest_tree(common.document, self._digest_of(common, whole=whole)))
+            return None if self._ranks.rank else trees[0]
+
+        of_first = together(self._ranks, compare)[0]
+        found = differences(common.document, trees[0], of_first)
+        places = own_places(found)
+        self._own = {index for index, blob in enumerate(common.blobs) if (blob.file_index, blob.offset) in places}
+        self._differ = any(self._ranks.exchange(found is not None))
+        return found
+
+    def _look_again(self, common: EncodedState, own: EncodedState) -> None:
+        """Find what is made equal before it counts, and forget what was known to differ."""
+        self._joinables.find()
+        buffers = self._joinables.buffers_made_equal(self._ranks.world_size)
+        addresses = set(map(address_of, buffers))
+        if addresses:
+            # What the script passes as each rank's own is compared wherever it stands.
+            addresses -= {address_of(blob.raw) for blob in own.blobs}
+        self._made_equal = {
+            index for index, blob in enumerate(common.blobs) if addresses and address_of(blob.raw) in addresses
+        }
+        self._own = set()
+        self._blob_count = len(common.blobs)
+
+    def _compared(self, common: EncodedState, *, whole: bool) -> list[Blob]:
+        """Choose what to look at: the small, and the large whose turn it is, or all."""
+        known, turn = self._made_equal | self._own, self._saves % _TURNS
+        return [
             blob
             for index, blob in enumerate(common.blobs)
-            if (turn is None or len(blob.raw) < _LARGE_BYTES or index % _TURNS == turn)
-            and not (made_equal and address_of(blob.raw) in made_equal)
+            if (whole or index % _TURNS == turn or _is_small(blob.raw)) and index not in known
         ]
+
+    def _root(self, common: EncodedState) -> str:
+        """Give a digest of all that is compared: fast, and it does not say where a difference is."""
+        small: list[Any] = []
+        large: list[Blob] = []
+        for blob in self._compared(common, whole=False):
+            if _is_small(blob.raw):
+                small.append(blob.raw)
+            else:
+                large.append(blob)
+        document = hashlib.blake2b(marshal.dumps(common.document, _OF_NO_VERSION), digest_size=16)
+        return " ".join([document.hexdigest(), chunk_checksum(b"".join(small)), *_digests(large)])
+
+    def _digest_of(self, common: EncodedState, *, whole: bool) -> Callable[[Json], str]:
+        compared = self._compared(common, whole=whole)
         digests = {(blob.file_index, blob.offset): digest for blob, digest in zip(compared, _digests(compared))}
+        own = (common.blobs[index] for index in self._own)
+        digests.update({(blob.file_index, blob.offset): _OWN for blob in own})
 
         def digest_of(place: Json) -> str:
-            return digests.get((place["file"], place["offset"]), NOT_COMPARED) if place["size"] else ""
+            return digests.get((place["file"], place["offset"]), _NOT_COMPARED) if place["size"] else ""
 
-        return digest_tree(common.document, digest_of)
+        return digest_of
+
+
+def _is_small(raw: Any) -> bool:
+    """Say whether something is looked at each time. On a GPU to look takes about as long for anything."""
+    return type(raw) is not DeviceBytes and len(raw) < _LARGE_BYTES
 
 
 def _digests(blobs: Sequence[Blob]) -> list[str]:

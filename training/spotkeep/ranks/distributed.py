@@ -94,7 +94,8 @@ class TorchRanks:
         """Give the largest number that any rank has in each place."""
         values = self._numbers(numbers)
         self._call(self._distributed.all_reduce, values, op=self._distributed.ReduceOp.MAX)
-        return [int(value) for value in values]
+        found: list[int] = values.tolist()
+        return found
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
         # A script may have made the GPU its default device.

@@ -22,38 +22,37 @@ from typing import Any, Callable, Optional
 from . import arrays
 from .encoding import Blob, BlobPlaces, Json
 
-NOT_COMPARED = "not compared"
-"""The digest of what counts as equal, whatever it is."""
-
 Differences = Optional[Json]
+
+_LONGEST_TEXT = 64
 
 
 def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
-    """Give a state document as a tree of digests.
+    """Give a state document as a tree of digests: pairs for a dictionary, a text for anything else.
 
     Args:
         document: The state document.
-        digest_of: Gives the digest of the bytes that a description of an array refers to, or `NOT_COMPARED`.
+        digest_of: Gives the digest of the bytes that a description of an array refers to.
     """
     pairs = _pairs_of(document)
     if pairs is not None:
         items = [[key, digest_tree(value, digest_of)] for key, value in pairs]
         return items if "dict" in document else {"items": items, "beside": _beside(document)}
+    if isinstance(document, dict) and len(document) == 1:
+        ((kind, body),) = document.items()
+        if isinstance(body, dict) and "file" in body:
+            # Most of a state are arrays.
+            form = " ".join(f"{name}={value}" for name, value in body.items() if name not in ("file", "offset"))
+            return f"{digest_of(body)} {kind} {form}"
     digests: list[str] = []
 
     def described(place: Json) -> Json:
         digests.append(digest_of(place))
         return {name: value for name, value in place.items() if name not in ("file", "offset")}
 
-    text = json.dumps([_each_place(document, described), digests])
-    if NOT_COMPARED in digests:
-        return NOT_COMPARED
-    return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()
-
-
-def root_digest(tree: Json) -> str:
-    """Give one digest of a whole tree."""
-    return hashlib.blake2b(json.dumps(tree).encode("ascii"), digest_size=16).hexdigest()
+    text = json.dumps(_each_place(document, described))
+    text = text if not digests else " ".join([text, *digests])
+    return text if len(text) <= _LONGEST_TEXT else hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
 
 def differences(document: Json, tree: Json, other: Json) -> Differences:
@@ -151,6 +150,18 @@ def apart(found: Differences, blobs: Sequence[Blob]) -> tuple[Differences, tuple
         return {**place, **places.place(raw)}
 
     return _each_place(found, move), tuple(places.blobs)
+
+
+def own_places(found: Differences) -> set[tuple[int, int]]:
+    """Give the places of the bytes that differences refer to: file numbers and offsets."""
+    places: set[tuple[int, int]] = set()
+
+    def note(place: Json) -> Json:
+        places.add((place["file"], place["offset"]))
+        return place
+
+    _each_place(found, note)
+    return places
 
 
 def _pairs_of(document: Json) -> list[Json] | None:
