@@ -39,10 +39,10 @@ def test_a_second_training_in_the_folder_of_one_that_ended_is_refused_before_its
     with pytest.raises(UsageError) as refused, second.checkpointer(tmp_path):
         pytest.fail("it was entered")
     assert second.seen["steps"] == []
-    told = str(refused.value)
-    assert f"{tmp_path} holds the checkpoints of a training that ended in this process, after step 6" in told
+    said = str(refused.value)
+    assert f"{tmp_path} holds the checkpoints of a training that ended in this process, after step 6" in said
     for way_out in ('name="fold-2"', "directory= of its own", "restart the process or the notebook's kernel"):
-        assert way_out in told
+        assert way_out in said
 
 
 def test_so_it_is_when_the_first_one_ended_in_an_earlier_process(tmp_path, new_process):
@@ -147,10 +147,37 @@ def test_seeds_in_a_loop_are_refused_without_names_and_trained_with_them(tmp_pat
     assert seeds(tmp_path / "named", name="seed-{}".format) == [first, second]
 
 
-def test_epochs_that_were_left_early_are_taken_up_with_a_warning(tmp_path, new_process, caplog):
-    """A `break` and an error in the loop look alike to what the loop goes through, and one of them may go on."""
-    seeds(tmp_path, breaks=True)
-    assert "left a training at step 2, before its end" in caplog.text
+def test_epochs_that_were_left_by_break_have_ended(tmp_path, new_process):
+    with pytest.raises(UsageError, match="ended in this process, after step 2"):
+        seeds(tmp_path, breaks=True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_epochs_that_were_left_by_an_error_are_taken_up_with_a_warning(tmp_path, new_process, caplog, error):
+    """Whichever it was: where a progress bar stands between, or the loop's iterator is kept, the two look alike."""
+
+    def attempt(stop_at, between=lambda epochs: epochs):
+        state = {"values": []}
+        training = ResumableTraining({"state": state}, directory=tmp_path, every_steps=1)
+        loader = training.loader([1.0, 2.0])
+        for epoch in between(training.epochs(4)):
+            for batch in loader:
+                if (epoch, batch) == stop_at:
+                    raise error
+                state["values"].append((epoch, batch))
+        return state["values"]
+
+    def bar(epochs):
+        yield from epochs
+
+    with pytest.raises(error):
+        attempt((1, 2.0))
+    with pytest.raises(error):
+        attempt((2, 1.0), between=bar)
+    with contextlib.suppress(error):
+        attempt((3, 1.0))
+    assert attempt(None) == [(epoch, batch) for epoch in range(4) for batch in (1.0, 2.0)]
+    assert caplog.text.count("before its end") == 3
     assert 'name="fold-2"' in caplog.text
 
 
@@ -199,10 +226,10 @@ def test_job_events_say_which_training_they_are_of(tmp_path, job_events, monkeyp
     train(None, total=1, name="a")
     train("b", total=1)
     train(tmp_path / "c", total=1, name="d")
-    told = [(event["event"], event.get("training")) for event in job_events()]
+    said = [(event["event"], event.get("training")) for event in job_events()]
     once = {"resume", "progress", "saved", "finish"}
-    assert len(told) == 16
-    assert set(told) == {(kind, label) for label in (None, "a", "b", "c/d") for kind in once}
+    assert len(said) == 16
+    assert set(said) == {(kind, label) for label in (None, "a", "b", "c/d") for kind in once}
 
 
 NAMES = st.text(string.ascii_letters + string.digits + "._-/ é", max_size=70)

@@ -7,7 +7,10 @@ that is the moment to save, or to leave on a notice.
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from types import FrameType, TracebackType
 from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
@@ -110,8 +113,15 @@ class ResumableTraining:
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
+        loop = id(sys._getframe(1))
         with self._checkpointer:
-            yield from self._loop.epochs(values)
+            try:
+                yield from self._loop.epochs(values)
+            except GeneratorExit:
+                frame = sys._getframe(1)
+                if id(frame) != loop or _has_an_error(frame):
+                    raise
+                # The loop was left by `break`: for this script the training is done.
 
 
 class ResumableLoader:
@@ -365,6 +375,11 @@ class _Progress:
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
+
+
+def _has_an_error(frame: FrameType) -> bool:
+    """Say whether an error may be on its way out of a frame: it has a traceback there before it leaves a loop."""
+    return any(isinstance(one, TracebackType) and one.tb_frame is frame for one in gc.get_referrers(frame))
 
 
 def _described(batches: Iterable[Any]) -> dict[str, Any]:
