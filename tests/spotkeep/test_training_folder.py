@@ -197,6 +197,34 @@ def test_a_second_loop_over_epochs_that_are_done_is_refused(tmp_path, new_proces
     assert [gone_through(epochs) for epochs in (2, 4)] == [[], []]
 
 
+@pytest.mark.parametrize("stop", [die, interrupt])
+@pytest.mark.parametrize("batch", range(1, 4))
+def test_what_follows_a_training_goes_on_with_its_random_numbers_after_an_interruption(
+    tmp_path, new_process, stop, batch
+):
+    def two_phases(directory, *, stops_at=None):
+        random.seed(1)
+        values, seen = [], 0
+        for phase in range(2):
+            state = {"values": []}
+            training = ResumableTraining({"state": state}, directory=directory, every_steps=1, name=f"phase-{phase}")
+            loader = training.loader([1.0, 2.0])
+            for _epoch in training.epochs(2):
+                for each in loader:
+                    state["values"].append(each * random.random())
+                    seen += phase
+                    if seen == stops_at:
+                        stop()
+            values.append(state["values"])
+        return values, random.random()
+
+    alone = two_phases(tmp_path / "alone")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        two_phases(tmp_path / "interrupted", stops_at=batch)
+    new_process()
+    assert two_phases(tmp_path / "interrupted") == alone
+
+
 def folds(directory, **options):
     return [train(directory, name=f"fold-{fold}", total=4 + fold, **options) for fold in range(3)]
 
