@@ -23,6 +23,7 @@ from .batch_passes import BatchSource, PassStart, PlainBatches
 
 _RANDOM = "random states"
 _LOOP = "loop"
+_PROGRESS_BARS = ("tqdm", "rich")
 
 
 class ResumableTraining:
@@ -113,12 +114,12 @@ class ResumableTraining:
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
-        loop = id(sys._getframe(1))
+        loop = id(_frame_of_loop(sys._getframe(1)))
         with self._checkpointer:
             try:
                 yield from self._loop.epochs(values)
             except GeneratorExit:
-                frame = sys._getframe(1)
+                frame = _frame_of_loop(sys._getframe(1))
                 if id(frame) != loop or _has_an_error(frame):
                     raise
                 # The loop was left by `break`: for this script the training is done.
@@ -375,6 +376,13 @@ class _Progress:
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
+
+
+def _frame_of_loop(frame: FrameType) -> FrameType:
+    """Give the frame that goes through epochs, where a progress bar may stand between."""
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PROGRESS_BARS:
+        frame = frame.f_back
+    return frame
 
 
 def _has_an_error(frame: FrameType) -> bool:
