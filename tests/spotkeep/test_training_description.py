@@ -136,7 +136,7 @@ def test_it_is_in_the_manifest_and_nothing_strange_comes_back(tmp_path):
     assert (made_by["name"], made_by["data"]) == ("a", '{"rows": 3}')
 
 
-def test_arrays_are_told_apart_by_form_and_content():
+def test_arrays_differ_by_form_and_content():
     rows = np.arange(12.0).reshape(4, 3)
     forms = [rows, rows.astype("f4"), rows.reshape(3, 4), rows + 1, rows.T, np.float64(3), [1, 2], "text", object()]
     texts = [array_text(form) for form in forms]
@@ -192,5 +192,5 @@ def test_the_code_that_the_script_imported_from_its_folder_counts_and_no_other(t
     for name in modules:
         called = name[:-3].replace("/", ".")
         monkeypatch.setitem(sys.modules, called, types.SimpleNamespace(__file__=str(tmp_path / name)))
-    told = described(main=types.SimpleNamespace(__file__=str(script)))
-    assert sorted(told) == ["code of model.py", "code of parts/layers.py", "code of train.py", "command line"]
+    said = described(main=types.SimpleNamespace(__file__=str(script)))
+    assert sorted(said) == ["code of model.py", "code of parts/layers.py", "code of train.py", "command line"]

@@ -39,10 +39,10 @@ def test_a_second_training_in_the_folder_of_one_that_ended_is_refused_before_its
     with pytest.raises(UsageError) as refused, second.checkpointer(tmp_path):
         pytest.fail("it was entered")
     assert second.seen["steps"] == []
-    told = str(refused.value)
-    assert f"{tmp_path} holds the checkpoints of a training that ended in this process, after step 6" in told
+    said = str(refused.value)
+    assert f"{tmp_path} holds the checkpoints of a training that ended in this process, after step 6" in said
     for way_out in ('name="fold-2"', "directory= of its own", "restart the process or the notebook's kernel"):
-        assert way_out in told
+        assert way_out in said
 
 
 def test_so_it_is_when_the_first_one_ended_in_an_earlier_process(tmp_path, new_process):
@@ -120,7 +120,7 @@ def test_a_second_loop_without_a_step_of_its_own_is_refused(tmp_path):
         assert [len(list(checkpointer.steps(total))) for total in (3, 5)] == [0, 0]
 
 
-def seeds(directory, *, epochs=2, name=lambda seed: None, breaks=False):
+def seeds(directory, *, epochs=2, name=lambda seed: None, breaks=False, bar=lambda epochs: epochs):
     """A script that trains once for each seed."""
     learned = []
     for seed in range(2):
@@ -128,7 +128,7 @@ def seeds(directory, *, epochs=2, name=lambda seed: None, breaks=False):
         state = {"values": []}
         training = ResumableTraining({"state": state}, directory=directory, every_steps=1, name=name(seed))
         loader = training.loader([1.0, 2.0])
-        for _epoch in training.epochs(epochs):
+        for _epoch in bar(training.epochs(epochs)):
             for batch in loader:
                 state["values"].append(batch * random.random())
             if breaks:
@@ -147,10 +147,49 @@ def test_seeds_in_a_loop_are_refused_without_names_and_trained_with_them(tmp_pat
     assert seeds(tmp_path / "named", name="seed-{}".format) == [first, second]
 
 
-def test_epochs_that_were_left_early_are_taken_up_with_a_warning(tmp_path, new_process, caplog):
-    """A `break` and an error in the loop look alike to what the loop goes through, and one of them may go on."""
-    seeds(tmp_path, breaks=True)
-    assert "left a training at step 2, before its end" in caplog.text
+def bar_of(library):
+    """A progress bar: it gives what it is given."""
+    library = {"__name__": library}
+    exec("def bar(items):\n  for item in items:\n    yield item", library)  # noqa: S102 - our own text
+    return library["bar"]
+
+
+def without_bar(epochs):
+    return epochs
+
+
+@pytest.mark.parametrize("bar", [without_bar, bar_of("tqdm.std"), bar_of("rich.progress")])
+def test_epochs_that_were_left_by_break_have_ended(tmp_path, new_process, bar):
+    with pytest.raises(UsageError, match="ended in this process, after step 2"):
+        seeds(tmp_path, breaks=True, bar=bar)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_epochs_that_were_left_by_an_error_are_taken_up_with_a_warning(tmp_path, new_process, caplog, error):
+    """Whichever it was: where a generator of the script's own stands between, a `break` looks like it."""
+
+    def attempt(stop_at, between=lambda epochs: epochs):
+        state = {"values": []}
+        training = ResumableTraining({"state": state}, directory=tmp_path, every_steps=1)
+        loader = training.loader([1.0, 2.0])
+        for epoch in between(training.epochs(4)):
+            for batch in loader:
+                if (epoch, batch) == stop_at:
+                    raise error
+                state["values"].append((epoch, batch))
+        return state["values"]
+
+    def first(epochs):
+        yield from epochs
+
+    with pytest.raises(error):
+        attempt((1, 2.0))
+    with pytest.raises(error):
+        attempt((2, 1.0), between=first)
+    with contextlib.suppress(error):
+        attempt((3, 1.0), between=bar_of("tqdm"))
+    assert attempt(None) == [(epoch, batch) for epoch in range(4) for batch in (1.0, 2.0)]
+    assert caplog.text.count("before its end") == 3
     assert 'name="fold-2"' in caplog.text
 
 
@@ -168,6 +207,34 @@ def test_a_second_loop_over_epochs_that_are_done_is_refused(tmp_path, new_proces
     new_process()
     _, gone_through = begun()
     assert [gone_through(epochs) for epochs in (2, 4)] == [[], []]
+
+
+@pytest.mark.parametrize("stop", [die, interrupt])
+@pytest.mark.parametrize("batch", range(1, 4))
+def test_what_follows_a_training_goes_on_with_its_random_numbers_after_an_interruption(
+    tmp_path, new_process, stop, batch
+):
+    def two_phases(directory, *, stops_at=None):
+        random.seed(1)
+        values, seen = [], 0
+        for phase in range(2):
+            state = {"values": []}
+            training = ResumableTraining({"state": state}, directory=directory, every_steps=1, name=f"phase-{phase}")
+            loader = training.loader([1.0, 2.0])
+            for _epoch in training.epochs(2):
+                for each in loader:
+                    state["values"].append(each * random.random())
+                    seen += phase
+                    if seen == stops_at:
+                        stop()
+            values.append(state["values"])
+        return values, random.random()
+
+    alone = two_phases(tmp_path / "alone")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        two_phases(tmp_path / "interrupted", stops_at=batch)
+    new_process()
+    assert two_phases(tmp_path / "interrupted") == alone
 
 
 def folds(directory, **options):
@@ -199,10 +266,10 @@ def test_job_events_say_which_training_they_are_of(tmp_path, job_events, monkeyp
     train(None, total=1, name="a")
     train("b", total=1)
     train(tmp_path / "c", total=1, name="d")
-    told = [(event["event"], event.get("training")) for event in job_events()]
+    said = [(event["event"], event.get("training")) for event in job_events()]
     once = {"resume", "progress", "saved", "finish"}
-    assert len(told) == 16
-    assert set(told) == {(kind, label) for label in (None, "a", "b", "c/d") for kind in once}
+    assert len(said) == 16
+    assert set(said) == {(kind, label) for label in (None, "a", "b", "c/d") for kind in once}
 
 
 NAMES = st.text(string.ascii_letters + string.digits + "._-/ é", max_size=70)

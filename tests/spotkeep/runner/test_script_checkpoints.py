@@ -48,6 +48,12 @@ def files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_checkpoints_of_the_library_stay_half_or_whole_also_those_of_one_training_of_several(checkpoints):
+    ours = {"step-3/data-00000.bin": "", "fold-2/step-3/data-00000.bin": "", "fold-2/step-4/model.h5": HALF}
+    folder = checkpoints({**ours, "fold-2/interruptions.json": "{", "fold-2/model.h5": HALF})
+    assert put_aside(folder) == ({*ours, "fold-2/interruptions.json"}, {"fold-2/model.h5"})
+
+
 def test_the_newest_whole_file_is_the_newest_there_is(checkpoints, job_events):
     numbered = {f"model-{epoch:03d}.h5": weights(epoch) for epoch in (9, 10)}
     folder = checkpoints({**numbered, "model-011.h5": HALF, "notes.txt": "", "log.csv": "epoch,loss\n"})

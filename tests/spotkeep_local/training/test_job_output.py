@@ -30,8 +30,8 @@ def test_the_highest_step_stays():
     assert seen({"event": "progress", "step": 7}, {"event": "saved", "step": 5}).last_step_seen == 7
 
 
-def folds(*told):
-    return seen(*({"event": event, "step": step, "training": f"fold-{fold}"} for event, fold, step in told))
+def folds(*reported):
+    return seen(*({"event": event, "step": step, "training": f"fold-{fold}"} for event, fold, step in reported))
 
 
 def test_the_steps_of_several_trainings_of_a_script_are_added_up():

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import sys
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import cycle
-from types import GeneratorType
+from types import FrameType, GeneratorType, TracebackType
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
@@ -30,6 +31,7 @@ _logger = logging.getLogger("spotkeep")
 
 _RANDOM = "random states"
 _LOOP = "loop"
+_PROGRESS_BARS = ("tqdm", "rich")
 
 
 class ResumableTraining:
@@ -125,8 +127,15 @@ class ResumableTraining:
             SystemExit: With code 75, after a notice; with 0, after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
+        loop = id(_frame_of_loop(sys._getframe(1)))
         with self._checkpointer:
-            yield from self._loop.epochs(values)
+            try:
+                yield from self._loop.epochs(values)
+            except GeneratorExit:
+                frame = _frame_of_loop(sys._getframe(1))
+                if id(frame) != loop or _has_an_error(frame):
+                    raise
+                # The loop was left by `break`: for this script the training is done.
 
 
 class ResumableLoader:
@@ -526,6 +535,18 @@ class _Progress(TakesEffectLater):
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
+
+
+def _frame_of_loop(frame: FrameType) -> FrameType:
+    """Give the frame that goes through epochs, where a progress bar may stand between."""
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PROGRESS_BARS:
+        frame = frame.f_back
+    return frame
+
+
+def _has_an_error(frame: FrameType) -> bool:
+    """Say whether an error may be on its way out of a frame: it has a traceback there before it leaves a loop."""
+    return any(isinstance(one, TracebackType) and one.tb_frame is frame for one in gc.get_referrers(frame))
 
 
 def _described(batches: Iterable[Any]) -> dict[str, Any]:
