@@ -249,8 +249,7 @@ def _refuse_unseeded(value: Any) -> None:
         if all(seed is None for seed in seeds):
             raise UsageError(
                 "WebDataset's shuffle has no seed: it takes one from the clock in each pass, so no order comes again. "
-                "Write .shuffle(1000, rng=random.Random(1)), and WebDataset(..., shardshuffle=100, detshuffle=True, "
-                "seed=1) for the shards"
+                "Write .shuffle(1000, rng=random.Random(1))"
             )
     if kind.__module__ == "webdataset.shardlists" and getattr(value, "deterministic", True) is False:
         raise UsageError(
