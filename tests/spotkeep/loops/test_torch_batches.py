@@ -1,11 +1,21 @@
 """A pass over any kind of DataLoader goes on in its middle: the same batches, and nothing loaded that was seen."""
 
+# ruff: noqa: S311 - any random numbers will do
+
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
+import io
+import itertools
 import os
+import queue
 import random
 import signal
+import tarfile
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +25,7 @@ from spotkeep import ResumableTraining, UsageError
 torch = pytest.importorskip("torch")
 from torch.utils.data import (  # noqa: E402
     BatchSampler,
+    ChainDataset,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -134,6 +145,290 @@ def run(make, directory, *, stop_after=None):
     except SystemExit:
         return None, loader
     return seen, loader
+
+
+class Drawing(BatchSampler):
+    """Draws each batch when it is asked for it, from a generator of its own."""
+
+    def __init__(self):
+        self.rng = random.Random(4)
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        for _ in range(4):
+            yield [self.rng.randrange(COUNT) for _ in range(3)]
+
+
+class CountsItsPasses:
+    def __init__(self, *, at_end):
+        self.passes, self.at_end = 0, at_end
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(self.passes)).tolist()
+        self.passes += not self.at_end
+        yield from order
+        self.passes += self.at_end
+
+
+class ShufflesInPlace:
+    def __init__(self):
+        self.indices = [*range(COUNT)]
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        random.shuffle(self.indices)
+        return iter(self.indices)
+
+
+class GoesOnByItself:
+    """Begins where its state says, once, as torchdata's StatefulDistributedSampler."""
+
+    def __init__(self):
+        self.given, self.begin_at = 0, None
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        self.given, self.begin_at = self.begin_at or 0, None
+        for index in torch.randperm(COUNT, generator=torch.Generator().manual_seed(1)).tolist()[self.given :]:
+            self.given += 1
+            yield index
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.begin_at = state["given"]
+
+
+class OwnNoise(Augmented):
+    """Draws from a generator of its own while it loads."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.default_rng(1)
+
+    def __getitem__(self, index):
+        return index + 0.01 * self.rng.random()
+
+
+class OwnStream(IterableDataset):
+    def __init__(self):
+        self.rng = np.random.default_rng(1)
+
+    def __iter__(self):
+        return iter(self.rng.permutation(COUNT).tolist())
+
+
+class FetchesAhead(DataLoader):
+    def __iter__(self):
+        batches, fetched = super().__iter__(), queue.Queue(2)
+
+        def fetch():
+            for batch in batches:
+                fetched.put([batch])
+            fetched.put(None)
+
+        threading.Thread(target=fetch, daemon=True).start()
+        while (batch := fetched.get()) is not None:
+            yield batch[0]
+
+
+class InPairs(DataLoader):
+    def __iter__(self):
+        batches = super().__iter__()
+        for batch in batches:
+            yield torch.cat([batch, next(batches)])
+
+
+class WithoutItsSampler(DataLoader):
+    def __iter__(self):
+        for indices in torch.randperm(COUNT).split(3):
+            yield torch.stack([self.dataset[index] for index in indices.tolist()])
+
+
+def prepared(loader):
+    return pytest.importorskip("accelerate").Accelerator(cpu=True).prepare(loader)
+
+
+def seedable(loader):
+    data_loader = pytest.importorskip("accelerate.data_loader")
+    return data_loader.prepare_data_loader(loader, use_seedable_sampler=True)
+
+
+def dispatched(loader):
+    data_loader = pytest.importorskip("accelerate.data_loader")
+    options = {"put_on_device": True, "dispatch_batches": True}
+    return data_loader.prepare_data_loader(loader, device=torch.device("cpu"), **options)
+
+
+def fabric(loader):
+    return pytest.importorskip("lightning.fabric").Fabric(accelerator="cpu", devices=1).setup_dataloaders(loader)
+
+
+def of_torchdata(*arguments, **options):
+    make = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it calls what torch calls deprecated
+        return make(*arguments, **options)
+
+
+ORDERS = {
+    "a batch sampler's own generator": lambda: DataLoader(Augmented(), batch_sampler=Drawing()),
+    "one that draws late, workers": lambda: DataLoader(Augmented(), batch_sampler=Drawing(), num_workers=1),
+    "counts its passes": lambda: DataLoader(Augmented(), 3, sampler=CountsItsPasses(at_end=False)),
+    "counts at the end": lambda: DataLoader(Augmented(), 3, sampler=CountsItsPasses(at_end=True)),
+    "counts at the end, workers": lambda: DataLoader(
+        Augmented(), 3, sampler=CountsItsPasses(at_end=True), num_workers=1
+    ),
+    "shuffles in place": lambda: DataLoader(Augmented(), 3, sampler=ShufflesInPlace()),
+    "goes on by itself": lambda: DataLoader(Augmented(), 3, sampler=GoesOnByItself()),
+    "a dataset's own generator": lambda: DataLoader(OwnNoise(), 3, shuffle=True),
+    "a dataset's own generator, workers": lambda: DataLoader(OwnNoise(), 3, shuffle=True, num_workers=2),
+    "a stream's own generator": lambda: DataLoader(OwnStream(), 3),
+    "a chain of streams": lambda: DataLoader(ChainDataset([OwnStream(), OwnStream()]), 3),
+    "fetches ahead": lambda: FetchesAhead([*range(COUNT)], 3, shuffle=True),
+    "in pairs": lambda: InPairs(Augmented(), 3, shuffle=True),
+    "without its sampler": lambda: WithoutItsSampler(Augmented(), 3),
+    "accelerate": lambda: prepared(DataLoader(Augmented(), 3, shuffle=True)),
+    "accelerate, seedable": lambda: seedable(DataLoader(Augmented(), 3, shuffle=True)),
+    "accelerate, a stream": lambda: prepared(DataLoader(OwnStream(), 3)),
+    "accelerate, dispatched": lambda: dispatched(DataLoader(Augmented(), 3, shuffle=True)),
+    "Fabric": lambda: fabric(DataLoader(Augmented(), 3, shuffle=True)),
+    "Fabric, a stream": lambda: fabric(DataLoader(OwnStream(), 3)),
+    "torchdata": lambda: of_torchdata(Augmented(), 3, shuffle=True),
+    "torchdata, workers": lambda: of_torchdata(Augmented(), 3, shuffle=True, num_workers=1),
+    "torchdata, a stream": lambda: of_torchdata(OwnStream(), 3),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.enable_socket] if "workers" in name else []) for name in ORDERS]
+)
+def test_whatever_decides_the_order_it_ends_as_one_that_was_left_alone(tmp_path, name):
+    make = ORDERS[name]
+    expected, _ = run(make, tmp_path / "undisturbed")
+    of_an_epoch = len(expected) // EPOCHS
+    # In the second epoch, where an order with a memory is another one, and at the end of the first.
+    for stop_after in (of_an_epoch + 1, of_an_epoch):
+        directory = tmp_path / str(stop_after)
+        assert run(make, directory, stop_after=stop_after)[0] is None
+        assert run(make, directory)[0] == expected, f"interrupted after {stop_after} batches"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_sampler_that_goes_on_by_itself_may_stand_in_the_state(tmp_path, inside):
+    def attempt(directory, stop_after=None):
+        seen, sampler = [], GoesOnByItself()
+        training = ResumableTraining({"seen": seen, "sampler": sampler}, directory=directory, every_steps=1)
+        loader = DataLoader([*range(COUNT)], 3, sampler=sampler)
+        resumable = loader if inside else training.loader(loader)
+        with contextlib.suppress(SystemExit):
+            for _epoch in training.epochs(EPOCHS):
+                for batch in training.loader(loader) if inside else resumable:
+                    seen.append(batch.tolist())
+                    if len(seen) == stop_after:
+                        os.kill(os.getpid(), signal.SIGTERM)
+        return seen
+
+    expected = attempt(tmp_path / "undisturbed")
+    attempt(tmp_path / "run", stop_after=6)
+    assert attempt(tmp_path / "run") == expected
+
+
+def test_torchdatas_loader_in_the_state_is_refused(tmp_path):
+    loader = of_torchdata([1, 2], 1)
+    training = ResumableTraining({"loader": loader}, directory=tmp_path)
+    with pytest.raises(UsageError, match=r"StatefulDataLoader stands in the state too.*Leave it out"):
+        training.loader(loader)
+
+
+class Lasting(DataLoader):
+    """Makes one iterator for all epochs, as timm's MultiEpochsDataLoader."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        object.__setattr__(self, "batch_sampler", [*self.batch_sampler] * 100)
+        self.lasting = super().__iter__()
+
+    def __iter__(self):
+        return itertools.islice(self.lasting, 4)
+
+
+def test_a_loader_that_keeps_one_iterator_is_refused_before_the_first_step(tmp_path):
+    with pytest.raises(UsageError, match=r"Lasting keeps one iterator over all passes \(lasting\)"):
+        run(lambda: Lasting(Augmented(), 3), tmp_path)
+
+
+def test_a_subclass_that_goes_through_its_sampler_for_itself_is_as_any_other(tmp_path):
+    class Measured(DataLoader):
+        def longest(self):
+            return max(len(batch) for batch in self.batch_sampler)
+
+        def __iter__(self):
+            self.longest()
+            return super().__iter__()
+
+    assert [batch for batch, _ in run(lambda: Measured(Augmented(), 5), tmp_path)[0]] != []
+
+
+class Sees(Augmented):
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+@pytest.mark.parametrize(
+    ("dataset", "warning"), [(Sees, "Sees has set_epoch"), (OwnStream, "workers are started anew for each pass")]
+)
+def test_workers_that_stay_and_a_dataset_that_changes_are_warned_of(tmp_path, caplog, dataset, warning):
+    training = ResumableTraining({}, directory=tmp_path)
+    training.loader(DataLoader(Augmented(), 3, num_workers=1, persistent_workers=True))
+    training.loader(DataLoader(dataset(), 3, num_workers=1))
+    assert caplog.messages == []
+    training.loader(DataLoader(dataset(), 3, num_workers=1, persistent_workers=True))
+    assert warning in caplog.text
+
+
+def shards(folder):
+    for shard in range(3):
+        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
+            for index in range(4):
+                text = str(shard * 4 + index).encode()
+                info = tarfile.TarInfo(f"{shard}-{index}.txt")
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text))
+    return [str(folder / f"{shard}.tar") for shard in range(3)]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves a shard open where a pass is left
+def test_webdataset_ends_as_one_that_was_left_alone_or_is_refused(tmp_path):
+    webdataset = pytest.importorskip("webdataset")
+    urls = shards(tmp_path)
+
+    def stages():
+        data = webdataset.WebDataset(urls, shardshuffle=3, detshuffle=True, seed=1)
+        as_number = data.shuffle(5, rng=random.Random(1)).decode().to_tuple("txt").map(lambda texts: float(texts[0]))
+        return webdataset.WebLoader(as_number, batch_size=3)
+
+    expected, _ = run(stages, tmp_path / "undisturbed")
+    assert run(stages, tmp_path / "run", stop_after=6)[0] is None
+    assert run(stages, tmp_path / "run")[0] == expected
+    training = ResumableTraining({}, directory=tmp_path)
+    for unseeded in (
+        webdataset.WebDataset(urls, shardshuffle=False).shuffle(5),
+        webdataset.WebDataset(urls, resampled=True, shardshuffle=False),
+    ):
+        with pytest.raises(UsageError, match=r"clock.*so no order comes again"):
+            training.loader(DataLoader(unseeded, 3))
+    gc.collect()
 
 
 @pytest.mark.parametrize("name", CASES)
