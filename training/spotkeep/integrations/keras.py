@@ -725,7 +725,11 @@ class _Beyond:
             if id(value) in taken or stateful_kind(value) is None or not _is_taken(value):
                 continue
             taken.update(id(part) for part in _modules(value))
-            saves = _TorchModule(value, values) if _modules(value) else value
+            saves = value
+            if _modules(value):
+                saves = _TorchModule(value, values)
+                if not saves.state_dict():
+                    continue
             try:
                 encode_state({one.path: saves})
             except StateError as error:
@@ -909,7 +913,7 @@ class _Digest:
 
     def add(self, batch: Any) -> None:
         """Take note of a batch. A GPU is not waited for."""
-        self._samples += [_sample(leaf) for leaf in keras.tree.flatten(batch) if hasattr(leaf, "shape")]
+        self._samples += [_sample(leaf) for leaf in _inside(batch) if hasattr(leaf, "shape")]
         self.batches += 1
         if len(self._samples) > _MOST_SAMPLES:
             self._take_in()
