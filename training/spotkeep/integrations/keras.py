@@ -77,13 +77,14 @@ def fit_resumably(
     checkpoints = {name: value for name, value in options.items() if name in ours}
     fitting = {name: value for name, value in options.items() if name not in ours}
     given = {**dict(zip(("x", "y"), data)), **fitting}
-    # Before `fit` begins, which draws from the data already.
-    drawn_from = FoundObjects(
-        {name: given[name] for name in ("x", "y", "sample_weight", "validation_data") if name in given},
-        followed=dict(state or {}),
-        of_data=True,
-    )
     stream = stream_in_place_of(given)
+    names: list[str] = [name for name in ("x", "y", "sample_weight", "validation_data") if name in given]
+    parts_of_data = {name: given[name] for name in names}
+    if stream is not None and backend == "tensorflow":
+        # It is loaded ahead in a thread, at any time. Begun anew it draws the same again.
+        del parts_of_data["x"]
+    # Before `fit` begins, which draws from the data already.
+    drawn_from = FoundObjects(parts_of_data, followed=dict(state or {}), of_data=True)
     if stream is not None:
         data, fitting = (), {**given, "x": stream, "shuffle": False}
     # The last one: when it saves, the others have taken note of the batch.

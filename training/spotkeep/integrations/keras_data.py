@@ -86,8 +86,14 @@ class _Batches(keras.utils.PyDataset):
 
 
 def stream_in_place_of(given: Mapping[str, Any]) -> Stream | None:
-    """Give a stream in the place of a generator. Warn of data whose epochs end in the middle of it."""
+    """Give a stream in the place of a generator. Warn of data that a later epoch cannot go on with."""
     x, steps = given.get("x"), given.get("steps_per_epoch")
+    if given.get("epochs", 1) > 1 and _shuffles(x):
+        _logger.warning(
+            "the tf.data.Dataset shuffles, and begins each process with the order of its first epoch: after an "
+            "interruption in a later one the order is another. Give arrays or a keras.utils.PyDataset, or shuffle with "
+            "reshuffle_each_iteration=False"
+        )
     if isinstance(x, types.GeneratorType) and steps:
         return Stream(x, steps_per_epoch=steps)
     batches = _batches_of(x, batch_size=given.get("batch_size"), steps=steps)
@@ -100,6 +106,14 @@ def stream_in_place_of(given: Mapping[str, Any]) -> Stream | None:
             "an unknown number of" if batches is None else batches,
         )
     return None
+
+
+def _shuffles(x: Any) -> bool:
+    """Say whether a dataset of TensorFlow draws another order for each epoch."""
+    if not hasattr(x, "element_spec") or not hasattr(x, "_inputs"):
+        return False
+    again = "Shuffle" in type(x).__name__ and getattr(x, "_reshuffle_each_iteration", True) is not False
+    return again or any(map(_shuffles, x._inputs()))
 
 
 def _batches_of(x: Any, *, batch_size: int | None, steps: int | None) -> int | None:

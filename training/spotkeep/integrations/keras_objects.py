@@ -77,11 +77,13 @@ class FoundObjects:
             if isinstance(one.value, keras.Optimizer) and not {*map(id, one.value.variables)} & known
         }
         known.update(id(variable) for one in self._optimizers.values() for variable in one.variables)
-        self.variables = {
-            one.path: one.value
-            for one in _apart(found if of_data else [*found, *further])
-            if isinstance(one.value, keras.Variable) and id(one.value) not in known
-        }
+        known.update(id(_raw(variable)) for variable in variables_elsewhere)
+        self.variables = {}
+        for one in _apart(found if of_data else [*found, *further]):
+            variable = _variable(one.value)
+            if variable is not None and id(variable) not in known:
+                known.update((id(variable), id(_raw(variable))))
+                self.variables[one.path] = variable
         self.updated = [*updated, *self.variables.values()]
         self._saved = [*variables_elsewhere, *self.updated]
         self.objects = self._stateful(
@@ -144,7 +146,7 @@ class FoundObjects:
     def _stateful(self, candidates: Sequence[Reached], elsewhere: Sequence[Any]) -> dict[str, Any]:
         """Give what saves each object that keeps something and is not Keras' own."""
         taken = {*map(id, elsewhere), *(id(part) for value in elsewhere for part in _modules(value))}
-        values = {id(_tensor(variable)) for variable in self._saved}
+        values = {id(_raw(variable)) for variable in self._saved}
         stateful = {}
         for one in _apart(candidates):
             value = one.value
@@ -234,8 +236,19 @@ def _torch_data_classes() -> tuple[type, ...]:
     return () if data is None else (data.DataLoader, data.Sampler, data.Dataset)
 
 
-def _tensor(variable: Any) -> Any:
-    return variable.value if keras.backend.backend() == "torch" else variable
+def _variable(value: Any) -> Any:
+    """Give the variable that an object is, or that holds its state; None if there is none."""
+    if isinstance(value, keras.Variable):
+        return value
+    tensorflow = loaded("tensorflow")
+    if tensorflow is not None and isinstance(value, tensorflow.random.Generator):
+        return value.state
+    return value if tensorflow is not None and isinstance(value, tensorflow.Variable) else None
+
+
+def _raw(variable: Any) -> Any:
+    """Give what a variable of Keras is on its backend."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 class _Named:
@@ -382,4 +395,5 @@ def objects_inside(value: Any) -> Iterator[Any]:
 
 
 def _content(variable: Any) -> Any:
-    return variable.value.detach() if keras.backend.backend() == "torch" else np.asarray(variable.value)
+    value = _raw(variable)
+    return value.detach() if keras.backend.backend() == "torch" else np.asarray(value)

@@ -166,14 +166,14 @@ class ChangedAttributes:
             first, others, attributes = self._first[path], self._others[path], vars(owner)
             for name, kept in first.items():
                 value = attributes.get(name, _MISSING)
-                if value is not kept and value is not _MISSING and not _is_as_kept(value, kept):
+                if value is not kept and _is_value(value) and not _is_as_kept(value, kept):
                     yield path, name, value
             for name in sorted(attributes.keys() - first.keys() - others):
                 if self._is_wanted(owner, name, attributes[name]):
                     yield path, name, attributes[name]
 
     def _is_wanted(self, owner: Any, name: str, value: Any) -> bool:
-        return self._wanted(owner, name) and (_is_plain(value) or _is_array(value) or _is_container(value))
+        return self._wanted(owner, name) and _is_value(value)
 
 
 class _Watched:
@@ -271,6 +271,10 @@ def _is_plain(value: Any) -> bool:
 
 def _is_array(value: Any) -> bool:
     return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value)
+
+
+def _is_value(value: Any) -> bool:
+    return _is_plain(value) or _is_array(value) or _is_container(value)
 
 
 def _is_container(value: Any) -> bool:
