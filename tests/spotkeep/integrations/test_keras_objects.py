@@ -328,6 +328,47 @@ def test_a_dataset_is_where_it_was(tmp_path, kind, in_state):
     assert_ends_alike(make, tmp_path)
 
 
+@eager
+@pytest.mark.parametrize("in_state", [False, True])
+def test_samplers_and_generators_of_a_loader_are_where_they_were(tmp_path, in_state):
+    data = importlib.import_module("torch.utils.data")
+
+    class Sampler(data.Sampler):
+        def __init__(self, random):
+            self.random, self.epoch = random, 0
+
+        def __len__(self):
+            return ROWS
+
+        def __iter__(self):
+            self.epoch += 1
+            order = self.random.permutation(ROWS)
+            return iter(order[:: -1 if self.epoch % 2 else 1].tolist())
+
+    class Noise(data.Dataset):
+        def __init__(self, generator):
+            self.generator = generator
+
+        def __len__(self):
+            return ROWS
+
+        def __getitem__(self, index):
+            return X[index] + float(backend_library.rand((), generator=self.generator)), Y[index]
+
+    def make(sampled):
+        def of_sampler():
+            random, generator = np.random.default_rng(1), backend_library.Generator().manual_seed(2)
+            by = {"sampler": Sampler(random)} if sampled else {"generator": generator, "shuffle": True}
+            x = data.DataLoader(Noise(generator), BATCH, **by)
+            state = {"random": random, "generator": generator} if in_state else {}
+            return compiled({"x": x, "shuffle": False, "state": state}, ends=lambda: [generator.get_state()])
+
+        return of_sampler
+
+    assert_ends_alike(make(True), tmp_path / "sampler")
+    assert_ends_alike(make(False), tmp_path / "generator")
+
+
 def generated(random):
     while True:
         x = random.normal(size=(BATCH, 4)).astype("float32")

@@ -52,7 +52,7 @@ class FoundObjects:
         variables_elsewhere: Variables that are saved elsewhere.
         objects_elsewhere: Objects that are.
         updated: Variables that an optimizer may update beside those that are found.
-        of_data: Whether it is the data, which the model's own parts are not taken for, nor large arrays.
+        of_data: Whether it is the data: then neither weights of models nor large arrays are saved.
         attributes: Whether the attributes that change are saved. A compiled step has seen their first values only.
     """
 
@@ -81,13 +81,14 @@ class FoundObjects:
         self.variables = {}
         for one in _apart(found if of_data else [*found, *further]):
             variable = _variable(one.value)
-            if variable is not None and id(variable) not in known:
+            # Of a model that the data is made with the seeds change, and not the weights.
+            if variable is not None and id(variable) not in known and not (of_data and variable.trainable):
                 known.update((id(variable), id(_raw(variable))))
                 self.variables[one.path] = variable
         self.updated = [*updated, *self.variables.values()]
         self._saved = [*variables_elsewhere, *self.updated]
         self.objects = self._stateful(
-            [*found, *(one for one in further if not _is_model(one.value, of_data=of_data))], objects_elsewhere
+            [one for one in (*found, *further) if not (of_data and _is_of_torch_model(one.value))], objects_elsewhere
         )
         elsewhere = {*map(id, objects_elsewhere)}
         owners = [one for one in found if _keeps_attributes(one.value) and id(one.value) not in elsewhere]
@@ -192,10 +193,9 @@ def _modules(value: Any) -> list[Any]:
     return list(value.modules())
 
 
-def _is_model(value: Any, *, of_data: bool) -> bool:
-    """Say whether an object that the data leads to belongs to the training of a model, and not to the data."""
+def _is_of_torch_model(value: Any) -> bool:
     torch = loaded("torch")
-    return of_data and torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+    return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
 
 
 def _is_taken(value: Any) -> bool:
