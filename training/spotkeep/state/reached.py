@@ -116,9 +116,13 @@ class ChangedAttributes:
         self._large = large
         self._remedy = remedy
         self._named: set[tuple[str, str]] = set()
-        self._first = {
-            path: {name: _kept(value) for name, value in self._attributes(owner)} for path, owner in owners.items()
-        }
+        self._first: dict[str, dict[str, Any]] = {}
+        self._others: dict[str, set[str]] = {}
+        for path, owner in self._owners.items():
+            self._first[path] = {
+                name: _kept(value) for name, value in vars(owner).items() if self._is_wanted(owner, name, value)
+            }
+            self._others[path] = {name for name in vars(owner) if not wanted(owner, name)}
 
     def state_dict(self) -> dict[str, Any]:
         """Give what changed, with paths as names."""
@@ -159,15 +163,17 @@ class ChangedAttributes:
 
     def _changes(self) -> Iterator[tuple[str, str, Any]]:
         for path, owner in self._owners.items():
-            first = self._first[path]
-            for name, value in self._attributes(owner):
-                if not _is_as_kept(value, first.get(name, _MISSING)):
+            first, others, attributes = self._first[path], self._others[path], vars(owner)
+            for name, kept in first.items():
+                value = attributes.get(name, _MISSING)
+                if value is not kept and _is_value(value) and not _is_as_kept(value, kept):
                     yield path, name, value
+            for name in sorted(attributes.keys() - first.keys() - others):
+                if self._is_wanted(owner, name, attributes[name]):
+                    yield path, name, attributes[name]
 
-    def _attributes(self, owner: Any) -> Iterator[tuple[str, Any]]:
-        for name, value in vars(owner).items():
-            if self._wanted(owner, name) and (_is_plain(value) or _is_array(value) or _is_container(value)):
-                yield name, value
+    def _is_wanted(self, owner: Any, name: str, value: Any) -> bool:
+        return self._wanted(owner, name) and _is_value(value)
 
 
 class _Watched:
@@ -267,6 +273,10 @@ def _is_array(value: Any) -> bool:
     return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value)
 
 
+def _is_value(value: Any) -> bool:
+    return _is_plain(value) or _is_array(value) or _is_container(value)
+
+
 def _is_container(value: Any) -> bool:
     # Keras and TensorFlow put lists and dictionaries of their own in the place of the script's.
     return isinstance(value, (list, dict)) or type(value) is tuple
@@ -315,8 +325,6 @@ def _copied(value: Any) -> Any:
 
 
 def _is_as_kept(value: Any, kept: Any) -> bool:
-    if value is _MISSING or kept is _MISSING:
-        return value is kept
     if isinstance(kept, _Watched):
         return value is kept.value and _sample(value) == kept.sample
     return _equal(value, kept)

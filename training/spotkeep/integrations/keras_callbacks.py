@@ -1,0 +1,177 @@
+"""What Keras' callbacks keep from one batch or epoch to the next, and the file of the best model."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras import callbacks as known
+
+from spotkeep.errors import UsageError
+
+_logger = logging.getLogger("spotkeep")
+
+_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
+
+
+# What these callbacks keep from one epoch to the next. They have no way of their own to give it.
+_ATTRIBUTES = (
+    (known.EarlyStopping, ("wait", "stopped_epoch", "best", "best_weights", "best_epoch")),
+    (known.ReduceLROnPlateau, ("wait", "best", "cooldown_counter")),
+    (
+        known.ModelCheckpoint,
+        ("best", "_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch"),
+    ),
+    (known.History, ("epoch", "history")),
+)
+
+
+_STATELESS = (
+    *(known.CSVLogger, known.LambdaCallback, known.LearningRateScheduler, known.ProgbarLogger, known.RemoteMonitor),
+    *(known.TensorBoard, known.TerminateOnNaN),
+)
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Name in the log what of callbacks is lost at an interruption.
+
+    Raises:
+        UsageError: If one does Spotkeep's work.
+    """
+    for callback in callbacks:
+        if isinstance(callback, known.BackupAndRestore):
+            raise UsageError("BackupAndRestore would begin at another epoch than the checkpoint; leave it out")
+        if isinstance(callback, known.CSVLogger) and not callback.append:
+            _logger.warning(
+                "CSVLogger writes %s anew after each interruption, and what it held is lost; pass append=True, and a "
+                "file that is kept",
+                callback.filename,
+            )
+        if not (_has_state(callback) or _attributes(callback) or isinstance(callback, _STATELESS)):
+            _logger.warning(
+                "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
+                "give it state_dict and load_state_dict",
+                type(callback).__name__,
+            )
+
+
+def best_files(callbacks: Sequence[Any], *, kept_in: Path) -> list[BestFile]:
+    """Give the files of the best models that callbacks write.
+
+    Args:
+        callbacks: All callbacks.
+        kept_in: The checkpoint directory.
+    """
+    best = (one for one in callbacks if isinstance(one, known.ModelCheckpoint) and one.save_best_only)
+    return [BestFile(callback, kept_in=kept_in) for callback in best]
+
+
+class CallbackStates:
+    """What callbacks keep from one batch or epoch to the next."""
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        self._callbacks = [callback for callback in callbacks if _has_state(callback) or _attributes(callback)]
+
+    def state_dict(self) -> list[Any]:
+        """Give the name of each callback's class, and what it keeps."""
+        return [
+            [
+                type(callback).__name__,
+                callback.state_dict()
+                if _has_state(callback)
+                else {name: getattr(callback, name) for name in _attributes(callback) if hasattr(callback, name)},
+            ]
+            for callback in self._callbacks
+        ]
+
+    def load_state_dict(self, states: list[Any]) -> None:
+        """Give callbacks back what `state_dict` gave.
+
+        Raises:
+            ValueError: If other callbacks were saved.
+        """
+        saved, here = [name for name, _ in states], [type(callback).__name__ for callback in self._callbacks]
+        if saved != here:
+            raise ValueError(f"the callbacks {saved} were saved, and here are {here}")
+        for callback, (_, state) in zip(self._callbacks, states):
+            if _has_state(callback):
+                callback.load_state_dict(state)
+            else:
+                vars(callback).update(state)
+
+
+class BestFile:
+    """The file that `ModelCheckpoint(save_best_only=True)` wrote last.
+
+    Where only the checkpoint directory is kept, and the file lies elsewhere, the checkpoint carries what it holds.
+
+    Args:
+        callback: The `ModelCheckpoint`.
+        kept_in: The checkpoint directory.
+    """
+
+    def __init__(self, callback: Any, *, kept_in: Path) -> None:
+        self._callback = callback
+        self._best = callback.best
+        self._path: str | None = None
+        self._content: bytes | None = None
+        self._read_at: tuple[int, int] | None = None
+        outside = kept_in.resolve() not in Path(callback.filepath).resolve().parents
+        self._carried = outside and (bool(os.environ.get("SPOTKEEP_CHECKPOINT_DIR")) or kept_in == _PLATFORM_DIRECTORY)
+        if self._carried:
+            _logger.warning(
+                "the filepath of ModelCheckpoint, %s, lies outside %s, which alone is kept when the machine is lost: "
+                "each checkpoint carries a copy of the best model. Write it to a folder of "
+                'os.environ["SPOTKEEP_CHECKPOINT_DIR"] to save that time',
+                callback.filepath,
+                kept_in,
+            )
+
+    def note(self, *, epoch: int, batch: int | None, logs: Mapping[str, Any] | None) -> None:
+        """Take note of the file, when the callback has found a better model."""
+        if self._callback.best == self._best:
+            return
+        self._best = self._callback.best
+        numbers = {"epoch": epoch + 1, **({} if batch is None else {"batch": batch + 1}), **(logs or {})}
+        self._path = self._callback.filepath.format(**numbers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the path, and what the file holds if the checkpoint carries it."""
+        if self._path is not None and self._carried:
+            status = Path(self._path).stat()
+            if self._read_at != (status.st_mtime_ns, status.st_size):
+                self._content = Path(self._path).read_bytes()
+                self._read_at = (status.st_mtime_ns, status.st_size)
+        return {"best": self._best, "path": self._path, "content": self._content}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Write the file again if it is not the one that was saved. Where that cannot be, the log says so."""
+        self._best, self._path, self._content = state["best"], state["path"], state["content"]
+        if self._path is None:
+            return
+        file = Path(self._path)
+        if self._content is None:
+            if not file.exists():
+                _logger.warning(
+                    "%s, in which ModelCheckpoint wrote the best model, is not there any more, and a worse one will "
+                    'not be written; let it write to a folder of os.environ["SPOTKEEP_CHECKPOINT_DIR"], which is kept',
+                    self._path,
+                )
+            return
+        if not file.exists() or file.read_bytes() != self._content:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = file.with_name(f".{file.name}.unfinished")
+            unfinished.write_bytes(self._content)
+            unfinished.replace(file)
+        self._read_at = (file.stat().st_mtime_ns, len(self._content))
+
+
+def _has_state(callback: Any) -> bool:
+    return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
+
+
+def _attributes(callback: Any) -> tuple[str, ...]:
+    return next((names for kind, names in _ATTRIBUTES if isinstance(callback, kind)), ())
