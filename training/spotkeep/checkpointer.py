@@ -36,6 +36,7 @@ from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import encode_state
+from .state.open_gradients import OpenGradients
 from .state.restoring import check_state, require_fit, restore_state
 
 _DEFAULT_EVERY_SECONDS = 300.0
@@ -143,6 +144,8 @@ class Checkpointer:
         if twice:
             raise UsageError(f"both state and per_rank have {', '.join(map(repr, twice))}; pass each of them in one")
         self._allow_world_size_change = allow_world_size_change
+        saves_them = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
+        self._open_gradients = None if saves_them else OpenGradients(state)
         self._ranks: Ranks = OneRank()
         self._joined = False
         self._leaving_agreed = False
@@ -601,6 +604,8 @@ class Checkpointer:
         self._wait_until_idle()
         self._schedule.tried(step, time.monotonic())
         self._saving_step = step
+        if self._open_gradients is not None:
+            self._open_gradients.warn_if_lost()
         shared = self._directory if isinstance(self._directory, SharedDirectory) else None
         try:
             if shared is None:
@@ -815,6 +820,8 @@ class Checkpointer:
         return bool(hurry), _REASONS[why]
 
     def _begin_step(self) -> None:
+        if self._open_gradients is not None:
+            self._open_gradients.begin_batch()
         self._step_began_saving = self._saver.saving
         self._step_began = time.monotonic()
 

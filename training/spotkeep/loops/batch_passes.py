@@ -1,14 +1,17 @@
 """Passes over batches that can be taken up in their middle: what any iterable needs for it.
 
 A pass is one `for batch in batches`. To go on at its k-th batch, the first k are passed over; the random numbers that
-choose them are drawn again, apart from those of the training, which are where they were when the state was saved.
+choose them are drawn again, apart from those of the training, which are where they were when the state was saved. What
+is passed over is compared with what was trained on, by a digest.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +20,13 @@ from typing import Any
 from spotkeep.errors import UsageError
 from spotkeep.state.random_states import RandomLane, capture_random_states, restore_random_states, seeded_random_states
 
+from .order_memory import OrderMemory
+from .pass_digest import PassDigest, content_bytes
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+_logger = logging.getLogger("spotkeep")
+
 
 @dataclass
 class PassStart:
@@ -24,13 +34,13 @@ class PassStart:
 
     Attributes:
         number: How many passes came before it.
-        random: The random states where its order was drawn.
-        generators: The states of the generators that belong to the batches.
+        random: The random states where it began.
+        memory: What the objects that decide its order remembered where it began.
     """
 
     number: int
     random: dict[str, Any] = field(default_factory=dict)
-    generators: list[Any] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def key(self, purpose: str) -> bytes:
         """Give bytes to seed other random numbers of this pass from: the same whenever it is begun again."""
@@ -43,32 +53,74 @@ class BatchSource(ABC):
     """Batches that passes can be made over.
 
     Args:
-        generators: Random generators of torch that belong to the batches.
+        name: What the batches come from, for messages.
+        memory: What decides their order and is no global random number.
+
+    Attributes:
+        digest: The digest of the batches that the last pass has given.
     """
 
-    def __init__(self, generators: Sequence[Any]) -> None:
-        self._generators = generators
+    loads_again = True
+    """Whether the batches that are passed over are loaded again."""
 
-    def generator_states(self) -> list[Any]:
-        """Return the states of the random generators that belong to the batches."""
-        return [generator.get_state() for generator in self._generators]
-
-    def set_generator_states(self, states: list[Any]) -> None:
-        """Go back to states that `generator_states` gave."""
-        for generator, state in zip(self._generators, states):
-            generator.set_state(state)
+    def __init__(self, name: str, memory: OrderMemory) -> None:
+        self.name = name
+        self.memory = memory
+        self.digest = PassDigest()
 
     @abstractmethod
     def size(self) -> int | None:
         """Return batches of a pass; None when that is not known for sure."""
 
-    @abstractmethod
     def begin(self, start: PassStart) -> Iterator[Any]:
         """Begin a pass and note in `start` what decides its batches."""
+        start.random = capture_random_states(devices=False)
+        start.memory = self.memory.capture(large=True)
+        self.digest = PassDigest()
+        return self._open(start)
+
+    def begin_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
+        """Begin a pass again, at its batch `position`. The global random states are left as they are.
+
+        Args:
+            start: What decides its batches.
+            position: Batches to pass over.
+            saved: What `state_dict` gave then.
+
+        Raises:
+            UsageError: If what was passed over is not what the pass had given.
+        """
+        outside = capture_random_states()
+        restore_random_states(start.random)
+        self.memory.put_back(start.memory)
+        self.digest = PassDigest()
+        try:
+            batches = self._open_at(start, position, saved)
+        finally:
+            restore_random_states(outside)
+        self.digest.require_same(saved["digest"], name=self.name)
+        self.memory.put_back(saved["memory"], positions=False)
+        return batches
+
+    def given(self, batch: Any) -> None:
+        """Take note of a batch that the pass gives."""
+        self.digest.add(content_bytes(batch))
+
+    def state_dict(self, *, in_pass: bool) -> dict[str, Any]:
+        """Give where the pass is, and what decides the next one."""
+        return {"memory": self.memory.capture(large=not in_pass), "digest": self.digest.state_dict()}
+
+    @property
+    @abstractmethod
+    def iterated(self) -> Any:
+        """What is iterated over."""
 
     @abstractmethod
-    def begin_at(self, start: PassStart, position: int) -> Iterator[Any]:
-        """Begin a pass again, at its batch `position`. The global random states are left as they are."""
+    def _open(self, start: PassStart) -> Iterator[Any]: ...
+
+    @abstractmethod
+    def _open_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
+        """Begin a pass with the random states and the memory of its beginning, pass batches over, and digest these."""
 
 
 class PlainBatches(BatchSource):
@@ -78,11 +130,13 @@ class PlainBatches(BatchSource):
         batches: What gives its batches again when it is iterated over again.
         draws: Whether making a batch may draw random numbers in this process. They are kept apart from those of the
             training then.
-        generators: Random generators of torch that belong to the batches.
+        memory: What decides their order and is no global random number.
+        name: What the batches come from, for messages.
     """
 
-    def __init__(self, batches: Iterable[Any], *, draws: bool, generators: Sequence[Any] = ()) -> None:
-        super().__init__(generators)
+    def __init__(self, batches: Iterable[Any], *, draws: bool, memory: OrderMemory, name: str) -> None:
+        super().__init__(name, memory)
+        self.loads_again = not isinstance(batches, Sequence)
         self._batches = batches
         self._draws = draws
 
@@ -90,26 +144,29 @@ class PlainBatches(BatchSource):
         """Return batches of a pass; None when that is not known for sure."""
         return len(self._batches) if isinstance(self._batches, Sequence) else None
 
-    def begin(self, start: PassStart) -> Iterator[Any]:
-        """Begin a pass and note in `start` what decides its batches."""
-        start.random = capture_random_states(devices=False)
-        start.generators = self.generator_states()
-        return self._pass(start)
+    @property
+    def iterated(self) -> Any:
+        """What is iterated over."""
+        return self._batches
 
-    def begin_at(self, start: PassStart, position: int) -> Iterator[Any]:
-        """Begin a pass again, at its batch `position`."""
-        outside = capture_random_states()
-        restore_random_states(start.random)
-        self.set_generator_states(start.generators)
-        try:
-            batches = self._pass(start)
-            pass_over(batches, position)
-        finally:
-            restore_random_states(outside)
-        return batches
-
-    def _pass(self, start: PassStart) -> Iterator[Any]:
+    def _open(self, start: PassStart) -> Iterator[Any]:
         return drawn_apart(iter(self._batches), start) if self._draws else iter(self._batches)
+
+    def _open_at(
+        self,
+        start: PassStart,
+        position: int,
+        saved: Mapping[str, Any],  # noqa: ARG002 - all is made again
+    ) -> Iterator[Any]:
+        batches = self._open(start)
+        began = told = time.monotonic()
+        for number, batch in enumerate(islice(batches, position), 1):
+            self.given(batch)
+            if time.monotonic() - told > _SECONDS_BETWEEN_LINES:
+                told = time.monotonic()
+                _logger.info("%s: passed over %d of %d batches in %.0f s", self.name, number, position, told - began)
+        require_count(self.digest.count, position)
+        return batches
 
 
 def drawn_apart(items: Iterator[Any], start: PassStart) -> Iterator[Any]:
@@ -132,7 +189,15 @@ def pass_over(items: Iterator[Any], count: int) -> None:
     Raises:
         UsageError: If there are fewer.
     """
-    found = sum(1 for _ in islice(items, count))
+    require_count(sum(1 for _ in islice(items, count)), count)
+
+
+def require_count(found: int, count: int) -> None:
+    """Find out whether there were as many batches to pass over as the pass had given.
+
+    Raises:
+        UsageError: If there were fewer.
+    """
     if found < count:
         raise UsageError(
             f"the checkpoint was made after {count} batches of this pass, and there are {found} now; keep the data and "

@@ -6,15 +6,24 @@ that is the moment to save, or to leave on a notice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any
+import gc
+import logging
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import cycle
+from types import GeneratorType
+from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
+from spotkeep.state.open_gradients import OpenGradients
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
+from .order_memory import OrderMemory
+
+_logger = logging.getLogger("spotkeep")
 
 _RANDOM = "random states"
 _LOOP = "loop"
@@ -64,7 +73,7 @@ class ResumableTraining:
             raise UsageError(f"the state has {', '.join(map(repr, taken))}, which is added by itself; use other names")
         if batches_per_step < 1:
             raise UsageError(f"batches_per_step is {batches_per_step!r}; pass a number above zero")
-        progress = _Progress()
+        progress = _Progress(OpenGradients(state))
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
         self._checkpointer = Checkpointer(state, per_rank=own, **options)
@@ -79,18 +88,23 @@ class ResumableTraining:
         """Note metrics of the current step; they go out with the next progress event."""
         self._checkpointer.log(**metrics)
 
-    def loader(self, batches: Iterable[Any]) -> ResumableLoader:
+    def loader(self, batches: Iterable[Any], state: Sequence[Any] = ()) -> ResumableLoader:
         """Give what to iterate over instead of these batches.
 
         Called inside an epoch, it holds for that epoch.
 
+        Random generators, counters and other plain values in the attributes of a sampler, a stream or a loader are
+        found by themselves: what they were when a pass began is part of the checkpoint.
+
         Args:
             batches: A DataLoader, a list, or anything else that gives its batches again when it is iterated over again.
+            state: What else decides the order of the batches: random generators, objects with attributes, or with
+                `state_dict` and `load_state_dict`. They are put back before an interrupted pass is begun again.
 
         Raises:
             UsageError: If it gives its batches only once, or never again in the same order.
         """
-        return ResumableLoader(batches, self._loop)
+        return ResumableLoader(batches, self._loop, state)
 
     def epochs(self, epochs: int | Iterable[Any]) -> Iterator[Any]:
         """Go through the epochs that are left, the first of them from the batch where it was interrupted.
@@ -112,14 +126,18 @@ class ResumableTraining:
 class ResumableLoader:
     """What a script iterates over instead of its loader. `len` and the loader's attributes are the loader's."""
 
-    def __init__(self, batches: Iterable[Any], loop: _Loop) -> None:
+    def __init__(self, batches: Iterable[Any], loop: _Loop, state: Sequence[Any] = ()) -> None:
         self._batches = batches
-        self._source: BatchSource = _batch_source(batches)
+        self._source: BatchSource = _batch_source(batches, state)
         self._loop = loop
         self._passes = 0  # begun in this epoch
         self._passes_before = 0  # in the epochs before
         self._position = 0  # batches given in the last pass
         self._start = PassStart(number=0)
+        self._over_at: int | None = None
+        self._newest: Callable[[], Any] = lambda: None
+        self._cost_is_said = False
+        self._cycle_is_sought = True
         self._index = loop.progress.add(self)
 
     def __len__(self) -> int:
@@ -131,20 +149,38 @@ class ResumableLoader:
         return getattr(self._batches, name)
 
     def __iter__(self) -> Iterator[Any]:
+        self._passes += 1
+        batches = self._pass(self._passes)
+        self._newest = weakref.ref(batches)
+        return batches
+
+    def _pass(self, this_pass: int) -> Generator[Any, None, None]:
         if not self._loop.running:
             raise UsageError("a resumable loader gives batches only inside `for epoch in training.epochs(...)`")
+        self._refuse_cycle()
         saved = self._loop.progress.saved(self._index)
-        self._passes += 1
-        if saved is not None and self._passes < saved["passes"]:
-            return  # this pass was over
-        if saved is not None and self._passes == saved["passes"] and saved["position"]:
+        epoch = self._loop.progress.epochs_completed
+        if saved is not None and this_pass <= saved["passes"]:
+            whole = this_pass < saved["passes"] or saved["position"] == saved["size"]
+            if whole and self._over_at is not None and self._over_at == self._loop.time_in_batch:
+                # One that ended was begun anew for this very batch of another loader: it is the next that is wanted.
+                this_pass = self._passes = saved["passes"] + (saved["position"] == saved["size"])
+            if whole:
+                self._over_at = self._loop.time_in_batch
+            if this_pass < saved["passes"]:
+                return  # this pass was over
+        held = _held_iterators(self._source.iterated)
+        if saved is not None and this_pass == saved["passes"] and saved["position"]:
             batches = self._begin_again(saved)
         else:
-            self._start = PassStart(number=self._passes_before + self._passes - 1)
+            self._start = PassStart(number=self._passes_before + this_pass - 1)
             self._position = 0
             batches = self._source.begin(self._start)
+        self._loop.pass_begins(self._index)
         size = self.size()
         while True:
+            if (self._loop.progress.epochs_completed, self._passes) != (epoch, this_pass):
+                raise _not_one_pass(epoch, self._loop.progress.epochs_completed)
             self._loop.batch_done(self._index, whole_pass=self._position == size)
             try:
                 batch = next(batches)
@@ -154,9 +190,14 @@ class ResumableLoader:
                 # SIGTERM to the whole process group ends torch's workers too.
                 self._loop.leave_if_noticed()
                 raise
+            if held:
+                _refuse_held_iterators(self._source.iterated, held)
+                held = {}
+            self._source.given(batch)
             self._position += 1
             self._loop.batch_given(self._index)
             yield batch
+        self._loop.pass_ends(self._index)
 
     @property
     def start(self) -> int:
@@ -170,19 +211,29 @@ class ResumableLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Give where this loader is."""
+        in_pass = self._position > 0
+        if in_pass and self._source.loads_again and not self._cost_is_said:
+            self._cost_is_said = True
+            _logger.info(
+                "the %s cannot begin in its middle: a resume loads the batches that the interrupted pass has given "
+                "(%d now) again, and passes them over",
+                self._source.name,
+                self._position,
+            )
         return {
             "passes": self._passes,
             "passes_before": self._passes_before,
             "position": self._position,
             "size": self.size(),
-            "start": vars(self._start) if self._position else None,
-            "generators": self._source.generator_states(),
+            "start": vars(self._start) if in_pass else None,
+            "source": self._source.state_dict(in_pass=in_pass),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Get ready to go back to where `state_dict` was given: the passes of the epoch are counted again."""
         self._passes_before = saved["passes_before"]
-        self._source.set_generator_states(saved["generators"])
+        if not saved["position"]:
+            self._source.memory.put_back(saved["source"]["memory"])
 
     def end_epoch(self) -> None:
         """Count the passes of the next epoch from zero."""
@@ -199,9 +250,70 @@ class ResumableLoader:
             )
         self._start = PassStart(**saved["start"])
         self._position = saved["position"]
-        batches = self._source.begin_at(self._start, self._position)
+        batches = self._source.begin_at(self._start, self._position, saved["source"])
         self._loop.arrived(self._index, whole_pass=self._position == self.size())
         return batches
+
+    def _refuse_cycle(self) -> None:
+        """Find out, once, whether `itertools.cycle` iterates over this loader: it gives copies that are not seen here.
+
+        Raises:
+            UsageError: If it does.
+        """
+        if self._cycle_is_sought:
+            self._cycle_is_sought = False
+            if any(isinstance(holder, cycle) for holder in gc.get_referrers(self._newest())):
+                raise UsageError(
+                    "itertools.cycle goes over a resumable loader: it keeps the batches and gives them again by "
+                    "itself, which a resume cannot; make iter(loader) anew when it ends, as in "
+                    "`except StopIteration: batches = iter(loader)`"
+                )
+
+
+def _not_one_pass(began: int, now: int) -> UsageError:
+    if began == now:
+        return UsageError(
+            "an iterator of a resumable loader was asked for a batch after a newer one was made: one pass at a time "
+            "can be taken up; pass the batches to training.loader once for each pass that goes on beside another"
+        )
+    return UsageError(
+        f"an iterator of a resumable loader, iter(loader), was made in epoch {began} and is asked for a batch in "
+        f"epoch {now}; a pass belongs to one epoch. Make iter(loader) anew at the beginning of each epoch, or let an "
+        "epoch be one pass: `for batch in loader`"
+    )
+
+
+def _nested() -> UsageError:
+    return UsageError(
+        "a resumable loader is gone through inside the loop over another one, so a resume could not find its place; go "
+        "over both at the same time (zip, or iter(loader) before the loop and next in it), or pass only one of them to "
+        "training.loader"
+    )
+
+
+def _held_iterators(batches: Any) -> dict[str, int]:
+    """Give the iterators in an object's attributes, by what they are: other ones are other objects."""
+    of_torch = getattr(loaded("torch.utils.data.dataloader"), "_BaseDataLoaderIter", GeneratorType)
+    return {
+        name: id(value)
+        for name, value in getattr(batches, "__dict__", {}).items()
+        if isinstance(value, (GeneratorType, of_torch)) and name != "_iterator"
+    }
+
+
+def _refuse_held_iterators(batches: Any, held: Mapping[str, int]) -> None:
+    """Refuse batches that come from an iterator that was there before the pass.
+
+    Raises:
+        UsageError: Naming it.
+    """
+    kept = sorted(held.items() & _held_iterators(batches).items())
+    if kept:
+        raise UsageError(
+            f"{type(batches).__name__} keeps one iterator over all passes ({kept[0][0]}), so no pass can be begun "
+            "again; make it anew in __iter__, or pass a DataLoader with persistent_workers=True, whose workers start "
+            "once too"
+        )
 
 
 class _Loop:
@@ -216,6 +328,10 @@ class _Loop:
         self._in_use: set[int] = set()  # the loaders whose batches the script is working on
         self._total_epochs: int | None = None
         self._after_replay: dict[str, Any] | None = None
+        self._time = 0  # counts passes that began and batches that were given
+        self._began_at: dict[int, int] = {}  # by loader, while its pass is open
+        self._given_at: dict[int, int] = {}
+        self._went_around: set[int] = set()
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
@@ -234,11 +350,47 @@ class _Loop:
         finally:
             self.running = False
 
+    @property
+    def time_in_batch(self) -> int | None:
+        """When the batch that the script works on was given; None while it works on none."""
+        return self._time if self._in_use else None
+
+    def pass_begins(self, loader_index: int) -> None:
+        """Take note that a pass begins.
+
+        Raises:
+            UsageError: If it is one of several in the steps of another loop.
+        """
+        before = self._began_at.get(loader_index)  # of a pass that was left before its end
+        if before is not None and any(
+            self._began_at[other] < before < given for other, given in self._given_at.items() if other != loader_index
+        ):
+            raise _nested()
+        self._time += 1
+        self._began_at[loader_index] = self._time
+        self._given_at.pop(loader_index, None)
+        self._went_around.discard(loader_index)
+
+    def pass_ends(self, loader_index: int) -> None:
+        """Take note that a pass ends: another one whose batch was given before it began goes around it."""
+        began, given = self._began_at.pop(loader_index), self._given_at.pop(loader_index, None)
+        if given is not None:
+            self._went_around.update(other for other, its in self._given_at.items() if its < began)
+
     def batch_given(self, loader_index: int) -> None:
         self._in_use.add(loader_index)
+        self.progress.open_gradients.begin_batch()
+        self._time += 1
+        self._given_at[loader_index] = self._time
 
     def batch_done(self, loader_index: int, *, whole_pass: bool) -> None:
-        """Take note that a loader is asked for more: what it had given is done, and with it what others have given."""
+        """Take note that a loader is asked for more: what it had given is done, and with it what others have given.
+
+        Raises:
+            UsageError: If another loader was gone through since it was asked before.
+        """
+        if loader_index in self._went_around:
+            raise _nested()
         if loader_index not in self._in_use:
             return
         self._in_use.clear()
@@ -279,6 +431,8 @@ class _Loop:
             )
         if self._in_use or self._batches_in_step:  # the loop was left early
             self._complete_step()
+        for noted in (self._began_at, self._given_at, self._went_around):
+            noted.clear()
         self.progress.end_epoch(lasting_loaders)
         last = self.progress.epochs_completed == self._total_epochs
         if not last and self._checkpointer.save_if_due():
@@ -303,11 +457,13 @@ class _Progress:
     Attributes:
         epochs_completed: How many epochs are done.
         epoch_random: The random states at the beginning of the current epoch.
+        open_gradients: Gradients that are added up over an epoch's end, or without `batches_per_step`.
         active: The loader that was asked for a batch when a step of the current epoch was last done; None before.
         loaders: The loaders, those of the current epoch last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_gradients: OpenGradients) -> None:
+        self.open_gradients = open_gradients
         self.epochs_completed = 0
         self.epoch_random: dict[str, Any] = {}
         self.active: int | None = None
@@ -342,18 +498,20 @@ class _Progress:
             "epoch_random": self.epoch_random,
             "active": self.active,
             "loaders": [loader.state_dict() for loader in self.loaders],
+            "open_gradients": self.open_gradients.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epochs_completed = state["epochs_completed"]
         self.epoch_random = state["epoch_random"]
         self.active = state["active"]
+        self.open_gradients.load_state_dict(state["open_gradients"])
         self._saved = state["loaders"]
         for loader, saved in zip(self.loaders, self._saved):
             loader.load_state_dict(saved)
 
 
-def _batch_source(batches: Iterable[Any]) -> BatchSource:
+def _batch_source(batches: Iterable[Any], state: Sequence[Any]) -> BatchSource:
     """Choose how passes over these batches are taken up in their middle.
 
     Raises:
@@ -364,9 +522,11 @@ def _batch_source(batches: Iterable[Any]) -> BatchSource:
             f"a {type(batches).__name__} gives its batches only once, so an epoch cannot be taken up in its middle; "
             "pass something that can be iterated over again: a list, a DataLoader, an object with __iter__"
         )
-    torch_data = loaded("torch.utils.data")
-    if torch_data is not None and isinstance(batches, torch_data.DataLoader):
-        from .torch_batches import torch_batches
+    if loaded("torch.utils.data") is not None:
+        from .torch_batches import is_loader, torch_batches
 
-        return torch_batches(batches)
-    return PlainBatches(batches, draws=not isinstance(batches, Sequence))
+        if is_loader(batches):
+            return torch_batches(batches, state)
+    name = "list of batches" if type(batches) is list else type(batches).__name__
+    memory = OrderMemory({"batches": batches}, state)
+    return PlainBatches(batches, draws=not isinstance(batches, Sequence), memory=memory, name=name)

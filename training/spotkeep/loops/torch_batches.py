@@ -4,17 +4,24 @@ The loader that the script made is left alone; a copy of it gets the samplers an
 the middle of a pass the sampler is asked again for the indices of the batches that were seen, and none is loaded.
 Loading in this process draws random numbers between the training's, and those are saved with it. A worker's cannot be,
 so there each batch is loaded with random numbers of its own, which follow from the pass and the number of the batch.
+
+A subclass with an `__iter__` of its own may ask for batches ahead, leave some out or put some together: there the
+batches that were seen are loaded again. Those of accelerate and Fabric give what their inner loader gives.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from torch import Generator
 from torch.utils.data import (
     BatchSampler,
+    DataLoader,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -24,50 +31,113 @@ from torch.utils.data import (
 )
 
 from spotkeep.errors import UsageError
-from spotkeep.state.random_states import capture_random_states, restore_random_states, seeded_random_numbers
+from spotkeep.state.encoding import with_article
+from spotkeep.state.random_states import seeded_random_numbers
 
-from .batch_passes import BatchSource, PassStart, PlainBatches, drawn_apart, pass_over
+from .batch_passes import BatchSource, PassStart, PlainBatches, drawn_apart, require_count
+from .order_memory import OrderMemory, generators_in, seeded_generators
+from .pass_digest import PassDigest, index_bytes
+
+_logger = logging.getLogger("spotkeep")
 
 # These draw their order at once, or from a generator of their own.
 _DRAW_AT_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+# Loaders around a loader, which give its batches one by one: their classes, and where the inner one stands.
+_AROUND_ONE = {
+    "accelerate.data_loader.DataLoaderShard": "base_dataloader",
+    "lightning.fabric.wrappers._FabricDataLoader": "_dataloader",
+    "lightning_fabric.wrappers._FabricDataLoader": "_dataloader",
+}
+_LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
+"""Where `__iter__` of a DataLoader and of torchdata's StatefulDataLoader stand."""
 
 
-def torch_batches(loader: Any) -> BatchSource:
-    """Make passes over a DataLoader.
+def is_loader(batches: Any) -> bool:
+    """Say whether `torch_batches` is for these batches."""
+    return isinstance(batches, DataLoader) or _inner_name(batches) is not None
+
+
+def torch_batches(loader: Any, named: Sequence[Any] = ()) -> BatchSource:
+    """Make passes over a DataLoader, or over a loader of accelerate or Fabric around one.
+
+    Args:
+        loader: The loader.
+        named: Objects that decide the order of its batches, as the script named them.
 
     Raises:
         UsageError: If its batches come in an order that cannot be repeated.
     """
-    if loader.num_workers and not getattr(loader, "in_order", True):
+    inner_name = _inner_name(loader)
+    inner = loader if inner_name is None else getattr(loader, inner_name)
+    if inner.num_workers and not getattr(inner, "in_order", True):
         raise UsageError(
             "the DataLoader has in_order=False, so no two passes give the same batches in the same order and a resumed "
             "run would differ; leave it out"
         )
-    if isinstance(loader.dataset, IterableDataset):
-        alike = copy_loader(loader, persistent_workers=False)
-        return PlainBatches(alike, draws=not loader.num_workers, generators=loader_generators(loader))
-    return TorchBatches(loader)
+    stream = isinstance(inner.dataset, IterableDataset)
+    if inner.num_workers and inner.persistent_workers:
+        _warn_of_workers_that_stay(inner.dataset, stream=stream)
+    one_by_one = inner_name is not None or type(inner).__iter__.__module__ in _LOADERS
+    if not stream and one_by_one and not getattr(loader, "skip_batches", 0):
+        return TorchBatches(loader, named)
+    alike = copy_loader(loader, persistent_workers=False)
+    memory = OrderMemory(_roots(inner, alike), named)
+    return PlainBatches(alike, draws=not inner.num_workers, memory=memory, name=type(loader).__name__)
+
+
+def _inner_name(loader: Any) -> str | None:
+    return _AROUND_ONE.get(f"{type(loader).__module__}.{type(loader).__name__}")
+
+
+def _roots(inner: Any, alike: Any) -> dict[str, Any]:
+    """Give what may decide the order of a loader's batches."""
+    parts = {name: getattr(inner, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
+    return {**parts, "loader": alike}
+
+
+def _warn_of_workers_that_stay(dataset: Any, *, stream: bool) -> None:
+    if stream:
+        _logger.warning(
+            "the loader has persistent_workers=True over %s: its workers are started anew for each pass, so what the "
+            "dataset counts in a worker begins anew; call set_epoch in each epoch, before the loop over the loader",
+            with_article(type(dataset).__name__),
+        )
+    elif callable(getattr(dataset, "set_epoch", None)):
+        _logger.warning(
+            "the loader has persistent_workers=True and %s has set_epoch: workers that stay do not see what it sets, "
+            "and those of a resumed run do, so the two would differ; pass persistent_workers=False, or let set_epoch "
+            "write to shared memory",
+            type(dataset).__name__,
+        )
 
 
 class TorchBatches(BatchSource):
     """The batches of a DataLoader over a dataset with indices.
 
     Args:
-        loader: The DataLoader.
+        loader: The DataLoader, or a loader of accelerate or Fabric around one.
+        named: Objects that decide the order of its batches, as the script named them.
     """
 
-    def __init__(self, loader: Any) -> None:
-        super().__init__(loader_generators(loader))
-        batched = loader.batch_sampler is not None
-        self._indices = _IndexPasses(
-            loader.batch_sampler if batched else loader.sampler, self, keyed=loader.num_workers > 0
-        )
+    loads_again = False
+
+    def __init__(self, loader: Any, named: Sequence[Any] = ()) -> None:
+        inner_name = _inner_name(loader)
+        inner = loader if inner_name is None else getattr(loader, inner_name)
+        batched = inner.batch_sampler is not None
+        # A loader around another one asks for a batch before it gives the one before: what is drawn while that is
+        # loaded comes at another time than in a training that goes on there.
+        keyed = inner.num_workers > 0 or inner_name is not None
+        self._indices = _IndexPasses(inner.batch_sampler if batched else inner.sampler, keyed=keyed)
         replaced: dict[str, Any] = {"batch_sampler" if batched else "sampler": self._indices}
-        if loader.num_workers:
-            replaced["dataset"] = KeyedDataset(loader.dataset)
-            replaced["collate_fn"] = KeyedCollate(loader.dataset, loader.collate_fn, batched=batched)
-        self._loader = copy_loader(loader, **replaced)
-        self._begun = False
+        if keyed:
+            replaced["dataset"] = KeyedDataset(inner.dataset)
+            replaced["collate_fn"] = KeyedCollate(inner.dataset, inner.collate_fn, batched=batched)
+        self._inner = _copied(inner, replaced)
+        vars(self._inner)["_get_iterator"] = self._get_iterator
+        self._loader = self._inner if inner_name is None else _copied(loader, {inner_name: self._inner})
+        self._start = PassStart(number=0)
+        super().__init__(type(loader).__name__, OrderMemory(_roots(inner, self._loader), named))
 
     def size(self) -> int | None:
         """Return batches of a pass; None when that is not known for sure."""
@@ -76,58 +146,89 @@ class TorchBatches(BatchSource):
         except TypeError:  # a sampler without a length
             return None
 
-    def begin(self, start: PassStart) -> Iterator[Any]:
-        """Begin a pass and note in `start` what decides its batches."""
-        # Workers that stay are seeded in their first pass only. A run that is resumed later starts them anew, and must
-        # not draw that seed once more.
-        again = self._loader.persistent_workers and start.number > 0 and not self._begun
-        self._begun = True
-        self._indices.next_pass = _NextPass(
-            start, position=0, random=capture_random_states() if again else None, generators=self.generator_states()
-        )
+    def given(self, batch: Any) -> None:  # noqa: ARG002 - its indices are known
+        """Take note of a batch that the pass gives."""
+        indices = self._indices.this_pass
+        if indices is not None and indices.ahead:
+            self.digest.add(indices.ahead.popleft())
+
+    def state_dict(self, *, in_pass: bool) -> dict[str, Any]:
+        """Give where the pass is, and what decides the next one."""
+        indices = self._indices.this_pass
+        asked, ended = (0, False) if indices is None else (indices.asked, indices.ended)
+        return {**super().state_dict(in_pass=in_pass), "asked": asked, "ended": ended}
+
+    def _open(self, start: PassStart) -> Iterator[Any]:
+        self._start = start
+        self._indices.next_pass(start)
         return iter(self._loader)
 
-    def begin_at(self, start: PassStart, position: int) -> Iterator[Any]:
-        """Begin a pass again, at its batch `position`."""
-        self._begun = True
-        outside = capture_random_states()
-        self._indices.next_pass = _NextPass(start, position=position, random=start.random, generators=start.generators)
+    def _open_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
+        self._start = start
+        # A loader around another one does something at its end, and may begin when its first batch is asked for: it
+        # gives the last of the batches that were given once more.
+        again = int(self._loader is not self._inner)
+        over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest)
+        self._indices.next_pass(start, over)
+        batches = iter(self._loader)
+        if again:
+            self.given(next(batches, None))
+        elif self._indices.this_pass is not None:
+            self._indices.this_pass.arrive()
+        return batches
+
+    @property
+    def iterated(self) -> Any:
+        """The loader that is iterated over."""
+        return self._loader
+
+    def _get_iterator(self) -> Any:
+        """Stand for the loader's own: it draws the seed of the workers."""
+        inner = self._inner
+        if not inner.persistent_workers or not inner.num_workers or not self._start.number:
+            return type(inner)._get_iterator(inner)
+        # Workers that stay are seeded in their first pass only. A run that is resumed later starts them anew, and must
+        # not draw that seed once more.
+        own = inner.generator
+        vars(inner)["generator"] = Generator()
         try:
-            return iter(self._loader)
+            return type(inner)._get_iterator(inner)
         finally:
-            restore_random_states(outside)
+            vars(inner)["generator"] = own
 
 
 @dataclass(frozen=True)
-class _NextPass:
-    """The pass that the loader is asked for next.
+class _PassOver:
+    """What to pass over at the beginning of a pass.
 
     Attributes:
-        start: Where it begins; filled when it does.
-        position: Its first batch.
-        random: The random states to draw the order with; None: those that are.
-        generators: The states of the loader's generators, if `random` is not None.
+        position: Batches that were given.
+        asked: Batches that the sampler was asked for: workers are ahead of the training.
+        ended: Whether it had no more then.
+        digest: Takes the batches that were given.
     """
 
-    start: PassStart
     position: int
-    random: dict[str, Any] | None
-    generators: list[Any]
+    asked: int
+    ended: bool
+    digest: PassDigest
 
 
 class _IndexPasses:
-    """Stands for the sampler of a DataLoader, and can begin in the middle.
+    """Stands for the sampler of a DataLoader, and can begin in the middle. Everything else is the sampler's.
 
     Args:
         sampler: The loader's sampler, or its batch sampler.
-        source: Whose generators the sampler draws from.
         keyed: Whether each batch of indices comes with a key for its random numbers.
+
+    Attributes:
+        this_pass: The pass over the loader; None before it asks for it.
     """
 
-    def __init__(self, sampler: Any, source: TorchBatches, *, keyed: bool) -> None:
-        self.next_pass: _NextPass | None = None
+    def __init__(self, sampler: Any, *, keyed: bool) -> None:
+        self.this_pass: _IndexPass | None = None
+        self._next: tuple[PassStart, _PassOver | None] | None = None
         self._sampler = sampler
-        self._source = source
         self._keyed = keyed
         samplers = [sampler.sampler] if type(sampler) is BatchSampler else [sampler]
         self._draws_at_once = type(samplers[0]) in _DRAW_AT_ONCE
@@ -135,29 +236,95 @@ class _IndexPasses:
     def __len__(self) -> int:
         return len(self._sampler)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "_sampler":
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
     def __iter__(self) -> Iterator[Any]:
-        if self.next_pass is None:
-            raise RuntimeError("the loader was asked for a pass that was not begun")
-        this, self.next_pass = self.next_pass, None
-        start = this.start
-        if this.random is not None:
-            outside = capture_random_states()
-            restore_random_states(this.random)
-            self._source.set_generator_states(this.generators)
-        if not this.position:
-            start.random = capture_random_states(devices=False)
-            start.generators = self._source.generator_states()
         indices = iter(self._sampler)
+        # With workers torch asks twice, and takes what the second one gives. Who asks later is the script.
+        if self._next is None or (self.this_pass is not None and self.this_pass.arrived):
+            return indices
+        start, over = self._next
         if not self._draws_at_once:
             indices = drawn_apart(indices, start)
-        if this.position:
-            try:
-                pass_over(indices, this.position)
-            finally:
-                restore_random_states(outside)
-        key = start.key("batch")
-        for number, index in enumerate(indices, this.position):
-            yield KeyedIndex(key=b"%s %d" % (key, number), index=index) if self._keyed else index
+        self.this_pass = _IndexPass(indices, key=start.key("batch") if self._keyed else None, over=over)
+        return self.this_pass
+
+    def next_pass(self, start: PassStart, over: _PassOver | None = None) -> None:
+        """Get ready for a pass over the loader.
+
+        Args:
+            start: What decides its batches.
+            over: What to pass over in it.
+        """
+        self._next, self.this_pass = (start, over), None
+
+
+class _IndexPass:
+    """The batches of indices of a pass.
+
+    Args:
+        indices: These, from the beginning.
+        key: What their keys follow from; None: they have none.
+        over: What to pass over.
+
+    Attributes:
+        arrived: Whether what is to be passed over is passed over.
+        asked: How many the sampler was asked for.
+        ended: Whether it had no more.
+        ahead: For the digest: those that it gave, and the loader did not yet.
+    """
+
+    def __init__(self, indices: Iterator[Any], *, key: bytes | None, over: _PassOver | None) -> None:
+        self.arrived = False
+        self.asked = 0
+        self.ended = False
+        self.ahead: deque[bytes] = deque()
+        self._indices = indices
+        self._key = key
+        self._over = over
+        self._number = 0 if over is None else over.position
+        self._kept: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.arrive()
+        index = self._kept.popleft() if self._kept else self._ask()
+        self.ahead.append(index_bytes(index))
+        self._number += 1
+        return index if self._key is None else KeyedIndex(key=b"%s %d" % (self._key, self._number - 1), index=index)
+
+    def arrive(self) -> None:
+        """Ask the sampler once more for what it was asked for; what was not given yet is kept."""
+        if self.arrived:
+            return
+        self.arrived, over = True, self._over
+        if over is None:
+            return
+        for number, index in enumerate(islice(self._indices, over.asked)):
+            self.asked += 1
+            if number < over.position:
+                over.digest.add(index_bytes(index))
+            else:
+                self._kept.append(index)
+        require_count(self.asked, over.asked)
+        if over.ended:
+            self.ended = not list(islice(self._indices, 1))
+
+    def _ask(self) -> Any:
+        if self.ended:
+            raise StopIteration
+        try:
+            index = next(self._indices)
+        except StopIteration:
+            self.ended = True
+            raise
+        self.asked += 1
+        return index
 
 
 @dataclass(frozen=True)
@@ -216,7 +383,7 @@ class KeyedCollate:
 
     def __call__(self, keyed: KeyedIndex) -> Any:
         """Load what is asked for."""
-        with seeded_random_numbers(keyed.key):
+        with seeded_random_numbers(keyed.key), seeded_generators(generators_in(self.dataset), keyed.key):
             at_once = getattr(self.dataset, "__getitems__", None)
             if not self.batched:
                 items = self.dataset[keyed.index]
@@ -228,9 +395,21 @@ class KeyedCollate:
 
 
 def copy_loader(loader: Any, **replaced: Any) -> Any:
-    """Copy a loader, subclasses included. A DataLoader refuses to have these attributes set after it was made."""
-    alike = copy.copy(loader)
-    vars(alike).update(replaced, _iterator=None)
+    """Copy a loader with other attributes, subclasses included; around another one, that one gets them."""
+    for name in ("base_dataloader", "_dataloader"):
+        if isinstance(vars(loader).get(name), DataLoader):
+            return _copied(loader, {name: _copied(vars(loader)[name], replaced)})
+    return _copied(loader, replaced)
+
+
+def _copied(loader: Any, replaced: Mapping[str, Any]) -> Any:
+    # A DataLoader refuses to have some of its attributes set, and accelerate's loaders cannot be copied.
+    alike = object.__new__(type(loader))
+    vars(alike).update(vars(loader))
+    vars(alike).update(replaced)
+    for name in ("_iterator", "next_iter_state"):  # a pass that goes on, a place where torchdata's loader would begin
+        if name in vars(alike):
+            vars(alike)[name] = None
     return alike
 
 

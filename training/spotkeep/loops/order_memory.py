@@ -1,0 +1,358 @@
+"""What decides the order of batches and is no global random number: generators and counters of a sampler or a stream.
+
+They are found in the attributes of these objects. A pass can be begun again when they are what they were when it began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import types
+from array import array
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from spotkeep.errors import UsageError
+from spotkeep.loaded import loaded
+from spotkeep.state.encoding import object_state, set_object_state, stateful_kind, with_article
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_CONTAINERS = (list, tuple, dict, set, deque)
+_FEW = 256
+_MOST_OBJECTS = 500
+_DEEPEST = 8
+_LARGE_BYTES = 4096
+_LARGEST_BYTES = 64 * 2**20
+# Python's own objects are threads, files and queues. (Python 3.9 does not list its modules.)
+_PYTHON = getattr(sys, "stdlib_module_names", frozenset({"threading", "queue", "multiprocessing", "logging", "io"}))
+_PLAIN_PYTHON = frozenset({"argparse", "collections", "functools", "itertools", "types"})
+
+
+class OrderMemory:
+    """What objects remember that decides an order.
+
+    Random generators are taken as they are. Of plain values (numbers, texts, small containers), of arrays and of long
+    lists of whole numbers those are taken that changed since this memory was made: what a script sets up is the
+    script's. Of a dataset with indices the generators alone are taken.
+
+    Args:
+        roots: The objects, by names for paths. The order of a list is remembered too.
+        named: Objects that the script named.
+
+    Raises:
+        UsageError: If one that the script named has no state.
+    """
+
+    def __init__(self, roots: Mapping[str, Any], named: Sequence[Any] = ()) -> None:
+        self._named = [value for value in named if stateful_kind(value) is not None]
+        self._roots = {name: value for name, value in roots.items() if value is not None}
+        for index, value in enumerate(named):
+            if stateful_kind(value) is None:
+                if not _is_open(value):
+                    raise UsageError(
+                        f"state[{index}] of the loader is {with_article(type(value).__name__)}, whose state cannot be "
+                        "saved; pass a random generator, or an object with attributes or with state_dict and "
+                        "load_state_dict"
+                    )
+                self._roots[f"state[{index}]"] = value
+        self._lists = {name: list(value) for name, value in self._roots.items() if type(value) is list}
+        self._made = {
+            path: {key: _fingerprint(packed) for key, packed in values.items()}
+            for path, values in self._values(large=True).items()
+        }
+
+    def capture(self, *, large: bool) -> dict[str, Any]:
+        """Give what they remember now, as values for a checkpoint.
+
+        Args:
+            large: Arrays, long lists and the order of lists too.
+        """
+        values = {}
+        for path, now in self._values(large=large).items():
+            made = self._made.get(path, {})
+            changed = {key: packed for key, packed in now.items() if _fingerprint(packed) != made.get(key, _NEW)}
+            changed.update({key: _OTHER for key in made if key not in now and not isinstance(made[key], _Large)})
+            if changed:
+                values[path] = changed
+        return {
+            "generators": {path: _copied(object_state(value)) for path, value in self._generators()},
+            "values": values,
+            "orders": self._orders() if large else None,
+            "named": [_copied(object_state(value)) for value in self._named],
+        }
+
+    def put_back(self, captured: Mapping[str, Any], *, positions: bool = True) -> None:
+        """Make them remember what `capture` gave.
+
+        Args:
+            captured: That.
+            positions: Also what objects that the script named gave by `state_dict`: it may be a place in the data,
+                from which the next pass would go on.
+
+        Raises:
+            UsageError: If an object refuses its state.
+        """
+        for value, state in zip(self._named, captured["named"]):
+            if positions or stateful_kind(value) != "state_dict":
+                _set_state(value, state, type(value).__name__)
+        for path, value in list(self._generators()):
+            if path in captured["generators"]:
+                _set_state(value, captured["generators"][path], path)
+        for path, holder in list(self._holders()):
+            wanted = {key: made for key, made in self._made.get(path, {}).items() if not isinstance(made, _Large)}
+            wanted.update(captured["values"].get(path, {}))
+            for key, packed in wanted.items():
+                if key not in holder or _packed(holder[key]) != packed:
+                    _put(holder, key, packed)
+        for name, order in (captured["orders"] or {}).items():
+            if name in self._lists:
+                made = self._lists[name]
+                self._roots[name][:] = made if order is None else [made[index] for index in array("q", order)]
+
+    def _orders(self) -> dict[str, bytes | None]:
+        """Give the order of each list by the numbers of its items when this memory was made; None: it is that."""
+        found: dict[str, bytes | None] = {}
+        for name, made in self._lists.items():
+            numbers = {id(item): number for number, item in enumerate(made)}
+            order = [numbers.get(id(item)) for item in self._roots[name]]
+            if None not in order:  # else it holds other items now
+                found[name] = None if order == list(range(len(made))) else array("q", order).tobytes()  # type: ignore[arg-type]
+        return found
+
+    def _generators(self) -> Iterator[tuple[str, Any]]:
+        return ((path, value) for path, value, _ in self._walk() if is_generator(value))
+
+    def _holders(self) -> Iterator[tuple[str, dict[Any, Any]]]:
+        """Give the attributes of each object, and each dictionary, in which plain values may stand."""
+        for path, value, full in self._walk():
+            if full and not is_generator(value) and type(value) not in (list, tuple):
+                yield path, value if type(value) is dict else vars(value)
+
+    def _values(self, *, large: bool) -> dict[str, dict[Any, Any]]:
+        values = {}
+        for path, holder in self._holders():
+            sizes = {key: _size(value) for key, value in holder.items() if isinstance(key, (str, int))}
+            taken = [key for key, size in sizes.items() if size is not None and (large or size <= _LARGE_BYTES)]
+            values[path] = {key: _packed(holder[key]) for key in taken}
+        return values
+
+    def _walk(self) -> Iterator[tuple[str, Any, bool]]:
+        known = {id(value) for value in self._named}
+        for name, root in self._roots.items():
+            if type(root) is not list:
+                full = name == "batches" or not _has_indices(root)
+                yield from _inside(name, root, known, depth=0, full=full)
+
+
+def generators_in(value: Any) -> list[Any]:
+    """Give the random generators in an object's attributes, in an order that follows from the attributes."""
+    return [found for _, found, _ in _inside("", value, set(), depth=0, full=False) if is_generator(found)]
+
+
+@contextmanager
+def seeded_generators(generators: Sequence[Any], key: bytes) -> Iterator[None]:
+    """Let generators draw random numbers that follow from any bytes inside a `with` block."""
+    outside = [_copied(object_state(generator)) for generator in generators]
+    try:
+        for number, generator in enumerate(generators):
+            _seed(generator, hashlib.blake2b(b"%d %s" % (number, key), digest_size=8).digest())
+        yield
+    finally:
+        for generator, state in zip(generators, outside):
+            set_object_state(generator, state)
+
+
+def _seed(generator: Any, seed: bytes) -> None:
+    number = int.from_bytes(seed, "little") >> 1
+    if hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = type(generator.bit_generator)(number).state
+    elif hasattr(generator, "manual_seed"):
+        generator.manual_seed(number)
+    else:
+        generator.seed(number & 0xFFFFFFFF)
+
+
+def is_generator(value: Any) -> bool:
+    """Say whether a value is a random generator of NumPy, torch or Python, and not a global one."""
+    if stateful_kind(value) in (None, "state_dict") or isinstance(value, types.ModuleType):
+        return False
+    of_numpy = getattr(loaded("numpy.random.mtrand"), "_rand", None)
+    return value is not of_numpy and value is not getattr(loaded("torch"), "default_generator", None)
+
+
+def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -> Iterator[tuple[str, Any, bool]]:
+    """Give an object and the objects in it, with their paths, and whether their plain values count."""
+    if type(value) in _PLAIN or id(value) in known or depth > _DEEPEST or len(known) > _MOST_OBJECTS:
+        return
+    if is_generator(value):
+        known.add(id(value))
+        yield path, value, full
+        return
+    items: list[tuple[str, Any]]
+    if type(value) in (list, tuple):
+        items = [(f"{path}[{index}]", item) for index, item in enumerate(value[:_FEW])]
+    elif type(value) is dict:
+        items = [(f"{path}[{key!r}]", item) for key, item in value.items()] if len(value) <= _FEW else []
+    elif _is_open(value):
+        full = full and (depth == 0 or not _has_indices(value))
+        own = "_iterator" if _is_loader(value) else None
+        items = [(f"{path}.{name}", item) for name, item in vars(value).items() if name != own]
+    else:
+        return
+    known.add(id(value))
+    if type(value) not in (list, tuple, dict) or _size(value) is None:
+        yield path, value, full
+    for inside, item in items:
+        yield from _inside(inside, item, known, depth=depth + 1, full=full)
+
+
+def _is_open(value: Any) -> bool:
+    """Say whether the attributes of an object may decide an order."""
+    if isinstance(value, (type, types.ModuleType, types.FunctionType, types.MethodType)):
+        return False
+    if not isinstance(getattr(value, "__dict__", None), dict) or hasattr(type(value), "read"):
+        return False
+    package, _, rest = type(value).__module__.partition(".")
+    if package == "torch":
+        return rest.startswith("utils.data")
+    return package != "spotkeep" and (package not in _PYTHON or package in _PLAIN_PYTHON)
+
+
+def _has_indices(value: Any) -> bool:
+    """Say whether an object is a dataset with indices: what it counts and caches decides no order."""
+    torch_data = loaded("torch.utils.data")
+    if torch_data is not None and isinstance(value, torch_data.Dataset):
+        return not isinstance(value, torch_data.IterableDataset)
+    return hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
+
+
+def _is_loader(value: Any) -> bool:
+    torch_data = loaded("torch.utils.data")
+    return torch_data is not None and isinstance(value, torch_data.DataLoader)
+
+
+class _Large(bytes):
+    """The digest of a large value."""
+
+
+_NEW = object()
+_OTHER = ("other", [])
+"""What stands for a value that is not taken."""
+
+
+def _fingerprint(packed: Any) -> Any:
+    """Give what to keep of a value to see that it changes: of a large one the digest alone."""
+    if isinstance(packed, tuple) and packed[0] in ("array", "numbers") and len(packed[1]) > _LARGE_BYTES:
+        return _Large(hashlib.blake2b(packed[1], digest_size=16).digest())
+    return packed
+
+
+def _size(value: Any) -> int | None:
+    """Return about how many bytes a plain value has in a checkpoint; None for what is not taken."""
+    if type(value) in _PLAIN:
+        return len(value) if isinstance(value, (str, bytes)) else 8
+    if _is_array(value):
+        return int(value.nbytes) if value.nbytes <= _LARGEST_BYTES else None
+    if type(value) not in _CONTAINERS:
+        return None
+    if len(value) > _FEW:
+        numbers = type(value) is list and type(value[0]) is int and len(value) * 8 <= _LARGEST_BYTES
+        return len(value) * 8 if numbers else None
+    sizes = [_size(item) for item in ([*value, *value.values()] if type(value) is dict else value)]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _is_array(value: Any) -> bool:
+    numpy, torch = loaded("numpy"), loaded("torch")
+    if numpy is not None and type(value) is numpy.ndarray:
+        return bool(value.dtype.kind in "biuf")
+    return torch is not None and type(value) is torch.Tensor and value.device.type == "cpu" and not value.is_sparse
+
+
+def _raw(value: Any) -> bytes:
+    """Give the bytes of an array or tensor."""
+    if type(value).__module__.startswith("torch"):
+        torch = sys.modules["torch"]
+        value = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    raw: bytes = value.tobytes()
+    return raw
+
+
+def _packed(value: Any) -> Any:
+    """Copy a plain value in a form that a checkpoint holds and that can be compared."""
+    if type(value) in _PLAIN:
+        return value
+    if _is_array(value):
+        return ("array", _raw(value))
+    kind = type(value).__name__
+    if type(value) is list and len(value) > _FEW:
+        try:
+            return ("numbers", array("q", value).tobytes())
+        except (TypeError, OverflowError):
+            return _OTHER
+    if type(value) is dict:
+        return (kind, [[_packed(key), _packed(item)] for key, item in value.items()])
+    if type(value) in _CONTAINERS:
+        items = [_packed(item) for item in value]
+        return (kind, sorted(items, key=repr) if kind == "set" else items)
+    return _OTHER
+
+
+def _unpacked(packed: Any) -> Any:
+    if not isinstance(packed, tuple):
+        return packed
+    kind, body = packed
+    if kind == "numbers":
+        return array("q", body).tolist()
+    if kind == "dict":
+        return {_unpacked(key): _unpacked(item) for key, item in body}
+    return {"list": list, "tuple": tuple, "set": set, "deque": deque}[kind](_unpacked(item) for item in body)
+
+
+def _put(holder: dict[Any, Any], key: Any, packed: Any) -> None:
+    """Put a value where it was, into the object that is there where that can be changed."""
+    now = holder.get(key)
+    kind = packed[0] if isinstance(packed, tuple) else None
+    if kind == "array":
+        if _is_array(now) and now.nbytes == len(packed[1]):
+            _fill(now, packed[1])
+        return
+    if kind == "other":
+        return
+    value = _unpacked(packed)
+    if type(now) is type(value) and isinstance(now, (list, deque, set, dict)):
+        now.clear()
+        now.extend(value) if isinstance(now, (list, deque)) else now.update(value)
+    else:
+        holder[key] = value
+
+
+def _fill(now: Any, raw: bytes) -> None:
+    if type(now).__module__.startswith("torch"):
+        torch = sys.modules["torch"]
+        now.detach().copy_(torch.frombuffer(bytearray(raw), dtype=now.dtype).reshape(now.shape))
+    else:
+        now[...] = sys.modules["numpy"].frombuffer(raw, dtype=now.dtype).reshape(now.shape)
+
+
+def _set_state(value: Any, state: Any, path: str) -> None:
+    try:
+        set_object_state(value, state)
+    except (ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+        raise UsageError(
+            f"{path}, which decides the order of the batches, refused the state that was saved: {error}; make it as in "
+            "the run that saved it"
+        ) from error
+
+
+def _copied(value: Any) -> Any:
+    """Copy an object's state, which may be the object's own memory."""
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    if _is_array(value):
+        return value.copy() if type(value).__module__ == "numpy" else value.clone()
+    return value
