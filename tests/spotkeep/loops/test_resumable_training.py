@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 import random
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,6 +131,88 @@ def gradients_added_up(training, values, batch_done):
             batch_done()
 
 
+class Counted:
+    """A stream that shuffles by a generator of its own, and by how often it was gone through."""
+
+    def __init__(self):
+        self.rng, self.passes = np.random.default_rng(3), 0
+
+    def __iter__(self):
+        self.passes += 1
+        return (index * self.passes for index in self.rng.permutation(4).tolist())
+
+
+def counted_by_the_stream(training, values, batch_done):
+    loader = training.loader(Counted())
+    for _epoch in training.epochs(2):
+        for batch in loader:
+            values.append(batch)
+            batch_done()
+
+
+def shuffled_by_the_script(training, values, batch_done):
+    batches = [1, 2, 3, 4]
+    loader = training.loader(batches)
+    for _epoch in training.epochs(2):
+        random.shuffle(batches)
+        for batch in loader:
+            values.append(batch)
+            batch_done()
+
+
+def decided_by_what_the_script_names(training, values, batch_done):
+    counts = SimpleNamespace(passes=0)
+
+    class Batches:
+        def __iter__(self):
+            counts.passes += 1
+            return iter([counts.passes, 2, 3])
+
+    loader = training.loader(Batches(), state=[counts])
+    for _epoch in training.epochs(2):
+        for batch in loader:
+            values.append(batch)
+            batch_done()
+
+
+def begun_anew_when_it_ends(training, values, batch_done):
+    loader, shorter = training.loader(Shuffled(7)), training.loader(Shuffled(2))
+    for _epoch in training.epochs(2):
+        batches = iter(shorter)
+        for batch in loader:
+            try:
+                beside = next(batches)
+            except StopIteration:
+                batches = iter(shorter)
+                beside = next(batches)
+            values.append((batch, beside))
+            batch_done()
+
+
+def the_longest_of_two_twice(training, values, batch_done):
+    first, second = training.loader([1, 2, 3]), training.loader([4, 5])
+    for _epoch in training.epochs(2):
+        for _ in range(2):
+            for pair in itertools.zip_longest(first, second):
+                values.append(pair)
+                batch_done()
+
+
+ORDERS = [
+    *(counted_by_the_stream, shuffled_by_the_script, decided_by_what_the_script_names),
+    *(begun_anew_when_it_ends, the_longest_of_two_twice),
+]
+
+
+@pytest.mark.parametrize("body", ORDERS, ids=lambda body: body.__name__)
+def test_an_order_of_any_kind_ends_where_an_undisturbed_run_ends(tmp_path, body):
+    expected = run(tmp_path / "undisturbed", body=body)
+    for stop_after in range(2, len(expected[0]), 2):
+        directory = tmp_path / str(stop_after)
+        assert run(directory, body=body, stop_after=stop_after) is None
+        assert run(directory, body=body) == expected, f"killed after {stop_after} batches"
+
+
 BODIES = [
     *(one_loop, two_at_once, two_in_turn, made_in_each_epoch, the_same_twice, left_early, gradients_added_up),
 ]
@@ -224,6 +309,117 @@ def test_batches_outside_the_epochs_are_refused(tmp_path):
     loader = ResumableTraining({}, directory=tmp_path).loader([1, 2])
     with pytest.raises(UsageError, match="only inside"):
         next(iter(loader))
+
+
+def test_other_batches_than_those_that_were_trained_on_are_found_before_the_first_step(tmp_path):
+    """The order depends on what nothing can see, as on the clock."""
+    attempts = itertools.count()
+
+    def body(training, values, batch_done):
+        attempt = next(attempts)
+        loader = training.loader([[1, 2, 3 + 10 * attempt, 4], [1, 2, 3, 4]][0])
+        for _epoch in training.epochs(1):
+            for batch in loader:
+                values.append(batch)
+                batch_done()
+
+    assert run(tmp_path, body=body, stop_after=3, notice=True) is None
+    values = []
+    with pytest.raises(UsageError, match=r"of the 3 batches .* batch 3 is another one.*state=\[sampler\]"):
+        run(tmp_path, body=lambda training, _, batch_done: body(training, values, batch_done))
+    assert values == []
+
+
+def one_iterator(training, values, batch_done):
+    batches = None
+    loader = training.loader([1, 2, 3])
+    for _epoch in training.epochs(2):
+        batches = batches or iter(loader)
+        values.append(next(batches))
+        batch_done()
+
+
+def two_passes_at_once(training, values, batch_done):
+    loader = training.loader([1, 2, 3])
+    for _epoch in training.epochs(2):
+        for pair in zip(loader, loader, strict=False):
+            values.append(pair)
+            batch_done()
+
+
+def cycled(training, values, batch_done):
+    loader, shorter = training.loader([1, 2, 3]), training.loader([1, 2])
+    for _epoch in training.epochs(2):
+        for pair in zip(loader, itertools.cycle(shorter), strict=False):
+            values.append(pair)
+            batch_done()
+
+
+def inside_another(training, values, batch_done):
+    outer, inner = training.loader([1, 2, 3]), training.loader([1, 2])
+    for _epoch in training.epochs(2):
+        for first in outer:
+            for second in inner:
+                values.append((first, second))
+                batch_done()
+
+
+def the_first_of_another(training, values, batch_done):
+    outer, inner = training.loader([1, 2, 3]), training.loader([1, 2])
+    for _epoch in training.epochs(2):
+        for first in outer:
+            values.append((first, next(iter(inner))))
+            batch_done()
+
+
+class KeepsItsIterator:
+    def __init__(self):
+        self.endless = (number for number in itertools.count())
+
+    def __iter__(self):
+        return itertools.islice(self.endless, 3)
+
+
+def kept_over_passes(training, values, batch_done):
+    for _epoch in training.epochs(2):
+        for batch in training.loader(KeepsItsIterator()):
+            values.append(batch)
+            batch_done()
+
+
+@pytest.mark.parametrize(
+    ("body", "problem", "steps_before"),
+    [
+        (one_iterator, r"was made in epoch 0 and is asked for a batch in epoch 1", 1),
+        (two_passes_at_once, "after a newer one was made", 0),
+        (cycled, r"itertools\.cycle", 0),
+        (inside_another, "inside the loop over another one", 2),
+        (the_first_of_another, "inside the loop over another one", 1),
+        (kept_over_passes, "KeepsItsIterator keeps one iterator over all passes", 0),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_loops_that_cannot_be_taken_up_are_refused_by_name_while_the_run_is_left_alone(
+    tmp_path, body, problem, steps_before
+):
+    values = []
+    with pytest.raises(UsageError, match=problem):
+        run(tmp_path, body=lambda training, _, batch_done: body(training, values, batch_done))
+    assert len(values) == steps_before
+
+
+def test_batches_that_have_to_be_made_again_are_announced_and_what_is_passed_over_is_counted(
+    tmp_path, caplog, monkeypatch
+):
+    caplog.set_level(logging.INFO, logger="spotkeep")
+    monkeypatch.setattr("spotkeep.loops.batch_passes._SECONDS_BETWEEN_LINES", -1)
+    run(tmp_path, stop_after=3, notice=True)
+    run(tmp_path)
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("the Shuffled cannot begin in its middle" in message for message in messages) == 2
+    assert [message.split(" in ")[0] for message in messages if "passed over" in message and " of " in message] == [
+        f"Shuffled: passed over {count} of 3 batches" for count in (1, 2, 3)
+    ]
 
 
 def test_a_script_with_other_loops_than_the_one_that_saved_is_reported(tmp_path):

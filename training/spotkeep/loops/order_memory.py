@@ -35,14 +35,14 @@ class OrderMemory:
 
     Random generators are taken as they are. Of plain values (numbers, texts, small containers), of arrays and of long
     lists of whole numbers those are taken that changed since this memory was made: what a script sets up is the
-    script's. Of a dataset with indices the generators alone are taken.
+    script's. Of an object that can save itself all are taken. Of a dataset with indices the generators alone are taken.
 
     Args:
         roots: The objects, by names for paths. The order of a list is remembered too.
         named: Objects that the script named.
 
     Raises:
-        UsageError: If one that the script named has no state.
+        UsageError: If one that the script named has no state, or if an object shuffles by the time of day.
     """
 
     def __init__(self, roots: Mapping[str, Any], named: Sequence[Any] = ()) -> None:
@@ -57,7 +57,11 @@ class OrderMemory:
                         "load_state_dict"
                     )
                 self._roots[f"state[{index}]"] = value
+        for _, value, _ in self._walk():
+            _refuse_unseeded(value)
         self._lists = {name: list(value) for name, value in self._roots.items() if type(value) is list}
+        # These may be somewhere in their data already when this memory is made: a checkpoint was restored into them.
+        self._saving = {path for path, value, _ in self._walk() if stateful_kind(value) == "state_dict"}
         self._made = {
             path: {key: _fingerprint(packed) for key, packed in values.items()}
             for path, values in self._values(large=True).items()
@@ -71,7 +75,7 @@ class OrderMemory:
         """
         values = {}
         for path, now in self._values(large=large).items():
-            made = self._made.get(path, {})
+            made = {} if path in self._saving else self._made.get(path, {})
             changed = {key: packed for key, packed in now.items() if _fingerprint(packed) != made.get(key, _NEW)}
             changed.update({key: _OTHER for key in made if key not in now and not isinstance(made[key], _Large)})
             if changed:
@@ -116,9 +120,9 @@ class OrderMemory:
         found: dict[str, bytes | None] = {}
         for name, made in self._lists.items():
             numbers = {id(item): number for number, item in enumerate(made)}
-            order = [numbers.get(id(item)) for item in self._roots[name]]
-            if None not in order:  # else it holds other items now
-                found[name] = None if order == list(range(len(made))) else array("q", order).tobytes()  # type: ignore[arg-type]
+            if all(id(item) in numbers for item in self._roots[name]):  # else it holds other items now
+                order = [numbers[id(item)] for item in self._roots[name]]
+                found[name] = None if order == list(range(len(made))) else array("q", order).tobytes()
         return found
 
     def _generators(self) -> Iterator[tuple[str, Any]]:
@@ -233,12 +237,33 @@ def _is_loader(value: Any) -> bool:
     return torch_data is not None and isinstance(value, torch_data.DataLoader)
 
 
+def _refuse_unseeded(value: Any) -> None:
+    """Refuse stages of WebDataset that seed their generator with the time, in each pass anew.
+
+    Raises:
+        UsageError: If it is one.
+    """
+    kind = type(value)
+    if kind.__module__ == "webdataset.filters" and getattr(getattr(value, "f", None), "__name__", "") == "_shuffle":
+        seeds = (*value.args[2:4], value.kw.get("rng"), value.kw.get("seed"))
+        if all(seed is None for seed in seeds):
+            raise UsageError(
+                "WebDataset's shuffle has no seed: it takes one from the clock in each pass, so no order comes again. "
+                "Write .shuffle(1000, rng=random.Random(1)), and WebDataset(..., shardshuffle=100, detshuffle=True, "
+                "seed=1) for the shards"
+            )
+    if kind.__module__ == "webdataset.shardlists" and getattr(value, "deterministic", True) is False:
+        raise UsageError(
+            f"WebDataset's {kind.__name__} draws shards by the clock, so no order comes again; pass deterministic=True"
+        )
+
+
 class _Large(bytes):
     """The digest of a large value."""
 
 
 _NEW = object()
-_OTHER = ("other", [])
+_OTHER: tuple[str, list[Any]] = ("other", [])
 """What stands for a value that is not taken."""
 
 
@@ -313,7 +338,7 @@ def _unpacked(packed: Any) -> Any:
 
 def _put(holder: dict[Any, Any], key: Any, packed: Any) -> None:
     """Put a value where it was, into the object that is there where that can be changed."""
-    now = holder.get(key)
+    now: Any = holder.get(key)
     kind = packed[0] if isinstance(packed, tuple) else None
     if kind == "array":
         if _is_array(now) and now.nbytes == len(packed[1]):
@@ -322,9 +347,12 @@ def _put(holder: dict[Any, Any], key: Any, packed: Any) -> None:
     if kind == "other":
         return
     value = _unpacked(packed)
-    if type(now) is type(value) and isinstance(now, (list, deque, set, dict)):
+    if type(now) is type(value) and type(now) in (list, deque):
         now.clear()
-        now.extend(value) if isinstance(now, (list, deque)) else now.update(value)
+        now.extend(value)
+    elif type(now) is type(value) and type(now) in (set, dict):
+        now.clear()
+        now.update(value)
     else:
         holder[key] = value
 

@@ -76,6 +76,7 @@ class ResumableTraining:
         progress = _Progress(OpenGradients(state))
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
+        self._state = state
         self._checkpointer = Checkpointer(state, per_rank=own, **options)
         self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
 
@@ -104,6 +105,13 @@ class ResumableTraining:
         Raises:
             UsageError: If it gives its batches only once, or never again in the same order.
         """
+        if type(batches).__module__.startswith("torchdata.") and any(
+            value is batches for value in self._state.values()
+        ):
+            raise UsageError(
+                f"the {type(batches).__name__} stands in the state too: asked for its state it begins a pass of its "
+                "own. Leave it out of the state; training.loader keeps its place"
+            )
         return ResumableLoader(batches, self._loop, state)
 
     def epochs(self, epochs: int | Iterable[Any]) -> Iterator[Any]:
@@ -160,22 +168,12 @@ class ResumableLoader:
         self._refuse_cycle()
         saved = self._loop.progress.saved(self._index)
         epoch = self._loop.progress.epochs_completed
-        if saved is not None and this_pass <= saved["passes"]:
-            whole = this_pass < saved["passes"] or saved["position"] == saved["size"]
-            if whole and self._over_at is not None and self._over_at == self._loop.time_in_batch:
-                # One that ended was begun anew for this very batch of another loader: it is the next that is wanted.
-                this_pass = self._passes = saved["passes"] + (saved["position"] == saved["size"])
-            if whole:
-                self._over_at = self._loop.time_in_batch
-            if this_pass < saved["passes"]:
+        if saved is not None and this_pass < saved["passes"]:
+            if not self._over_again():
                 return  # this pass was over
+            this_pass = self._passes = saved["passes"]
         held = _held_iterators(self._source.iterated)
-        if saved is not None and this_pass == saved["passes"] and saved["position"]:
-            batches = self._begin_again(saved)
-        else:
-            self._start = PassStart(number=self._passes_before + this_pass - 1)
-            self._position = 0
-            batches = self._source.begin(self._start)
+        batches = self._begin(this_pass, saved)
         self._loop.pass_begins(self._index)
         size = self.size()
         while True:
@@ -185,7 +183,16 @@ class ResumableLoader:
             try:
                 batch = next(batches)
             except StopIteration:
-                break
+                arrived_at_end = saved is not None and (this_pass, self._position) == (
+                    saved["passes"],
+                    saved["position"],
+                )
+                if not (arrived_at_end and self._over_again()):
+                    break
+                this_pass = self._passes = this_pass + 1
+                batches = self._begin(this_pass, saved)
+                self._loop.pass_begins(self._index)
+                continue
             except RuntimeError:
                 # SIGTERM to the whole process group ends torch's workers too.
                 self._loop.leave_if_noticed()
@@ -241,6 +248,21 @@ class ResumableLoader:
         # A pass that was over for the script, though not for the loader (zip), is not begun again.
         self._passes_before += max(self._passes, 0 if saved is None else saved["passes"])
         self._passes = self._position = 0
+
+    def _begin(self, this_pass: int, saved: dict[str, Any] | None) -> Iterator[Any]:
+        if saved is not None and this_pass == saved["passes"] and saved["position"]:
+            return self._begin_again(saved)
+        self._start = PassStart(number=self._passes_before + this_pass - 1)
+        self._position = 0
+        return self._source.begin(self._start)
+
+    def _over_again(self) -> bool:
+        """Say whether a pass that was over is asked for once more for the same batch of another loader.
+
+        There a script makes `iter(loader)` anew when one has ended, and wants a batch.
+        """
+        before, self._over_at = self._over_at, self._loop.time_in_batch
+        return before is not None and before == self._over_at
 
     def _begin_again(self, saved: dict[str, Any]) -> Iterator[Any]:
         if saved["size"] != self.size():
@@ -353,7 +375,7 @@ class _Loop:
     @property
     def time_in_batch(self) -> int | None:
         """When the batch that the script works on was given; None while it works on none."""
-        return self._time if self._in_use else None
+        return max(self._given_at.values(), default=None) if self._in_use else None
 
     def pass_begins(self, loader_index: int) -> None:
         """Take note that a pass begins.

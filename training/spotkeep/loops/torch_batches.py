@@ -161,7 +161,8 @@ class TorchBatches(BatchSource):
     def _open(self, start: PassStart) -> Iterator[Any]:
         self._start = start
         self._indices.next_pass(start)
-        return iter(self._loader)
+        batches: Iterator[Any] = iter(self._loader)
+        return batches
 
     def _open_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
         self._start = start
@@ -170,7 +171,7 @@ class TorchBatches(BatchSource):
         again = int(self._loader is not self._inner)
         over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest)
         self._indices.next_pass(start, over)
-        batches = iter(self._loader)
+        batches: Iterator[Any] = iter(self._loader)
         if again:
             self.given(next(batches, None))
         elif self._indices.this_pass is not None:
@@ -242,7 +243,7 @@ class _IndexPasses:
         return getattr(self._sampler, name)
 
     def __iter__(self) -> Iterator[Any]:
-        indices = iter(self._sampler)
+        indices: Iterator[Any] = iter(self._sampler)
         # With workers torch asks twice, and takes what the second one gives. Who asks later is the script.
         if self._next is None or (self.this_pass is not None and self.this_pass.arrived):
             return indices
