@@ -6,6 +6,7 @@ import functools
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from sklearn.datasets import load_digits
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightning")
 import lightning.pytorch as pl  # noqa: E402
+import torchmetrics  # noqa: E402
 
 from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
@@ -78,6 +80,55 @@ class Net(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
 
 
+class Backbone(Net):
+    """Its optimizer gets what is not frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = self.layers[:2], self.layers[2:]
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW([value for value in self.parameters() if value.requires_grad], lr=0.01)
+
+
+class Unfreezes(pl.callbacks.BaseFinetuning):
+    def freeze_before_training(self, pl_module):
+        self.freeze(pl_module.backbone, train_bn=False)
+
+    def finetune_function(self, pl_module, epoch, optimizer):
+        if epoch == 1:
+            self.unfreeze_and_add_param_group(pl_module.backbone, optimizer, lr=0.005)
+            pl_module.layers[3].eval()
+
+
+class Measures(Net):
+    """Collects in hooks and metrics, and trains by what it has measured over an epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = torchmetrics.MeanMetric()
+
+    def on_train_epoch_start(self):
+        self.seen, self.scale = [], 1 + float(torch.rand(()))
+        self.log("scale", self.scale)
+
+    def training_step(self, batch, batch_idx):
+        loss = self.scale * super().training_step(batch, batch_idx)
+        self.seen.append(batch_idx)
+        self.mean(loss.detach())
+        self.log("loss", loss, on_epoch=True)
+        self.log("mean", self.mean, on_epoch=True)
+        return loss
+
+    def on_train_epoch_end(self):
+        self.layers[0].weight.data.mul_(self.mean.compute())
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "loss"}}
+
+
 class Interrupts(pl.Callback):
     """Ends the training in a hook: after a batch, counted through all attempts, or when it comes to it so often."""
 
@@ -105,9 +156,9 @@ class Evaluations(pl.Callback):
             self.losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
 
 
-def run(directory, *callbacks, loaders=None, own_loader=False, name=None, **trainer_options):
+def run(directory, *callbacks, net=Net, own=(), loaders=None, own_loader=False, name=None, **trainer_options):
     pl.seed_everything(7, verbose=False)
-    model = Net()
+    model = net()
     stopping = pl.callbacks.EarlyStopping("val_loss", patience=50)
     trainer = pl.Trainer(
         **{
@@ -118,7 +169,7 @@ def run(directory, *callbacks, loaders=None, own_loader=False, name=None, **trai
             "enable_progress_bar": False,
             "enable_model_summary": False,
             "default_root_dir": str(directory),
-            "callbacks": [*callbacks, stopping],
+            "callbacks": [*(make() for make in own), *callbacks, stopping],
             **trainer_options,
         }
     )
@@ -145,6 +196,23 @@ CASES = {
     "as it comes": ({}, {4, 5}, {1, 5, 10}),
     "accumulated": ({"accumulate_grad_batches": 2}, {3, 6}, {1, 5}),
     "evaluated twice": ({"val_check_interval": 2}, {2, 5}, {7, 9}),
+    "unfrozen": ({"net": Backbone, "own": (Unfreezes,)}, {9}, {4, 8, 12}),
+    "measured": ({"net": Measures}, {9}, {3, 5, 12}),
+    "averaged in a swing": (
+        {"own": (lambda: pl.callbacks.StochasticWeightAveraging(0.02, swa_epoch_start=2, annealing_epochs=3),)},
+        {9},
+        {3, 8, 17},
+    ),
+    "averaged for evaluations, accumulated by epochs": (
+        {
+            "own": (
+                lambda: pl.callbacks.EMAWeightAveraging(decay=0.9),
+                lambda: pl.callbacks.GradientAccumulationScheduler({1: 2}),
+            )
+        },
+        {9},
+        {5, 7},
+    ),
 }
 
 
@@ -244,6 +312,86 @@ def test_loaders_of_the_model_itself_and_their_workers_load_the_same_batches(tmp
     with pytest.raises(KilledError):
         run(tmp_path, Interrupts("on_train_batch_end", 8), own_loader=True)
     assert run(tmp_path, own_loader=True) == expected
+
+
+def test_a_notice_within_an_evaluation_waits_while_other_weights_stand_in_their_place(tmp_path, undisturbed):
+    options = CASES["averaged for evaluations, accumulated by epochs"][0]
+    with pytest.raises(SystemExit):
+        run(tmp_path, Interrupts("on_validation_batch_start", 4, signal.SIGTERM), **options)
+    assert run(tmp_path, **options) == undisturbed(**options)
+
+
+class IsBest(Net):
+    """Is best in the second epoch."""
+
+    def validation_step(self, batch, batch_idx):
+        super().validation_step(batch, batch_idx)
+        self.log("distance", abs(self.current_epoch - 1.0))
+
+
+def with_best(directory, place, *callbacks):
+    """Train, and give what the best model is: its step and its weights."""
+    best = pl.callbacks.ModelCheckpoint(monitor="distance", save_top_k=2)
+    options = {"logger": pl.loggers.CSVLogger(str(place)), "enable_checkpointing": True}
+    options["log_every_n_steps"] = 1
+    run(directory, best, *callbacks, net=IsBest, **options)
+    found = torch.load(best.best_model_path, weights_only=True)
+    weights = {name: value.numpy().tobytes() for name, value in found["state_dict"].items()}
+    return found["global_step"], float(best.best_model_score), len(best.best_k_models), weights
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "another version of the logger"])
+def test_the_best_model_comes_back(tmp_path, lost):
+    expected = with_best(tmp_path / "left alone", tmp_path / "left alone")
+    assert expected[:3] == (10, 0.0, 2)
+    for at in (4, 12):
+        with pytest.raises(SystemExit):
+            with_best(tmp_path / "kept", tmp_path / "place", Interrupts("on_train_batch_end", at, signal.SIGTERM))
+        if lost:
+            shutil.rmtree(tmp_path / "place")
+    assert with_best(tmp_path / "kept", tmp_path / "place") == expected
+
+
+def test_a_best_model_that_is_lost_is_named_before_the_first_step(tmp_path, caplog):
+    with pytest.raises(SystemExit):
+        with_best(tmp_path, tmp_path / "place", Interrupts("on_train_batch_end", 12, signal.SIGTERM))
+    for gone in (tmp_path / "place", tmp_path / "checkpoints" / "best-models"):
+        shutil.rmtree(gone)
+    with pytest.raises(SystemExit):
+        with_best(tmp_path, tmp_path / "place", Interrupts("on_train_batch_start", 1, signal.SIGTERM))
+    assert any(
+        "the best model so far" in message and 'ckpt_path="best" fails' in message for message in caplog.messages
+    )
+
+
+class Counts(pl.Callback):
+    """Keeps something, and has no way to give it."""
+
+    def on_train_batch_end(self, *_):
+        self.batches = getattr(self, "batches", 0) + 1
+
+
+class CountsOn(Counts):
+    def state_dict(self):
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state):
+        self.batches = state["batches"]
+
+
+def test_callbacks_come_back_or_are_named(tmp_path, caplog):
+    with pytest.raises(KilledError):
+        run(tmp_path, Counts(), CountsOn(), Interrupts("on_train_batch_end", 7))
+    named = [message.split()[3] for message in caplog.messages if "is not saved" in message]
+    assert named == ["Interrupts", "Counts"], "one when the training begins, one when it has got something to keep"
+    counts = CountsOn()
+    run(tmp_path, counts)
+    assert counts.batches == EPOCHS * BATCHES
+
+
+def test_pruning_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="ModelPruning is among the callbacks"):
+        run(tmp_path, pl.callbacks.ModelPruning("l1_unstructured", amount=0.2))
 
 
 def test_lightnings_own_files_are_written_as_ever(tmp_path):

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import math
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
@@ -36,9 +38,12 @@ from spotkeep.state.random_states import (
 )
 from spotkeep.state.restoring import TakesEffectLater
 
+from .kept_models import KeptModel, comes_back
+
 try:
     import torch
     from torch.utils.data import DataLoader, IterableDataset
+    from torchmetrics import Metric
 
     from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
 
@@ -54,8 +59,11 @@ except ImportError as error:
         f"({error})"
     ) from error
 
+_logger = logging.getLogger("spotkeep")
+
 _NO_FILE = "spotkeep"
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
+_CALLBACKS = (("lightning", "Callback"), ("pytorch_lightning", "Callback"))
 
 
 def fit_resumably(
@@ -90,10 +98,16 @@ def fit_resumably(
             "allow_world_size_change is given: each rank of a training of Lightning's keeps its own place, so only as "
             "many ranks can go on; leave it out"
         )
+    if any(isinstance(one, _class_of_either_name("callbacks", "ModelPruning")) for one in trainer.callbacks):
+        raise UsageError(
+            "ModelPruning is among the callbacks: Lightning saves pruned weights without their masks, so a resumed run "
+            "would train them again; prune the model when it is trained"
+        )
     if trainer.world_size > 1:
         _meet_the_other_ranks(trainer)
     callback = _CheckpointCallback(trainer)
     strategy, signals = trainer.strategy, trainer._signal_connector
+    epochs, evaluations = trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop
     with ExitStack() as stack:
         state = {"lightning": _Part(callback.restore_common, callback.common)}
         own = {"lightning of the rank": _Part(callback.restore_own, callback.own), "random states": RandomStates()}
@@ -109,6 +123,8 @@ def fit_resumably(
         for holder, name, replaced in (
             (strategy, "checkpoint_io", _RestoredCheckpoint(callback, strategy.checkpoint_io)),
             (strategy, "process_dataloader", callback.resumable(strategy.process_dataloader)),
+            (epochs, "on_advance_start", callback.before_epoch(epochs.on_advance_start)),
+            (evaluations, "run", callback.before_evaluation(evaluations.run)),
             (signals, "register_signal_handlers", callback.keeping_sigterm(signals.register_signal_handlers)),
         ):
             stack.callback(setattr, holder, name, getattr(holder, name))
@@ -147,6 +163,12 @@ def _meet_the_other_ranks(trainer: Any) -> None:
     strategy.setup_environment()
 
 
+def _package(trainer: Any) -> str:
+    """Return the name of the library that a Trainer is of."""
+    trainers = {name: getattr(sys.modules.get(name), "Trainer", ()) for name in _NAMES}
+    return next(name for name, kind in trainers.items() if isinstance(trainer, kind))
+
+
 def _class_of_either_name(module: str, name: str) -> tuple[Any, ...]:
     """Return a class of Lightning's, once for each of the library's names that is imported here."""
     imported = [package for package in _NAMES if sys.modules.get(package) is not None]
@@ -164,6 +186,11 @@ class _CheckpointCallback(Callback):
         self._evaluation: dict[str, Any] | None = None
         self._dumped: dict[str, Any] | None = None
         self._buffers: dict[str, Any] = {}  # of this rank, to be restored
+        self._flags: dict[str, Any] = {}
+        self._epoch_random: dict[str, Any] = {}
+        self._measured: tuple[dict[str, Any], list[Any]] = ({}, [])
+        self._best_state: dict[str, Any] = {}
+        self._warned_of: set[str] = set()
         self._common_batches: float = 0  # of an evaluation, that every rank has
         self._epoch = 0
         self._batches = 0  # of this epoch, that are done
@@ -174,6 +201,10 @@ class _CheckpointCallback(Callback):
     def begin(self, checkpointer: Checkpointer) -> None:
         """Take note of what was restored."""
         self._checkpointer = checkpointer
+        self._warn_of_others()
+        self._best = _BestModels(self._trainer, checkpointer)
+        if self.restored is not None:
+            self._best.put_back(self._best_state)
         self._on_sigterm = signal.getsignal(signal.SIGTERM)
         if checkpointer.noticed:
             checkpointer.leave()
@@ -214,6 +245,70 @@ class _CheckpointCallback(Callback):
 
         return registered
 
+    def before_epoch(self, start: Callable[[], None]) -> Callable[[], None]:
+        """Make what Lightning does before the batches of an epoch begin with the random numbers of the run.
+
+        In the middle of an epoch Lightning leaves out the hooks for its start, where a script makes what the epoch
+        needs (a list to collect in, the epoch of a dataset). They are called again, with the random numbers they had,
+        and what they changed is put back to what was saved.
+        """
+        trainer, epochs = self._trainer, self._trainer.fit_loop
+
+        def started() -> None:
+            if self not in trainer.callbacks:  # a search for a learning rate trains, too, without the callbacks
+                start()
+                return
+            restored, self.restored = self.restored, None
+            if restored is None:
+                self._epoch_random = capture_random_states()
+                start()
+                return
+            start()
+            if epochs.restarted_mid_epoch or epochs.restarted_on_epoch_end:
+                self._begin_epoch_again(restored)
+            _set_restored(trainer, restored, self._flags)
+            _set_measured(trainer, *self._measured)
+            self._best.set_state(self._best_state)
+            # Or Lightning would not let the schedules that follow a metric see what is measured in this epoch.
+            epochs._restarting = False
+
+        return started
+
+    def _begin_epoch_again(self, restored: dict[str, Any]) -> None:
+        trainer = self._trainer
+        call = importlib.import_module(f"{_package(trainer)}.trainer.call")
+        callbacks, finetuning = trainer.callbacks, _class_of_either_name("callbacks", "BaseFinetuning")
+        restore_random_states(self._epoch_random)
+        # These have made their parameter groups as they were. They would add them once more.
+        trainer.callbacks = [callback for callback in callbacks if not isinstance(callback, finetuning)]
+        try:
+            call._call_callback_hooks(trainer, "on_train_epoch_start")
+            call._call_lightning_module_hook(trainer, "on_train_epoch_start")
+            call._call_callbacks_load_state_dict(trainer, restored)
+        finally:
+            trainer.callbacks = callbacks
+
+    def before_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """Take note of where an evaluation begins, before any hook of it changes anything."""
+        trainer = self._trainer
+
+        def evaluated() -> Any:
+            if trainer.sanity_checking or self not in trainer.callbacks:
+                return run()
+            self._go_on()
+            done = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
+            self._evaluation = {
+                "completed": done,
+                "random": capture_random_states(),
+                "weights": _sampled(trainer.lightning_module),
+                "flags": _flags(trainer),
+            }
+            if self._checkpointer.noticed:
+                self._save_and_leave_if_due()
+            return run()
+
+        return evaluated
+
     def _next_pass(self, size: int, passes_before: int) -> tuple[bytes, int]:
         """Give what the next pass over a loader follows from, and where it begins."""
         epoch = self._trainer.current_epoch
@@ -224,7 +319,6 @@ class _CheckpointCallback(Callback):
         return hashlib.blake2b(b"%d %d %d" % (self._seed, epoch, cycles), digest_size=16).digest(), position
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self.restored = None
         if self._buffers and trainer.world_size > 1:  # DDP has given every rank those of rank 0
             pl_module.load_state_dict(self._buffers, strict=False)
 
@@ -235,23 +329,20 @@ class _CheckpointCallback(Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._epoch, self._batches = trainer.current_epoch, batch_idx + 1
+        self._best.keep()
         last = self._batches == trainer.num_training_batches
         if last or self._batches % trainer.accumulate_grad_batches == 0:
             total = trainer.estimated_stepping_batches
             self._checkpointer.complete_step(total_steps=total if isinstance(total, int) else None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._go_on()
         self._checkpointer.count_epochs(trainer.current_epoch)
         if trainer.current_epoch != self._epoch:
             self._epoch, self._batches, self._began_at = trainer.current_epoch, 0, 0
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if trainer.sanity_checking:
+        if self._evaluation is None:
             return
-        self._go_on()
-        done = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
-        self._evaluation = {"completed": done, "random": capture_random_states()}
         self._common_batches = sum(trainer.num_val_batches)
         if trainer.world_size > 1:
             # The ranks ask for notices together, so none may ask at a batch that another does not have.
@@ -265,20 +356,28 @@ class _CheckpointCallback(Callback):
         if self._evaluation is None:
             return
         self._common_batches -= 1
-        if self._common_batches >= 0 and self._checkpointer.noticed:
+        # Weights that were exchanged for the evaluation (averages of them) are not those of the training.
+        if (
+            self._common_batches >= 0
+            and self._checkpointer.noticed
+            and _sampled(pl_module) == self._evaluation["weights"]
+        ):
             # Its beginning is saved, so that it is done again as a whole.
             restore_random_states(self._evaluation["random"])
             self._save_and_leave_if_due()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self._best.keep()
         if self._evaluation is not None:
             self._evaluation = None
             self._log(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._best.keep()
         self._log(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._best.keep()
         self._checkpointer.save_if_due(last=True)
 
     def _save_and_leave_if_due(self) -> None:
@@ -314,7 +413,24 @@ class _CheckpointCallback(Callback):
         parameters = self._parameters()
         rest = {name: value for name, value in dumped.items() if name != "optimizer_states"}
         rest["state_dict"] = {name: value for name, value in dumped["state_dict"].items() if name not in parameters}
-        return {"checkpoint": rest, "epoch": self._epoch, "batches": self._batches, "seed": self._seed}
+        return {
+            "checkpoint": rest,
+            "epoch": self._epoch,
+            "batches": self._batches,
+            "seed": self._seed,
+            "epoch_random": self._epoch_random,
+            "flags": _flags(self._trainer) if self._evaluation is None else self._evaluation["flags"],
+            "metrics": _metrics(self._trainer),
+            "logged": _logged(self._trainer),
+            "best": self._best.state(),
+        }
+
+    def take_folders_of_best_models(self) -> None:
+        """Let each `ModelCheckpoint` take its state, though a logger has made a folder for another version."""
+        states = (self.restored or {})["callbacks"]
+        for callback in self._trainer.callbacks:
+            if callback.state_key in states and "dirpath" in states[callback.state_key]:
+                states[callback.state_key]["dirpath"] = callback.dirpath
 
     def restore_common(self, state: dict[str, Any]) -> None:
         """Take what `common` gave; `fit` gets it when it asks for it. Comes before `restore_own`."""
@@ -325,14 +441,37 @@ class _CheckpointCallback(Callback):
         common, own = self.restored or {}, state["checkpoint"]
         self._buffers = own["state_dict"]
         self.restored = {**own, **common, "state_dict": {**common["state_dict"], **self._buffers}}
-        self._epoch, self._seed = state["epoch"], state["seed"]
+        self._epoch, self._seed, self._flags = state["epoch"], state["seed"], state["flags"]
+        self._epoch_random, self._measured = state["epoch_random"], (state["metrics"], state["logged"])
+        self._best_state = state["best"]
         self._batches = self._began_at = state["batches"]
 
     def _parameters(self) -> set[str]:
         # Tied parameters have several names, and `state_dict` gives all of them.
         return {name for name, _ in self._trainer.lightning_module.named_parameters(remove_duplicate=False)}
 
+    def _warn_of_others(self) -> None:
+        """Name once each callback of the script's own with attributes that are not saved."""
+        for callback in self._trainer.callbacks:
+            kind = type(callback)
+            known = callback is self or kind.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
+            own = any(
+                getattr(kind, name) is not getattr(base, name)
+                for name in ("state_dict", "on_save_checkpoint")
+                for base in kind.__mro__
+                if (base.__module__.partition(".")[0], base.__name__) in _CALLBACKS
+            )
+            if known or own or not vars(callback) or kind.__qualname__ in self._warned_of:
+                continue
+            self._warned_of.add(kind.__qualname__)
+            _logger.warning(
+                "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
+                "give it state_dict and load_state_dict",
+                kind.__name__,
+            )
+
     def _dump(self) -> dict[str, Any]:
+        self._warn_of_others()
         dumped = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         _set_between_batches(
             dumped["loops"]["fit_loop"],
@@ -340,6 +479,82 @@ class _CheckpointCallback(Callback):
             evaluation=self._evaluation,
         )
         return {name: value for name, value in dumped.items() if "hyper_parameters" not in name}
+
+
+class _BestModels:
+    """The best models so far, which `ModelCheckpoint` writes where the script says, for `ckpt_path="best"`.
+
+    Without a metric to monitor the newest model counts as the best: that is written again, and not copied.
+    """
+
+    # What its own state lacks: without them it may save the same step twice, which counts as two models.
+    _ATTRIBUTES = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
+
+    def __init__(self, trainer: Any, checkpointer: Checkpointer) -> None:
+        self._trainer = trainer
+        self._checkpointer = checkpointer
+        self._kinds = _class_of_either_name("callbacks", "ModelCheckpoint")
+        self._copied: dict[str, tuple[str, int]] = {}
+        if checkpointer.uploads and any(callback.monitor for callback in self._callbacks().values()):
+            _logger.warning(
+                "the best model of ModelCheckpoint is not brought to S3 with the checkpoints: when this machine is "
+                'taken, ckpt_path="best" finds none; let its dirpath lie on a disk that stays'
+            )
+
+    def _callbacks(self) -> dict[str, Any]:
+        callbacks = (callback for callback in self._trainer.callbacks if isinstance(callback, self._kinds))
+        return {f"lightning-{number}": callback for number, callback in enumerate(callbacks)}
+
+    def keep(self) -> None:
+        """Copy each best model that is a new one and lies where it would be lost."""
+        if not self._trainer.is_global_zero:
+            return
+        for name, callback in self._callbacks().items():
+            path = Path(callback.best_model_path)
+            if callback.monitor is None or not callback.best_model_path or not path.exists():
+                continue
+            found = (callback.best_model_path, path.stat().st_mtime_ns)
+            if found == self._copied.get(name):
+                continue
+            self._copied[name] = found
+            if comes_back(path, directory=self._checkpointer.directory):
+                continue
+            try:
+                KeptModel(self._checkpointer.directory, name).keep(path, step=self._checkpointer.step)
+            except OSError as error:
+                _logger.warning("the best model, %s, could not be copied beside the checkpoints: %s", path, error)
+
+    def put_back(self, state: dict[str, Any]) -> None:
+        """Make the best models of a restored run be there, or name those that are lost."""
+        for name, callback in self._callbacks().items():
+            best = state.get(name, {}).get("best_model_path")
+            if callback.monitor is None or not best:
+                continue
+            copied_at = None
+            if self._trainer.local_rank == 0:
+                copied_at = KeptModel(self._checkpointer.directory, name).put_back(Path(best))
+            # A better one that came after the checkpoint is trained and written once more.
+            if not Path(best).exists() and not (copied_at is not None and copied_at > self._checkpointer.step):
+                _logger.warning(
+                    "the best model so far, %s, is not there: it was lost with the machine, and unless a better one "
+                    'comes ckpt_path="best" fails; put that file back, and let the dirpath of ModelCheckpoint lie '
+                    "among the checkpoints (SPOTKEEP_CHECKPOINT_DIR) or on a disk that stays",
+                    best,
+                )
+
+    def state(self) -> dict[str, Any]:
+        """Give what each `ModelCheckpoint` knows beside its own state, and where its best model is."""
+        names = ("best_model_path", *self._ATTRIBUTES)
+        return {
+            name: {key: getattr(callback, key) for key in names if hasattr(callback, key)}
+            for name, callback in self._callbacks().items()
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Put back what `state` gave."""
+        for name, callback in self._callbacks().items():
+            for key, value in state.get(name, {}).items():
+                setattr(callback, key, value)
 
 
 class _Part(TakesEffectLater):
@@ -355,11 +570,115 @@ def _set_between_batches(loop: dict[str, Any], *, batches_an_epoch: float, evalu
     batches = loop["epoch_loop.batch_progress"]
     for counts in (batches["total"], batches["current"]):
         counts["ready"] = counts["started"] = counts["processed"] = counts["completed"]
-    batches["is_last_batch"] = batches["current"]["completed"] >= batches_an_epoch
+    # The last batch is so marked when it begins. The count may be wrong, with a callback that changes it.
+    ended = evaluation is not None and batches["is_last_batch"]
+    batches["is_last_batch"] = ended or batches["current"]["completed"] >= batches_an_epoch
     if evaluation is not None:
         progress, done = loop["epoch_loop.val_loop.batch_progress"], evaluation["completed"]
         progress["total"].update(ready=done + 1, started=done + 1, processed=done, completed=done)
         progress["current"].update(ready=0, started=0, processed=0, completed=0)
+
+
+def _flags(trainer: Any) -> dict[str, Any]:
+    """Give what a training may change in its course, and Lightning does not save."""
+    module = trainer.lightning_module
+    return {
+        "frozen": [name for name, value in module.named_parameters() if not value.requires_grad],
+        "in evaluation": [name for name, part in module.named_modules() if not part.training],
+        # Lightning lets batch norms that are frozen keep no averages.
+        "without averages": [
+            name for name, part in module.named_modules() if not getattr(part, "track_running_stats", True)
+        ],
+        "accumulated": trainer.accumulate_grad_batches,
+    }
+
+
+def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any]) -> None:
+    """Put back what hooks may have changed since Lightning took what was restored."""
+    # An average of the weights stands in their place, with a callback that makes one.
+    weights = restored.get("current_model_state", restored["state_dict"])
+    trainer.lightning_module.load_state_dict(weights, strict=False)
+    for optimizer, state in zip(trainer.optimizers, restored["optimizer_states"]):
+        optimizer.load_state_dict(state)
+    for config, state in zip(trainer.lr_scheduler_configs, restored["lr_schedulers"]):
+        config.scheduler.load_state_dict(state)
+    frozen, in_evaluation, without_averages = (
+        set(flags[name]) for name in ("frozen", "in evaluation", "without averages")
+    )
+    for name, value in trainer.lightning_module.named_parameters():
+        value.requires_grad_(name not in frozen)
+    for name, part in trainer.lightning_module.named_modules():
+        # Not by `train()`, which changes all that is inside.
+        part.training = name not in in_evaluation
+        if hasattr(part, "track_running_stats"):
+            part.track_running_stats = name not in without_averages
+    trainer.accumulate_grad_batches = flags["accumulated"]
+
+
+def _metrics(trainer: Any) -> dict[str, Any]:
+    """Give what the metrics in the module have added up, which no `state_dict` has."""
+    return {
+        name: {"updates": part._update_count, "state": part.metric_state}
+        for name, part in trainer.lightning_module.named_modules()
+        if isinstance(part, Metric)
+    }
+
+
+def _logged(trainer: Any) -> list[dict[str, Any]]:
+    """Give what was logged in this epoch, to be averaged over it, and the arguments that it was logged with."""
+    logged = []
+    for entry in trainer.fit_loop.epoch_loop._results.values():
+        meta = entry.meta
+        if not meta.on_epoch or entry.has_reset:
+            continue
+        names = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "add_dataloader_idx", "metric_attribute")
+        logged.append(
+            {
+                "arguments": {name: getattr(meta, name) for name in names},
+                "reduce_fx": meta.reduce_fx.__name__,
+                "sync_dist": meta.sync.should,
+                "rank_zero_only": meta.sync.rank_zero_only,
+                "values": entry.metric_state if entry.is_tensor else None,
+            }
+        )
+    return logged
+
+
+def _set_measured(trainer: Any, metrics: dict[str, Any], logged: list[dict[str, Any]]) -> None:
+    """Put back what `_metrics` and `_logged` gave."""
+    module, device = trainer.lightning_module, trainer.strategy.root_device
+    for name, part in module.named_modules():
+        if name in metrics:
+            _set_metric(part, metrics[name]["state"], updates=metrics[name]["updates"], device=device)
+    results = trainer.fit_loop.epoch_loop._results
+    for entry in logged:
+        arguments = entry["arguments"]
+        # It is logged once, so that Lightning makes its own record, which then gets the values.
+        results.log(
+            value=torch.zeros((), device=device)
+            if entry["values"] is not None
+            else module.get_submodule(arguments["metric_attribute"]),
+            batch_size=1,
+            reduce_fx=getattr(torch, entry["reduce_fx"]),
+            sync_dist=entry["sync_dist"],
+            sync_dist_fn=trainer.strategy.reduce,
+            rank_zero_only=entry["rank_zero_only"],
+            **arguments,
+        )
+        if entry["values"] is not None:
+            record = results[f"{arguments['fx']}.{arguments['name']}"]
+            _set_metric(record, entry["values"], updates=record._update_count, device=device)
+
+
+def _set_metric(metric: Any, state: dict[str, Any], *, updates: int, device: Any) -> None:
+    for name, value in state.items():
+        setattr(metric, name, [one.to(device) for one in value] if isinstance(value, list) else value.to(device))
+    metric._update_count, metric._computed = updates, None
+
+
+def _sampled(module: Any) -> list[Any]:
+    """Give a few numbers of each parameter: enough to see whether others have taken their place."""
+    return [value.detach().flatten()[:: max(1, value.numel() // 4)].tolist() for value in module.parameters()]
 
 
 class _RestoredCheckpoint(CheckpointIO):
@@ -374,6 +693,7 @@ class _RestoredCheckpoint(CheckpointIO):
 
     def load_checkpoint(self, path: Any, *others: Any, **named: Any) -> Any:
         if str(path).endswith(_NO_FILE):
+            self._callback.take_folders_of_best_models()
             return self._callback.restored
         return self._files.load_checkpoint(path, *others, **named)
 
