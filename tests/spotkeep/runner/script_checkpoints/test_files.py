@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep.runner.whole_files import is_table, problem_of
+from spotkeep.runner.script_checkpoints.containers import is_table
+from spotkeep.runner.script_checkpoints.files import problem_of
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 NOWHERE = 2**64 - 1

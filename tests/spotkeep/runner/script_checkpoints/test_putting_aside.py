@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from spotkeep.runner.script_checkpoints import put_aside_cut_off
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off
 
 TABLE = b"entries" + struct.pack("<Q", 0xDB4775248B80FB57)
 EPOCHS = json.dumps({"epoch": 3, "batch": 0})
@@ -21,6 +21,13 @@ def weights(epoch=0):
 
 
 HALF = weights()[:1000]
+
+
+def trainers(step):
+    """Give what the Trainer of Hugging Face writes."""
+    names = ("model.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+    files = {"trainer_state.json": "{}", "config.json": "{}", **dict.fromkeys(names, b"PK\5\6" + bytes(18))}
+    return {f"checkpoint-{step}/{name}": content for name, content in files.items()}
 
 
 @pytest.fixture
@@ -141,22 +148,14 @@ def test_tensorflow_begins_anew_when_there_is_no_whole_one(checkpoints):
 
 def test_a_folder_that_is_one_checkpoint_goes_as_a_whole(checkpoints):
     folders = {
-        "checkpoint-500/trainer_state.json": "{}", "checkpoint-500/optimizer.pt": b"PK\3\4ends too early",
+        **trainers(500), "checkpoint-500/optimizer.pt": b"PK\3\4ends too early",
         "saved/003/saved_model.pb": b"graph", "saved/003/variables/variables.index": TABLE,
     }  # fmt: skip
     others = {
-        "checkpoint-400/trainer_state.json": "{}", "checkpoint-400/optimizer.pt": b"PK\5\6" + bytes(18),
+        **trainers(400),
         "saved/002/saved_model.pb": b"graph",
     }  # fmt: skip
     assert put_aside(checkpoints({**folders, **others})) == (set(others), set(folders))
-
-
-def test_a_checkpoint_of_the_trainer_without_its_state_goes_and_one_of_accelerate_stays(checkpoints):
-    whole = {"checkpoint-8/trainer_state.json": "{}", "checkpoint-8/config.json": "{}"}
-    accelerate = {"checkpoint-500/optimizer.bin": "weights", "checkpoint-500/random_states_0.pkl": "pickled"}
-    half = {"checkpoint-16/config.json": "{}", "checkpoint-16/training_args.bin": "arguments"}
-    folder = checkpoints({**whole, **accelerate, **half})
-    assert put_aside(folder) == ({*whole, *accelerate}, set(half))
 
 
 def test_what_cannot_be_moved_is_left_to_the_script(checkpoints, capsys):
