@@ -21,6 +21,18 @@ NOWHERE = 2**64 - 1
 CONTENT = bytes(range(256)) * 4
 
 
+ARRAYS = {
+    "floats": np.arange(12.0).reshape(3, 4),
+    "columns": np.asfortranarray(np.ones((3, 4), "f2")),
+    "one": np.array(1),
+    "words": np.array(["one", "three"]),
+    "bytes": np.array([b"one", b"three"]),
+    "flags": np.ones(30, bool),
+    "days": np.array(["2020-01-01"], "M8[D]"),
+    "complex": np.ones((2, 1, 2), "c16"),
+}
+
+
 def hdf5(version, *, flags=0, root=b"OHDR"):
     """Make an HDF5 file of 2,048 bytes with its root group's header at 96. Source: HDF5 File Format Specification."""
     if version < 2:
@@ -51,11 +63,15 @@ def safetensors():
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     np.savez(folder / "arrays.npz", weights=np.arange(99))
+    for name, array in ARRAYS.items():
+        np.save(folder / f"{name}.npy", array)
     return {
         **{f"model-{version}.h5": hdf5(version, root=b"\1\0\1\0" if version < 2 else b"OHDR") for version in range(4)},
         "model.keras": zip_file(folder),
         "arrays.npz": (folder / "arrays.npz").read_bytes(),
         "model.safetensors": safetensors(),
+        **{path.name: path.read_bytes() for path in folder.glob("*.npy")},
+        "pytorch_model.bin": zip_file(folder),
     }
 
 
@@ -80,6 +96,8 @@ def test_every_format_is_whole_as_it_was_written_and_nowhere_before_its_end(tmp_
         # As a process leaves it that was killed while it closed the file: all is there, but for the last superblock.
         (hdf5(0) + CONTENT, "it was being written: it has 3,072 bytes, and ends after 2,048 by its own account"),
         (hdf5(3, flags=1), "it was being written"),
+        (hdf5(2, flags=1), "it was being written"),
+        (hdf5(3, flags=4), "it was being written"),
     ],
 )
 def test_it_is_said_what_is_wrong(tmp_path, content, problem):
@@ -124,3 +142,22 @@ def test_reading_leaves_no_time_of_access_behind(tmp_path):
         assert path.stat().st_atime_ns == 0
         path.read_bytes()
         assert path.stat().st_atime_ns > 0, "the disk of this test notes reads"
+
+
+@pytest.mark.parametrize(
+    "array", [np.array([{"an": "object"}]), np.zeros(3, [("a", "f4"), ("b", "i8", 2)]), np.zeros((0, 3))]
+)
+def test_an_array_of_objects_or_records_or_nothing_is_whole(tmp_path, array):
+    np.save(tmp_path / "array.npy", array)
+    assert problem_of(tmp_path / "array.npy") is None
+    with (tmp_path / "array.npy").open("ab") as file:
+        np.save(file, array)
+    assert problem_of(tmp_path / "array.npy") is None, "several in one file"
+
+
+@pytest.mark.parametrize("name", ["data.bin", "notes.txt", "vocab.json", "tokenizer.model", "README", "model.onnx"])
+def test_files_of_any_other_kind_stay_also_empty(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    assert problem_of(tmp_path / name) is None
+    (tmp_path / name).write_bytes(b"{half of someth")
+    assert problem_of(tmp_path / name) is None

@@ -28,6 +28,7 @@ _PARTS = (DCP, DEEPSPEED, DEEPSPEED_TAG)
 _NEAREST = 3
 """So many checkpoints on each side are compared."""
 _OF_A_STEP = re.compile(r"(.*[^a-z])?(checkpoint|ckpt|epoch|step|iter|iteration)[-_=]?[0-9]+|[0-9]+")
+_BY_CHANCE = re.compile(r"[0-9a-f]{32}")
 _OF_A_RANK = re.compile(r".*(rank|shard|part|rng|-of-|mp_|pp_).*")
 
 
@@ -67,7 +68,7 @@ def _cut_off_of(numbered: list[Folder]) -> Iterator[CutOff]:
         if not inner.complete:
             continue
         kind = next((each for each in _KINDS if each.recognises(inner)), None)
-        if kind is None and before and _OF_A_STEP.fullmatch(inner.path.name.lower()):
+        if kind is None and before and _is_part_of(inner, before[-1][1]):
             kind = before[-1][0]  # of which nothing has arrived that says so
         if kind is None:
             found = list(cut_off_in(inner))
@@ -80,6 +81,17 @@ def _cut_off_of(numbered: list[Folder]) -> Iterator[CutOff]:
             before.append((kind, inner))
         else:
             yield CutOff((inner.path,), problem)
+
+
+def _is_part_of(folder: Folder, earlier: Folder) -> bool:
+    """Say whether a folder of a step holds nothing but what the one before holds, too."""
+    names = _names_below(folder)
+    return _OF_A_STEP.fullmatch(folder.path.name.lower()) is not None and bool(names) and names <= _names_below(earlier)
+
+
+def _names_below(folder: Folder) -> set[str]:
+    paths = (folder.name_of(inner.path / name) for inner in folder.below() for name in inner.files | inner.links)
+    return {series_of(_BY_CHANCE.sub("0", path)) for path in paths}
 
 
 def _broken_part(checkpoint: Folder, its_kind: Kind) -> str | None:

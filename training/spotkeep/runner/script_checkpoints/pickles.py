@@ -69,14 +69,16 @@ def pickle_problem(file: BinaryIO, size: int) -> str | None:
 
 def _is_whole(file: BinaryIO, size: int) -> bool | None:
     """Step over the pickles in a file; None where only its last byte can be asked."""
-    stopped = by_chance = False
+    stopped = False
     for count, (code, argument) in enumerate(_operations(file, size, over_frames=True)):
-        if stopped and code != _PROTOCOL and not (by_chance and code == _FRAME):
-            return True  # something else follows
         if _RAW_DATA in argument or count == _MOST_OPERATIONS:
             return None
-        by_chance = code == _FRAME
-        stopped = code == _STOP or (by_chance and argument == b".")
+        stopped = code == _STOP or (code == _FRAME and argument == b".")
+        if stopped and (following := file.read(1)):
+            # A frame may end with that byte by chance. Then another follows, or something large, which ends the search.
+            if following[0] not in (_PROTOCOL, *([_FRAME] if code == _FRAME else [])):
+                return True
+            file.seek(-1, io.SEEK_CUR)
     return stopped
 
 
