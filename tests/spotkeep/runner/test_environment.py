@@ -64,8 +64,8 @@ def test_the_toolkits_variables_have_the_toolkits_forms(environment):
 HYPERPARAMETERS = {
     "learning-rate": "0.1", "model": "resnet", "deep": '{"b": {"y": [1, null], "x": true}, "a": "ü"}',
     "lr.decay": "1e-05", "batch size": "64", "null": "null", "flag": "true", "off": "false", "python": "True",
-    "empty": "", "list": '["b", "a"]', "text": '"quoted"', "note": "zwei Wörter; $HOME", "größe": "1", "Mixed_Case": "x",
-    "b": "2", "nan": "NaN", "sagemaker_program": '"train.py"', "sagemaker_container_log_level": "10",
+    "empty": "", "list": '["b", "a"]', "text": '"quoted"', "note": "zwei Wörter; $HOME", "größe": "1", "b": "2",
+    "Mixed_Case": "x", "nan": "NaN", "sagemaker_program": '"train.py"', "sagemaker_container_log_level": "10",
     "sagemaker_mpi_enabled": "true", "_tuning_objective_metric": "loss", "default_user_module_name": "m",
 }  # fmt: skip
 RESOURCES = {

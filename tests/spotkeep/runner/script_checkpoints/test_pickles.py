@@ -26,7 +26,7 @@ ANYTHING = st.recursive(
     ),
     max_leaves=20,
 )
-LARGE = {"text": "\u00fc" * 70_000, "bytes": b"." * 200_000, "array": np.arange(30_000), "many": list(range(30_000)),
+LARGE = {"text": "\u00fc" * 70_000, "bytes": b"." * 200_000, "array": np.arange(30_000), "many": list(range(2_000)),
          "class": collections.OrderedDict(a=decimal.Decimal(1)), "raw": bytearray(100_000)}  # fmt: skip
 
 
