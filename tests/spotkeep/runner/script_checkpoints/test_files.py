@@ -37,7 +37,7 @@ def hdf5(version, *, flags=0, root=b"OHDR"):
     """Make an HDF5 file of 2,048 bytes with its root group's header at 96. Source: HDF5 File Format Specification."""
     if version < 2:
         head = SIGNATURE + bytes([version, 0, 0, 0, 0, 8, 8, 0]) + struct.pack("<HHI", 4, 16, 0)
-        head += b"" if version == 0 else struct.pack("<HH", 32, 0)
+        head = head[:20] + bytes([flags]) + head[21:] + (b"" if version == 0 else struct.pack("<HH", 32, 0))
         head += struct.pack("<6Q", 0, NOWHERE, 2048, NOWHERE, 0, 96)
     else:
         head = SIGNATURE + bytes([version, 8, 8, flags]) + struct.pack("<4Q", 0, NOWHERE, 2048, 96) + bytes(4)
@@ -96,14 +96,24 @@ def test_every_format_is_whole_as_it_was_written_and_nowhere_before_its_end(tmp_
         # As a process leaves it that was killed while it closed the file: all is there, but for the last superblock.
         (hdf5(0) + CONTENT, "it was being written: it has 3,072 bytes, and ends after 2,048 by its own account"),
         (hdf5(3, flags=1), "it was being written"),
+        (hdf5(0, flags=1), "it was being written"),
         (hdf5(2, flags=1), "it was being written"),
         (hdf5(3, flags=4), "it was being written"),
     ],
 )
 def test_it_is_said_what_is_wrong(tmp_path, content, problem):
-    path = tmp_path / "model.h5"
+    path = tmp_path / "model-7.h5"
     path.write_bytes(content)
     assert problem_of(path) == problem
+
+
+def test_what_a_training_keeps_open_and_flushes_is_whole_as_far_as_hdf5_reads_it(tmp_path):
+    for version, name, problem in [
+        (0, "metrics.h5", None), (2, "metrics.h5", None), (3, "metrics.h5", "it was being written"),
+        (0, "latest.weights.h5", "it was being written"),
+    ]:  # fmt: skip
+        (tmp_path / name).write_bytes(hdf5(version, flags=1))
+        assert problem_of(tmp_path / name) == problem
 
 
 @pytest.mark.parametrize(

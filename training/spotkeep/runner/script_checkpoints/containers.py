@@ -68,8 +68,16 @@ def zeros_problem(file: BinaryIO, size: int) -> str | None:
     return "it begins with zeros"
 
 
-def hdf5_problem(file: BinaryIO, head: bytes, size: int) -> str | None:
-    """Say why an HDF5 file is not whole."""
+def hdf5_problem(file: BinaryIO, head: bytes, size: int, *, kept_open: bool = False) -> str | None:
+    """Say why an HDF5 file is not whole.
+
+    Args:
+        file: The file.
+        head: Its first bytes.
+        size: Its length.
+        kept_open: It may be one that a training keeps open and flushes, not one that is written at once. What was
+            flushed can be read though nothing has closed the file, but for version 3, which HDF5 then refuses.
+    """
     padded = head.ljust(HEAD_BYTES, b"\0")
     version = head[8]
     if version > 3:
@@ -77,7 +85,8 @@ def hdf5_problem(file: BinaryIO, head: bytes, size: int) -> str | None:
     width, first = (head[13], 24 if version == 0 else 28) if version < 2 else (head[9], 12)
     if width not in _UNSIGNED:
         return None
-    if version >= 2 and padded[11] & _OPEN_FOR_WRITING:
+    flags = padded[20] if version < 2 else padded[11]
+    if flags & _OPEN_FOR_WRITING and (version == 3 or not kept_open):
         return "it was being written"
     # Base, another address, end of file; then the root group: in old versions behind two more words.
     base, _, end, *root = (struct.unpack_from(_UNSIGNED[width], padded, first + index * width)[0] for index in range(6))

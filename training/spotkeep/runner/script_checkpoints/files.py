@@ -19,6 +19,7 @@ from .containers import (
     zeros_problem,
     zip_problem,
 )
+from .folder import place_of
 from .pickles import PROTOCOLS, pickle_problem
 from .reading import open_unnoticed
 
@@ -84,7 +85,7 @@ def problem_of(path: Path, *, name: str | None = None) -> str | None:
         ):
             return "it ends in its first words"
         if head.startswith(HDF5):
-            return hdf5_problem(file, head, size)
+            return hdf5_problem(file, head, size, kept_open=not place_of(Path(name).stem) and ".weights." not in name)
         if head.startswith(ZIP):
             return zip_problem(file)
         if head.startswith(NPY):
