@@ -98,3 +98,11 @@ def test_weights_in_several_files_go_together(copied, tmp_path):
         "model/model.safetensors.index.json": "model-00002-of-00003.safetensors, which model.safetensors.index.json "
         "names, is missing"
     }
+
+
+def test_what_the_script_does_not_prepare_any_more_is_not_missing(copied, saved):
+    checkpoints = copied(saved)
+    shutil.copytree(checkpoints.path / NEWEST, checkpoints.path / "checkpoint_2")
+    for number in (1, 2):
+        (checkpoints.path / f"checkpoint_{number}" / "scheduler_1.bin").unlink()
+    assert checkpoints.put_aside() == {}

@@ -119,6 +119,18 @@ def test_of_several_ranks_each_has_its_random_state(copied, full):
     assert checkpoints.put_aside() == {}
     (checkpoints.path / NEWEST / "rng_state_1.pth").unlink()
     assert checkpoints.put_aside() == {NEWEST: "rng_state_1.pth is missing"}
+    # The last one is missed by what its arguments say of the number of processes.
+    (checkpoints.path / NEWEST / "rng_state_2.pth").rename(checkpoints.path / NEWEST / "rng_state_1.pth")
+    assert checkpoints.put_aside() == {}
+    torch.save({"save_strategy": "steps", "num_processes": 3}, checkpoints.path / NEWEST / "training_args.bin")
+    assert checkpoints.put_aside() == {NEWEST: "rng_state_2.pth is missing"}
+
+
+def test_a_script_that_saves_the_model_by_itself_each_time_has_no_state_to_be_missed(copied, without_state):
+    checkpoints = copied(without_state)
+    for folder in checkpoints.path.iterdir():
+        (folder / "trainer_state.json").unlink()
+    assert checkpoints.put_aside() == {}
 
 
 def test_the_parts_of_an_adapter_go_together(copied, full):

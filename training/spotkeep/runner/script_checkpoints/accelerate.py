@@ -32,8 +32,10 @@ def _problem(folder: Folder, series: Series) -> str | None:
     missing = set(range(max(len(ranks), 1))) - ranks
     if missing:
         return f"random_states_{min(missing)}.pkl is missing"
-    for name in sorted(frozenset().union(*(each.names for each in series.earlier[-1:])) - folder.names):
-        if _IN_EACH.fullmatch(name):
+    gone = frozenset().union(*(each.names for each in series.earlier[-1:])) - folder.names
+    for name in sorted(gone):
+        # What a later one does not have either the script does not prepare any more.
+        if _IN_EACH.fullmatch(name) and all(name in each.names for each in series.after):
             return f"{name} is missing, which {series.earlier[-1].path.name} has"
     counts: dict[str, set[int]] = {}
     for name in folder.names:

@@ -75,8 +75,8 @@ def _cut_off_of(numbered: list[Folder]) -> Iterator[CutOff]:
             yield from [CutOff((inner.path,), _first(inner, found))] if found and _is_of_a_step(inner) else found
             continue
         earlier = [each for other, each in before[-_NEAREST:] if other is kind]
-        others = numbered[max(place - _NEAREST, 0) : place] + numbered[place + 1 : place + 1 + _NEAREST]
-        problem = _broken_part(inner, kind) or kind.problem(inner, Series(earlier, others))
+        series = Series(earlier, numbered[max(place - _NEAREST, 0) : place], numbered[place + 1 : place + 1 + _NEAREST])
+        problem = _broken_part(inner, kind) or kind.problem(inner, series)
         if problem is None:
             before.append((kind, inner))
         else:

@@ -9,15 +9,17 @@ from .folder import Folder
 
 
 class Series(NamedTuple):
-    """The other checkpoints of a training: it writes the same files each time.
+    """The nearest other checkpoints of a training: it writes the same files each time.
 
     Attributes:
         earlier: Whole ones of this kind with a smaller number, the largest last.
-        others: Those with the next smaller and larger numbers, whole or not.
+        before: Those with a smaller number, whole or not.
+        after: Those with a larger number, whole or not.
     """
 
     earlier: Sequence[Folder] = ()
-    others: Sequence[Folder] = ()
+    before: Sequence[Folder] = ()
+    after: Sequence[Folder] = ()
 
 
 class Kind(NamedTuple):

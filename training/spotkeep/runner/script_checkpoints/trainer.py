@@ -86,7 +86,10 @@ def _recognises(folder: Folder) -> bool:
 
 def _problem(folder: Folder, series: Series) -> str | None:
     if _STATE not in folder.names:
-        return f"its {_STATE} is missing"
+        # A script may save no more than the model each time, by itself.
+        written = any(_STATE in each.names for each in series.earlier)
+        by_itself = any(map(_is_model_alone, [*series.before, *series.after]))
+        return None if by_itself and not written else f"its {_STATE} is missing"
     problem = json_problem(folder)
     if problem:
         return problem
@@ -109,9 +112,15 @@ def _resume_problem(folder: Folder, series: Series) -> str | None:
         if any(part in _resumed_from(each) for each in filter(_has_all_but_state, series.earlier)):
             return f"{part} is missing"
         # What another one does not have either this script does not write.
-        if alone and all(part in _resumed_from(each) for each in filter(_has_all_but_state, series.others)):
+        if alone and all(
+            part in _resumed_from(each) for each in filter(_has_all_but_state, [*series.before, *series.after])
+        ):
             return f"{part} is missing"
     return _ranks_problem(folder, arguments.get("num_processes"))
+
+
+def _is_model_alone(folder: Folder) -> bool:
+    return _STATE not in folder.names and _ARGUMENTS in folder.files and has_weights(folder)
 
 
 def _has_all_but_state(folder: Folder) -> bool:
