@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from spotkeep.runner.script_checkpoints import files as files_judged
 from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off
 
 TABLE = b"entries" + struct.pack("<Q", 0xDB4775248B80FB57)
@@ -211,11 +212,27 @@ def test_a_link_to_the_newest_leads_to_the_newest_whole_one(checkpoints):
 
 
 def test_of_too_many_files_no_folder_is_judged_by_a_part_of_it(checkpoints, monkeypatch, capsys):
-    folder = checkpoints({"a.h5": HALF, **trainers(4), **trainers(8)})
+    folder = checkpoints({"z.h5": HALF, **trainers(4), **trainers(8)})
     (folder / "checkpoint-8" / "model.pt").unlink()
     monkeypatch.setattr("spotkeep.runner.script_checkpoints.folder._MOST_FILES", 12)
-    assert put_aside(folder)[1] == {"a.h5"}
+    assert put_aside(folder)[1] == {"z.h5"}
     assert "not all were checked" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_left_and_the_rest_is_judged(checkpoints, monkeypatch, capsys):
+    folder = checkpoints(
+        {**trainers(4), **trainers(8), "checkpoint-8/optimizer.pt": HALF, "a/b.h5": HALF, "c.h5": HALF}
+    )
+    real = files_judged.problem_of
+
+    def refuse(path):
+        if path.parent.name == "checkpoint-4" or path.name == "b.h5":
+            raise PermissionError(13, "no", str(path))
+        return real(path)
+
+    monkeypatch.setattr(files_judged, "problem_of", refuse)
+    assert put_aside(folder)[1] == {*trainers(8), "c.h5"}
+    assert capsys.readouterr().err.count("are left as they are") == 2
 
 
 def test_folders_that_are_nested_without_end_are_left(checkpoints):

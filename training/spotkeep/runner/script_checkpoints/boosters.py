@@ -168,10 +168,10 @@ def _length(file: BinaryIO, kind: bytes) -> int:
 
 
 def _step(file: BinaryIO, length: int) -> None:
-    """Step over so many bytes, of which the last must be there."""
-    if length:
-        file.seek(length - 1, os.SEEK_CUR)
-        _exactly(file, 1)
+    """Step over so many bytes, which must be there."""
+    if file.tell() + length > os.fstat(file.fileno()).st_size:
+        raise EOFError
+    file.seek(length, os.SEEK_CUR)
 
 
 def _exactly(file: BinaryIO, length: int) -> bytes:

@@ -13,6 +13,7 @@ Each of these formats says somewhere how long it is, or ends in a way of its own
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -109,6 +110,12 @@ def zip_problem(file: BinaryIO) -> str | None:
             return None
     except zipfile.BadZipFile:
         return "its central directory is missing: it ends too early"
+    except (ValueError, NotImplementedError, struct.error):
+        return None  # it has one, in which something else is wrong
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # of a place that is none
+            raise
+        return None
 
 
 def safetensors_problem(file: BinaryIO, head: bytes, size: int) -> str | None:

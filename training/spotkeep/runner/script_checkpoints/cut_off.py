@@ -7,7 +7,7 @@ that are nothing without it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,15 +44,19 @@ class CutOff(NamedTuple):
     problem: str
 
 
-def cut_off_in(folder: Folder) -> Iterator[CutOff]:
+def cut_off_in(folder: Folder, unreadable: Callable[[OSError], None]) -> Iterator[CutOff]:
     """Find what is not whole in a folder that holds checkpoints, and below it.
 
-    Raises:
-        OSError: If something cannot be read.
+    Args:
+        folder: The folder.
+        unreadable: Called for each checkpoint of which something cannot be read: it is not judged.
     """
     for numbered in _series_in(folder):
-        yield from _cut_off_of(numbered)
-    yield from _broken_files(folder)
+        yield from _cut_off_of(numbered, unreadable)
+    try:
+        yield from list(_broken_files(folder))
+    except OSError as error:
+        unreadable(error)
 
 
 def _series_in(folder: Folder) -> list[list[Folder]]:
@@ -62,25 +66,34 @@ def _series_in(folder: Folder) -> list[list[Folder]]:
     return list(found.values())
 
 
-def _cut_off_of(numbered: list[Folder]) -> Iterator[CutOff]:
-    before: list[tuple[Kind, Folder]] = []
+def _cut_off_of(numbered: list[Folder], unreadable: Callable[[OSError], None]) -> Iterator[CutOff]:
+    whole: list[tuple[Kind, Folder]] = []
     for place, inner in enumerate(numbered):
         if not inner.complete:
             continue
-        kind = next((each for each in _KINDS if each.recognises(inner)), None)
-        if kind is None and before and _is_part_of(inner, before[-1][1]):
-            kind = before[-1][0]  # of which nothing has arrived that says so
-        if kind is None:
-            found = list(cut_off_in(inner))
-            yield from [CutOff((inner.path,), _first(inner, found))] if found and _is_of_a_step(inner) else found
+        try:
+            kind = _kind_of(inner, whole)
+            if kind is None:
+                found = list(cut_off_in(inner, unreadable))
+                yield from [CutOff((inner.path,), _first(inner, found))] if found and _is_of_a_step(inner) else found
+                continue
+            earlier = [each for other, each in whole[-_NEAREST:] if other is kind]
+            before, after = numbered[max(place - _NEAREST, 0) : place], numbered[place + 1 : place + 1 + _NEAREST]
+            problem = _broken_part(inner, kind) or kind.problem(inner, Series(earlier, before, after))
+        except OSError as error:
+            unreadable(error)
             continue
-        earlier = [each for other, each in before[-_NEAREST:] if other is kind]
-        series = Series(earlier, numbered[max(place - _NEAREST, 0) : place], numbered[place + 1 : place + 1 + _NEAREST])
-        problem = _broken_part(inner, kind) or kind.problem(inner, series)
         if problem is None:
-            before.append((kind, inner))
+            whole.append((kind, inner))
         else:
             yield CutOff((inner.path,), problem)
+
+
+def _kind_of(folder: Folder, whole: list[tuple[Kind, Folder]]) -> Kind | None:
+    kind = next((each for each in _KINDS if each.recognises(folder)), None)
+    if kind is None and whole and _is_part_of(folder, whole[-1][1]):
+        return whole[-1][0]  # of which nothing has arrived that says so
+    return kind
 
 
 def _is_part_of(folder: Folder, earlier: Folder) -> bool:

@@ -23,7 +23,7 @@ class Folder:
         files: The names of its regular files.
         links: The names of the symbolic links in it that lead to something.
         folders: Its folders, by name.
-        complete: Everything below it was read; there may be too much of it.
+        complete: Everything below it was read. There may be too much of it, and a folder may not be readable.
     """
 
     path: Path
@@ -58,27 +58,29 @@ def read_folder(path: Path) -> Folder:
 
 
 def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
-    files: set[str] = set()
-    links: set[str] = set()
-    folders: dict[str, Folder] = {}
-    with os.scandir(path) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
-        budget[0] -= 1
-        if budget[0] < 0:
-            return Folder(path, frozenset(files), frozenset(links), folders, complete=False)
-        if entry.is_symlink():
-            if os.path.exists(entry.path):  # noqa: PTH110  of a Path it raises in a loop of links
-                links.add(entry.name)
-        elif entry.is_file():
-            files.add(entry.name)
-        elif entry.is_dir() and not _NOT_OF_THE_SCRIPT.match(entry.name):
-            inner = path / entry.name
-            folders[entry.name] = (
-                _read(inner, budget=budget, depth=depth + 1) if depth < _DEEPEST else Folder(inner, complete=False)
-            )
-    complete = all(inner.complete for inner in folders.values())
-    return Folder(path, frozenset(files), frozenset(links), folders, complete=complete)
+    try:
+        with os.scandir(path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        if not depth:
+            raise
+        return Folder(path, complete=False)
+    budget[0] -= len(listed)
+    if budget[0] < 0 or depth > _DEEPEST:
+        return Folder(path, complete=False)
+    links = {entry.name for entry in listed if entry.is_symlink() and os.path.exists(entry.path)}  # noqa: PTH110
+    folders = {
+        entry.name: _read(path / entry.name, budget=budget, depth=depth + 1)
+        for entry in listed
+        if entry.is_dir(follow_symlinks=False) and not _NOT_OF_THE_SCRIPT.match(entry.name)
+    }
+    return Folder(
+        path=path,
+        files=frozenset(entry.name for entry in listed if entry.is_file(follow_symlinks=False)),
+        links=frozenset(links),
+        folders=folders,
+        complete=all(inner.complete for inner in folders.values()),
+    )
 
 
 def series_of(name: str) -> str:

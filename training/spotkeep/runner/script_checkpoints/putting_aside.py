@@ -34,14 +34,20 @@ def put_aside_cut_off(checkpoints: Path, aside: Path) -> None:
     try:
         _put_aside(checkpoints, aside)
     except OSError as error:
-        sys.stderr.write(f"spotkeep: checkpoints of the script's own are left as they are: {error}\n")
+        _leave(error)
+
+
+def _leave(error: OSError) -> None:
+    sys.stderr.write(f"spotkeep: checkpoints of the script's own are left as they are: {error}\n")
 
 
 def _put_aside(checkpoints: Path, aside: Path) -> None:
     before = read_folder(checkpoints)
     if not before.complete:
-        sys.stderr.write(f"spotkeep: of the files in {checkpoints} not all were checked: there are too many\n")
-    for one in list(cut_off_in(before)):
+        sys.stderr.write(
+            f"spotkeep: in {checkpoints} are folders that cannot be read, or too many files: not all were checked\n"
+        )
+    for one in list(cut_off_in(before, _leave)):
         for path in one.paths:
             _move(path, aside / path.relative_to(checkpoints))
         what = str(one.paths[0].relative_to(checkpoints))

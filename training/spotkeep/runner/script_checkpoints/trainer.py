@@ -8,6 +8,7 @@ or in the checkpoints before. Source: `_save_checkpoint` and `_load_optimizer_an
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -153,10 +154,10 @@ def _arguments(folder: Folder) -> dict[str, Any] | None:
         try:
             with zipfile.ZipFile(file) as archive:
                 members = [member for member in archive.infolist() if member.filename.endswith("/data.pkl")]
-                if len(members) != 1 or members[0].file_size > _MOST_ARGUMENTS_BYTES:
+                if len(members) != 1 or members[0].compress_type or members[0].file_size > _MOST_ARGUMENTS_BYTES:
                     return None
                 values = plain_values(archive.read(members[0]))
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error):
             return None
     return {str(name): value for name, value in _pairs(values)}
 
