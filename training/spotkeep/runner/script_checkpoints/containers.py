@@ -13,6 +13,7 @@ Each of these formats says somewhere how long it is, or ends in a way of its own
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -20,6 +21,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -106,16 +108,50 @@ def hdf5_problem(file: BinaryIO, head: bytes, size: int, *, kept_open: bool = Fa
 def zip_problem(file: BinaryIO) -> str | None:
     """Say why a zip file is not whole."""
     try:
-        with zipfile.ZipFile(file):
+        with _archive(file):
             return None
     except zipfile.BadZipFile:
         return "its central directory is missing: it ends too early"
-    except (ValueError, NotImplementedError, struct.error):
+    except _OddZipError:
         return None  # it has one, in which something else is wrong
+
+
+def member_of_zip(file: BinaryIO, ending: str, *, most_bytes: int) -> bytes | None:
+    """Read the one member of a zip file with a name that ends so; None where there is none that is not compressed.
+
+    Args:
+        file: The file.
+        ending: The end of the name.
+        most_bytes: A longer member is not read.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    try:
+        with _archive(file) as archive:
+            found = [member for member in archive.infolist() if member.filename.endswith(ending)]
+            if len(found) == 1 and found[0].compress_type == zipfile.ZIP_STORED and found[0].file_size <= most_bytes:
+                return archive.read(found[0])
+    except (zipfile.BadZipFile, _OddZipError):
+        pass
+    return None
+
+
+class _OddZipError(Exception):
+    """A zip file holds something that the standard library does not understand."""
+
+
+@contextlib.contextmanager
+def _archive(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+    except (ValueError, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
+        raise _OddZipError from error
     except OSError as error:
         if error.errno != errno.EINVAL:  # of a place that is none
             raise
-        return None
+        raise _OddZipError from error
 
 
 def safetensors_problem(file: BinaryIO, head: bytes, size: int) -> str | None:

@@ -8,11 +8,9 @@ or in the checkpoints before. Source: `_save_checkpoint` and `_load_optimizer_an
 from __future__ import annotations
 
 import re
-import struct
-import zipfile
-from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .containers import member_of_zip
 from .folder import Folder
 from .kind import Kind, Series
 from .pickles import plain_values
@@ -151,19 +149,11 @@ def _arguments(folder: Folder) -> dict[str, Any] | None:
     if _ARGUMENTS not in folder.files:
         return None
     with open_unnoticed(folder.path / _ARGUMENTS) as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                members = [member for member in archive.infolist() if member.filename.endswith("/data.pkl")]
-                if len(members) != 1 or members[0].compress_type or members[0].file_size > _MOST_ARGUMENTS_BYTES:
-                    return None
-                values = plain_values(archive.read(members[0]))
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error):
-            return None
-    return {str(name): value for name, value in _pairs(values)}
-
-
-def _pairs(values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    return zip(values, values[1:])
+        content = member_of_zip(file, "/data.pkl", most_bytes=_MOST_ARGUMENTS_BYTES)
+    if content is None:
+        return None
+    values = plain_values(content)
+    return {str(name): value for name, value in zip(values, values[1:])}
 
 
 TRAINER = Kind(_recognises, _problem)
