@@ -17,7 +17,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 h5py = pytest.importorskip("h5py")
 
-from spotkeep.runner.script_checkpoints import put_aside_cut_off  # noqa: E402
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
 
 pytestmark = [
     pytest.mark.tensorflow,

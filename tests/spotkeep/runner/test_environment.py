@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotkeep.runner.environment import Hardware, command_arguments, find_hardware, job_environment
-from spotkeep.runner.layout import JobConfiguration, JobLayout
+from spotkeep.runner.layout import JobConfiguration, JobLayout, read_configuration
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "environment-variables.md"
 
@@ -44,7 +44,7 @@ def test_the_toolkits_variables_have_the_toolkits_forms(environment):
     found = environment()
     assert found["SM_MODEL_DIR"] == "/opt/ml/model"
     assert found["SM_OUTPUT_DATA_DIR"] == "/opt/ml/output/data"
-    assert json.loads(found["SM_CHANNELS"]) == ["train", "my-data"]
+    assert json.loads(found["SM_CHANNELS"]) == ["my-data", "train"]
     assert found["SM_CHANNEL_TRAIN"] == "/opt/ml/input/data/train"
     assert found["SM_CHANNEL_MY_DATA"] == "/opt/ml/input/data/my-data"
     assert json.loads(found["SM_HPS"]) == {"learning-rate": 0.1, "model": "resnet", "deep": {"a": [1]}}
@@ -61,6 +61,142 @@ def test_the_toolkits_variables_have_the_toolkits_forms(environment):
     assert found["SM_NETWORK_INTERFACE_NAME"] == "eth1"
 
 
+HYPERPARAMETERS = {
+    "learning-rate": "0.1", "model": "resnet", "deep": '{"b": {"y": [1, null], "x": true}, "a": "ü"}',
+    "lr.decay": "1e-05", "batch size": "64", "null": "null", "flag": "true", "off": "false", "python": "True",
+    "empty": "", "list": '["b", "a"]', "text": '"quoted"', "note": "zwei Wörter; $HOME", "größe": "1", "b": "2",
+    "Mixed_Case": "x", "nan": "NaN", "sagemaker_program": '"train.py"', "sagemaker_container_log_level": "10",
+    "sagemaker_mpi_enabled": "true", "_tuning_objective_metric": "loss", "default_user_module_name": "m",
+}  # fmt: skip
+RESOURCES = {
+    "current_host": "algo-2", "hosts": ["algo-1", "algo-2"], "current_instance_type": "ml.m5.large",
+    "current_group_name": "g", "network_interface_name": "eth1",
+    "instance_groups": [
+        {"instance_group_name": "g", "instance_type": "ml.m5.large", "hosts": ["algo-1", "algo-2"]}
+    ],
+}  # fmt: skip
+HPS = (
+    '{"Mixed_Case":"x","b":2,"batch size":64,"deep":{"a":"\\u00fc","b":{"x":true,"y":[1,null]}},"empty":"","flag":true,'
+    '"gr\\u00f6\\u00dfe":1,"learning-rate":0.1,"list":["b","a"],"lr.decay":1e-05,"model":"resnet","nan":NaN,'
+    '"note":"zwei W\\u00f6rter; $HOME","null":null,"off":false,"python":"True","text":"quoted"}'
+)
+RESOURCE_CONFIG = (
+    '{"current_group_name":"g","current_host":"algo-2","current_instance_type":"ml.m5.large","hosts":["algo-1","algo-2"],'
+    '"instance_groups":[{"hosts":["algo-1","algo-2"],"instance_group_name":"g","instance_type":"ml.m5.large"}],'
+    '"network_interface_name":"eth1"}'
+)
+OF_THE_TOOLKIT = {
+    "SM_CHANNELS": '["my-data","train"]',
+    "SM_CHANNEL_MY-DATA": "/opt/ml/input/data/my-data",
+    "SM_CHANNEL_TRAIN": "/opt/ml/input/data/train",
+    "SM_CURRENT_HOST": "algo-2",
+    "SM_CURRENT_INSTANCE_GROUP": "g",
+    "SM_CURRENT_INSTANCE_GROUP_HOSTS": '["algo-1","algo-2"]',
+    "SM_CURRENT_INSTANCE_TYPE": "ml.m5.large",
+    "SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled":true}',
+    "SM_HOSTS": '["algo-1","algo-2"]',
+    "SM_HPS": HPS,
+    "SM_HP_B": "2",
+    "SM_HP_BATCH SIZE": "64",
+    "SM_HP_DEEP": '{"a":"\\u00fc","b":{"x":true,"y":[1,null]}}',
+    "SM_HP_EMPTY": "",
+    "SM_HP_FLAG": "true",
+    "SM_HP_GRÖSSE": "1",
+    "SM_HP_LEARNING-RATE": "0.1",
+    "SM_HP_LIST": '["b","a"]',
+    "SM_HP_LR.DECAY": "1e-05",
+    "SM_HP_MIXED_CASE": "x",
+    "SM_HP_MODEL": "resnet",
+    "SM_HP_NAN": "NaN",
+    "SM_HP_NOTE": "zwei Wörter; $HOME",
+    "SM_HP_NULL": "",
+    "SM_HP_OFF": "false",
+    "SM_HP_PYTHON": "True",
+    "SM_HP_TEXT": "quoted",
+    "SM_INPUT_CONFIG_DIR": "/opt/ml/input/config",
+    "SM_INPUT_DATA_CONFIG": '{"my-data":{},"train":{"TrainingInputMode":"File"}}',
+    "SM_INPUT_DIR": "/opt/ml/input",
+    "SM_INSTANCE_GROUPS": '["g"]',
+    "SM_INSTANCE_GROUPS_DICT": (
+        '{"g":{"hosts":["algo-1","algo-2"],"instance_group_name":"g","instance_type":"ml.m5.large"}}'
+    ),
+    "SM_IS_HETERO": "false",
+    "SM_LOG_LEVEL": "10",
+    "SM_MODEL_DIR": "/opt/ml/model",
+    "SM_NETWORK_INTERFACE_NAME": "eth1",
+    "SM_NUM_CPUS": "2",
+    "SM_NUM_GPUS": "0",
+    "SM_NUM_NEURONS": "0",
+    "SM_OUTPUT_DATA_DIR": "/opt/ml/output/data",
+    "SM_OUTPUT_DIR": "/opt/ml/output",
+    "SM_RESOURCE_CONFIG": RESOURCE_CONFIG,
+    "SM_USER_ARGS": (
+        '["--Mixed_Case","x","-b","2","--batch size","64","--deep","a=\\u00fc,b={\'y\': [1, None], \'x\': True}",'
+        '"--empty","","--flag","True","--gr\\u00f6\\u00dfe","1","--learning-rate","0.1","--list","[\'b\', \'a\']",'
+        '"--lr.decay","1e-05","--model","resnet","--nan","nan","--note","zwei W\\u00f6rter; $HOME","--null","","--off",'
+        '"False","--python","True","--text","quoted"]'
+    ),
+}
+"""What `Environment().to_env_vars()` of the toolkit gave for these files: commit 33839372 of September 2025."""
+OF_A_PROGRAM = {
+    "SM_DISTRIBUTION_INSTANCE_GROUPS", "SM_FRAMEWORK_MODULE", "SM_MODULE_DIR", "SM_MODULE_NAME",
+    "SM_OUTPUT_INTERMEDIATE_DIR", "SM_USER_ENTRY_POINT",
+}  # fmt: skip
+"""It gives these, too, and a job of ours has no such thing."""
+
+
+@pytest.fixture
+def of_files(tmp_path):
+    """Give the environment that follows from the platform's files."""
+
+    def build(hyperparameters, resources, channels):
+        layout = JobLayout(base=tmp_path)
+        layout.configuration.mkdir(parents=True, exist_ok=True)
+        layout.hyperparameters.write_text(json.dumps(hyperparameters))
+        (layout.configuration / "resourceconfig.json").write_text(json.dumps(resources))
+        (layout.configuration / "inputdataconfig.json").write_text(json.dumps(channels))
+        found = job_environment(
+            inherited={}, layout=JobLayout(base=Path("/opt/ml")), configuration=read_configuration(layout),
+            hardware=Hardware(cpus=2, gpus=0, neurons=0), import_root="/root", notice_file=Path("/notice"),
+        )  # fmt: skip
+        return {name: value for name, value in found.items() if name.startswith("SM_")}
+
+    return build
+
+
+def test_every_variable_of_the_toolkit_has_the_toolkits_name_and_value(of_files):
+    found = of_files(HYPERPARAMETERS, RESOURCES, {"train": {"TrainingInputMode": "File"}, "my-data": {}})
+    assert {name: found.get(name) for name in OF_THE_TOOLKIT} == OF_THE_TOOLKIT
+    assert not OF_A_PROGRAM & set(found)
+    assert set(found) - set(OF_THE_TOOLKIT) == {
+        "SM_TRAINING_ENV", "SM_HOST_COUNT", "SM_CURRENT_HOST_RANK", "SM_MASTER", "SM_MASTER_ADDR", "SM_MASTER_PORT",
+        "SM_CHANNEL_MY_DATA", "SM_HP_LEARNING_RATE", "SM_HP_LR_DECAY", "SM_HP_BATCH_SIZE", "SM_HP_GR_SSE",
+    }  # fmt: skip
+
+
+def test_all_is_in_one_variable_too(of_files):
+    found = of_files(HYPERPARAMETERS, RESOURCES, {"train": {}})
+    training = json.loads(found["SM_TRAINING_ENV"].replace("NaN", '"NaN"'))
+    assert training["hyperparameters"]["learning-rate"] == 0.1
+    assert training["channel_input_dirs"] == {"train": "/opt/ml/input/data/train"}
+    assert (training["is_master"], training["master_hostname"], training["log_level"]) == (False, "algo-1", 10)
+    assert training["additional_framework_parameters"] == {"sagemaker_mpi_enabled": True}
+
+
+def test_where_the_platform_says_nothing_the_toolkits_defaults_stand(of_files):
+    found = of_files({}, {}, {})
+    assert (found["SM_CURRENT_INSTANCE_TYPE"], found["SM_CURRENT_INSTANCE_GROUP"]) == ("local", "homogeneousCluster")
+    assert (found["SM_NETWORK_INTERFACE_NAME"], found["SM_LOG_LEVEL"], found["SM_HPS"]) == ("eth0", "20", "{}")
+    assert (found["SM_INSTANCE_GROUPS"], found["SM_CURRENT_INSTANCE_GROUP_HOSTS"]) == ("[]", "[]")
+
+
+def test_the_name_that_a_shell_knows_is_another_hyperparameters_if_that_has_it(of_files):
+    found = of_files({"a-b": "1", "a_b": "2", "c=d": "3", "": "4"}, {}, {})
+    assert (found["SM_HP_A-B"], found["SM_HP_A_B"]) == ("1", "2")
+    assert found["SM_HP_C_D"] == "3"
+    assert not any("=" in name for name in found), "no process can be started with such a variable"
+
+
 @pytest.mark.parametrize(
     ("hyperparameters", "arguments"),
     [
@@ -72,6 +208,7 @@ def test_the_toolkits_variables_have_the_toolkits_forms(environment):
         ({"sizes": [64, 32], "names": ["a"]}, ["--names", "['a']", "--sizes", "[64, 32]"]),
         ({"optimizer": {"name": "adam", "eps": 0.1}}, ["--optimizer", "eps=0.1,name=adam"]),
         ({"seed": None}, ["--seed", ""]),
+        ({"": 1}, ["", "1"]),
         ({"note": "two words; $HOME"}, ["--note", "two words; $HOME"]),
         ({"sagemaker_program": "train.py", "_tuning_objective_metric": "loss", "lr": 1}, ["--lr", "1"]),
     ],

@@ -84,7 +84,7 @@ def test_a_job_may_leave_the_arguments_out(start, tmp_path):
         script="import os, sys; print(sys.argv[1:], os.environ['SM_HP_LR'], os.environ['SM_USER_ARGS'])",
     )
     assert job.finish() == 0, job.stderr
-    assert job.lines[1] == """['--model', 'resnet'] 0.1 ["--lr", "0.1"]"""
+    assert job.lines[1] == """['--model', 'resnet'] 0.1 ["--lr","0.1"]"""
 
 
 def usable(interpreter):

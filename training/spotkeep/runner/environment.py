@@ -1,11 +1,13 @@
 """The environment a training command sees. Pure. docs/environment-variables.md describes every variable.
 
 The names and forms of `SM_*` are those of SageMaker's training toolkit, so scripts written for it run unchanged.
+Source: `to_env_vars` in `sagemaker_training/environment.py`, `mapping.py`; aws/sagemaker-training-toolkit on GitHub.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -29,7 +31,13 @@ _SHARE_OF_NOTICE = 0.95
 _MASTER_PORT = "7777"
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
+_IMPOSSIBLE = re.compile(r"[=\0]")
+"""What the name of no variable may hold."""
 _PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
+_PLATFORMS_PREFIX = "sagemaker_"
+_NOT_FOR_FRAMEWORKS = ("program", "submit_directory", "enable_cloudwatch_metrics", "region", "container_log_level",
+                       "job_name", "s3_output")  # fmt: skip
+_LOG_LEVEL = "sagemaker_container_log_level"
 
 
 @dataclass(frozen=True)
@@ -68,12 +76,16 @@ def command_arguments(hyperparameters: Mapping[str, Any]) -> list[str]:
 
     Source: `to_cmd_args` in `sagemaker_training/mapping.py`, `params.py`; aws/sagemaker-training-toolkit on GitHub.
     """
-    own = (name for name in sorted(hyperparameters) if name not in _PLATFORMS_OWN and not name.startswith("sagemaker_"))
-    return [
-        word
-        for name in own
-        for word in (f"--{name}" if len(name) > 1 else f"-{name}", _argument(hyperparameters[name]))
-    ]
+    own = _without_platforms(hyperparameters)
+    return [word for name in sorted(own) for word in (f"{'-' * min(len(name), 2)}{name}", _argument(own[name]))]
+
+
+def _without_platforms(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in hyperparameters.items() if not _is_platforms(name)}
+
+
+def _is_platforms(name: str) -> bool:
+    return name in _PLATFORMS_OWN or name.startswith(_PLATFORMS_PREFIX)
 
 
 def _argument(value: Any) -> str:
@@ -117,35 +129,74 @@ def job_environment(
 
 
 def _toolkit_variables(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, str]:
-    resources = configuration.resources
+    facts = _facts(layout, configuration, hardware)
     variables: dict[str, Any] = {
-        "SM_MODEL_DIR": str(layout.model),
-        "SM_INPUT_DIR": str(layout.input),
-        "SM_INPUT_CONFIG_DIR": str(layout.configuration),
-        "SM_INPUT_DATA_CONFIG": configuration.channels,
-        "SM_OUTPUT_DIR": str(layout.output),
-        "SM_OUTPUT_DATA_DIR": str(layout.output_data),
-        "SM_CHANNELS": list(configuration.channels),
-        "SM_HPS": configuration.hyperparameters,
+        **{f"SM_{name.upper()}": facts[name] for name in _FACTS_WITH_A_VARIABLE},
+        "SM_CHANNELS": sorted(configuration.channels),
+        "SM_HPS": facts["hyperparameters"],
         "SM_USER_ARGS": command_arguments(configuration.hyperparameters),
-        "SM_RESOURCE_CONFIG": resources,
-        "SM_HOSTS": list(configuration.hosts),
-        "SM_CURRENT_HOST": configuration.current_host,
+        "SM_FRAMEWORK_PARAMS": facts["additional_framework_parameters"],
+        "SM_TRAINING_ENV": facts,
+        # These are of the containers of the SageMaker SDK 3.
         "SM_HOST_COUNT": len(configuration.hosts),
         "SM_CURRENT_HOST_RANK": configuration.hosts.index(configuration.current_host),
         "SM_MASTER": configuration.hosts[0],
-        "SM_CURRENT_INSTANCE_TYPE": resources.get("current_instance_type", ""),
-        "SM_CURRENT_INSTANCE_GROUP": resources.get("current_group_name", ""),
-        "SM_NETWORK_INTERFACE_NAME": resources.get("network_interface_name", "eth0"),
-        "SM_NUM_CPUS": hardware.cpus,
-        "SM_NUM_GPUS": hardware.gpus,
-        "SM_NUM_NEURONS": hardware.neurons,
+        **_named("SM_CHANNEL_", facts["channel_input_dirs"]),
+        **_named("SM_HP_", facts["hyperparameters"]),
     }
-    for name in configuration.channels:
-        variables[f"SM_CHANNEL_{_variable(name)}"] = str(layout.data / name)
-    for name, value in configuration.hyperparameters.items():
-        variables[f"SM_HP_{_variable(name)}"] = value
     return {name: _text(value) for name, value in variables.items()}
+
+
+_FACTS_WITH_A_VARIABLE = (
+    "current_host", "current_instance_group", "current_instance_group_hosts", "current_instance_type", "hosts",
+    "input_config_dir", "input_data_config", "input_dir", "instance_groups", "instance_groups_dict", "is_hetero",
+    "log_level", "model_dir", "network_interface_name", "num_cpus", "num_gpus", "num_neurons", "output_data_dir",
+    "output_dir", "resource_config",
+)  # fmt: skip
+
+
+def _facts(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, Any]:
+    """Give what the toolkit calls the training environment, under its names; but for what it knows of a program."""
+    resources, given = configuration.resources, configuration.hyperparameters
+    listed = [each for each in resources.get("instance_groups") or () if isinstance(each, Mapping)]
+    groups = {str(each.get("instance_group_name")): each for each in listed}
+    group = resources.get("current_group_name", "homogeneousCluster")
+    for_frameworks = set(given) - {_PLATFORMS_PREFIX + name for name in _NOT_FOR_FRAMEWORKS}
+    return {
+        "additional_framework_parameters": {
+            name: given[name] for name in for_frameworks if name.startswith(_PLATFORMS_PREFIX)
+        },
+        "channel_input_dirs": {name: str(layout.data / name) for name in configuration.channels},
+        "current_host": configuration.current_host,
+        "current_instance_group": group,
+        "current_instance_group_hosts": groups.get(group, {}).get("hosts", []),
+        "current_instance_type": resources.get("current_instance_type", "local"),
+        "hosts": list(configuration.hosts),
+        "hyperparameters": _without_platforms(given),
+        "input_config_dir": str(layout.configuration),
+        "input_data_config": configuration.channels,
+        "input_dir": str(layout.input),
+        "instance_groups": list(groups),
+        "instance_groups_dict": groups,
+        "is_hetero": len(groups) > 1,
+        "is_master": configuration.current_host == configuration.hosts[0],
+        "log_level": given.get(_LOG_LEVEL, logging.INFO),
+        "master_hostname": configuration.hosts[0],
+        "model_dir": str(layout.model),
+        "network_interface_name": resources.get("network_interface_name", "eth0"),
+        "num_cpus": hardware.cpus,
+        "num_gpus": hardware.gpus,
+        "num_neurons": hardware.neurons,
+        "output_data_dir": str(layout.output_data),
+        "output_dir": str(layout.output),
+        "resource_config": resources,
+    }
+
+
+def _named(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Name a variable for each value, as the toolkit does, and once more with `_` for what no shell can name."""
+    exact = {prefix + name.upper(): value for name, value in values.items() if not _IMPOSSIBLE.search(name)}
+    return {**{prefix + _NOT_IN_A_NAME.sub("_", name.upper()): value for name, value in values.items()}, **exact}
 
 
 def _meeting_place(configuration: JobConfiguration) -> dict[str, str]:
@@ -167,9 +218,7 @@ def _meeting_place(configuration: JobConfiguration) -> dict[str, str]:
     }
 
 
-def _variable(name: str) -> str:
-    return _NOT_IN_A_NAME.sub("_", name.upper())
-
-
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -24,7 +24,7 @@ from .installation import Preparation, prepare_machine
 from .layout import JobLayout, import_root, read_configuration
 from .metric_search import searched_metrics
 from .parameters_file import take_over_parameters
-from .script_checkpoints import put_aside_cut_off
+from .script_checkpoints.putting_aside import put_aside_cut_off
 from .source import prepare_source
 from .supervision import Supervisor
 

@@ -8,7 +8,8 @@ import struct
 
 import pytest
 
-from spotkeep.runner.script_checkpoints import put_aside_cut_off
+from spotkeep.runner.script_checkpoints import files as files_judged
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off
 
 TABLE = b"entries" + struct.pack("<Q", 0xDB4775248B80FB57)
 EPOCHS = json.dumps({"epoch": 3, "batch": 0})
@@ -21,6 +22,13 @@ def weights(epoch=0):
 
 
 HALF = weights()[:1000]
+
+
+def trainers(step):
+    """Give what the Trainer of Hugging Face writes."""
+    names = ("model.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+    files = {"trainer_state.json": "{}", "config.json": "{}", **dict.fromkeys(names, b"PK\5\6" + bytes(18))}
+    return {f"checkpoint-{step}/{name}": content for name, content in files.items()}
 
 
 @pytest.fixture
@@ -147,22 +155,14 @@ def test_tensorflow_begins_anew_when_there_is_no_whole_one(checkpoints):
 
 def test_a_folder_that_is_one_checkpoint_goes_as_a_whole(checkpoints):
     folders = {
-        "checkpoint-500/trainer_state.json": "{}", "checkpoint-500/optimizer.pt": b"PK\3\4ends too early",
+        **trainers(500), "checkpoint-500/optimizer.pt": b"PK\3\4ends too early",
         "saved/003/saved_model.pb": b"graph", "saved/003/variables/variables.index": TABLE,
     }  # fmt: skip
     others = {
-        "checkpoint-400/trainer_state.json": "{}", "checkpoint-400/optimizer.pt": b"PK\5\6" + bytes(18),
+        **trainers(400),
         "saved/002/saved_model.pb": b"graph",
     }  # fmt: skip
     assert put_aside(checkpoints({**folders, **others})) == (set(others), set(folders))
-
-
-def test_a_checkpoint_of_the_trainer_without_its_state_goes_and_one_of_accelerate_stays(checkpoints):
-    whole = {"checkpoint-8/trainer_state.json": "{}", "checkpoint-8/config.json": "{}"}
-    accelerate = {"checkpoint-500/optimizer.bin": "weights", "checkpoint-500/random_states_0.pkl": "pickled"}
-    half = {"checkpoint-16/config.json": "{}", "checkpoint-16/training_args.bin": "arguments"}
-    folder = checkpoints({**whole, **accelerate, **half})
-    assert put_aside(folder) == ({*whole, *accelerate}, set(half))
 
 
 def test_what_cannot_be_moved_is_left_to_the_script(checkpoints, capsys):
@@ -171,6 +171,79 @@ def test_what_cannot_be_moved_is_left_to_the_script(checkpoints, capsys):
     put_aside_cut_off(folder, folder.parent / "put-aside")
     assert files(folder) == {"model.h5"}
     assert "are left as they are" in capsys.readouterr().err
+
+
+def test_a_folder_of_a_step_goes_with_the_least_of_its_parts_and_one_of_another_name_stays(checkpoints):
+    broken = {"epoch-2/model.h5": HALF, "epoch-2/optimizer.h5": weights(), "epoch-2/rank_0.h5": weights()}
+    kept = {
+        "epoch-1/model.h5": weights(), "epoch-1/optimizer.h5": weights(),
+        "fold-2/best.h5": weights(), "fold-2/notes.txt": "", "step_of_8/model-7.h5": weights(),
+        "epoch-3/model-1.h5": weights(), "epoch-3/model-2.h5": weights(),
+    }  # fmt: skip
+    alone = {"fold-2/last.h5": HALF, "epoch-3/model-3.h5": HALF}
+    assert put_aside(checkpoints({**kept, **broken, **alone})) == (set(kept), {*broken, *alone})
+
+
+def test_folders_are_compared_with_those_of_their_series_only(checkpoints):
+    kept = {
+        **trainers(500), "runs-1/.metadata": "of another program", "runs-2/events.out": "",
+        "checkpoint_4/notes.txt": "", "7/other.txt": "", "1/saved_model.pb": b"graph",
+    }  # fmt: skip
+    assert put_aside(checkpoints(kept)) == (set(kept), set())
+
+
+def test_keras_weights_in_several_files_go_together(checkpoints):
+    def sharded(number, second):
+        index = {"weight_map": {"/layers/dense/vars": [f"m{number}_00000.weights.h5", f"m{number}_00001.weights.h5"]}}
+        names = {f"m{number}.weights.json": json.dumps(index), f"m{number}_00000.weights.h5": weights()}
+        return {**names, **({f"m{number}_00001.weights.h5": second} if second else {})}
+
+    whole, cut, missing = sharded(1, weights()), sharded(2, HALF), sharded(3, None)
+    assert put_aside(checkpoints({**whole, **cut, **missing})) == (set(whole), {*cut, *missing})
+
+
+def test_a_link_to_the_newest_leads_to_the_newest_whole_one(checkpoints):
+    files = {f"lightning/epoch={number}-step={number}0.ckpt": b"PK\5\6" + bytes(18) for number in (8, 9, 10, 11)}
+    folder = checkpoints(
+        {**files, "lightning/epoch=10-step=100.ckpt": b"PK\3\4", "lightning/epoch=11-step=110.ckpt": b""}
+    )
+    (folder / "lightning" / "last.ckpt").symlink_to("epoch=11-step=110.ckpt")
+    (folder / "lightning" / "elsewhere").symlink_to(folder.parent / "nowhere")
+    (folder / "only").symlink_to("m-1.h5")
+    (folder / "m-1.h5").write_bytes(HALF)
+    put_aside(folder)
+    assert (folder / "lightning" / "last.ckpt").resolve().name == "epoch=9-step=90.ckpt"
+    assert (folder / "lightning" / "elsewhere").is_symlink(), "it led nowhere before"
+    assert not (folder / "only").is_symlink()
+
+
+def test_of_too_many_files_no_folder_is_judged_by_a_part_of_it(checkpoints, monkeypatch, capsys):
+    folder = checkpoints({"z.h5": HALF, **trainers(4), **trainers(8)})
+    (folder / "checkpoint-8" / "model.pt").unlink()
+    monkeypatch.setattr("spotkeep.runner.script_checkpoints.folder._MOST_FILES", 12)
+    assert put_aside(folder)[1] == {"z.h5"}
+    assert "not all were checked" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_left_and_the_rest_is_judged(checkpoints, monkeypatch, capsys):
+    folder = checkpoints(
+        {**trainers(4), **trainers(8), "checkpoint-8/optimizer.pt": HALF, "a/b.h5": HALF, "c.h5": HALF}
+    )
+    real = files_judged.problem_of
+
+    def refuse(path):
+        if path.parent.name == "checkpoint-4" or path.name == "b.h5":
+            raise PermissionError(13, "no", str(path))
+        return real(path)
+
+    monkeypatch.setattr(files_judged, "problem_of", refuse)
+    assert put_aside(folder)[1] == {*trainers(8), "c.h5"}
+    assert capsys.readouterr().err.count("are left as they are") == 2
+
+
+def test_folders_that_are_nested_without_end_are_left(checkpoints):
+    folder = checkpoints({"a.h5": HALF, "/".join(["deep"] * 300) + "/b.h5": HALF})
+    assert put_aside(folder)[1] == {"a.h5"}
 
 
 def test_links_are_not_followed(checkpoints, tmp_path):

@@ -1,0 +1,93 @@
+"""A folder of checkpoints as it lies on the disk, and the order of those that are numbered."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MOST_FILES = 100_000
+_DEEPEST = 40
+_NOT_OF_THE_SCRIPT = re.compile(r"\.|step-[0-9]+$")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What is in a folder. Hidden folders and those of the library are left out.
+
+    Attributes:
+        path: Where it is.
+        files: The names of its regular files.
+        links: The names of the symbolic links in it that lead to something.
+        folders: Its folders, by name.
+        complete: Everything below it was read. There may be too much of it, and a folder may not be readable.
+    """
+
+    path: Path
+    files: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
+    folders: Mapping[str, Folder] = field(default_factory=dict)
+    complete: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of everything in it."""
+        return self.files | self.links | frozenset(self.folders)
+
+    def below(self) -> Iterator[Folder]:
+        """Give itself, and each folder below it."""
+        yield self
+        for name in sorted(self.folders):
+            yield from self.folders[name].below()
+
+    def name_of(self, path: Path) -> str:
+        """Give the name of something below this folder, relative to it."""
+        return path.relative_to(self.path).as_posix()
+
+
+def read_folder(path: Path) -> Folder:
+    """Read a folder and what is below it: up to 100,000 files, and 40 folders deep.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    return _read(path, budget=[_MOST_FILES], depth=0)
+
+
+def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
+    try:
+        with os.scandir(path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        if not depth:
+            raise
+        return Folder(path, complete=False)
+    budget[0] -= len(listed)
+    if budget[0] < 0 or depth > _DEEPEST:
+        return Folder(path, complete=False)
+    links = {entry.name for entry in listed if entry.is_symlink() and os.path.exists(entry.path)}  # noqa: PTH110
+    folders = {
+        entry.name: _read(path / entry.name, budget=budget, depth=depth + 1)
+        for entry in listed
+        if entry.is_dir(follow_symlinks=False) and not _NOT_OF_THE_SCRIPT.match(entry.name)
+    }
+    return Folder(
+        path=path,
+        files=frozenset(entry.name for entry in listed if entry.is_file(follow_symlinks=False)),
+        links=frozenset(links),
+        folders=folders,
+        complete=all(inner.complete for inner in folders.values()),
+    )
+
+
+def series_of(name: str) -> str:
+    """Give what the numbered names of one series have in common: `checkpoint-#` of `checkpoint-500`."""
+    return _NUMBER.sub("#", name)
+
+
+def place_of(name: str) -> tuple[float, ...]:
+    """Give the place of a numbered name in its series."""
+    return tuple(float(number) for number in _NUMBER.findall(name))

@@ -1,0 +1,143 @@
+"""Orbax's checkpoints, and those that Flax writes with it: a folder for each step, an item in it or in a folder of it.
+
+An item's arrays are in a database (OCDBT), or in a folder of zarr for each. The files of a database that lead to others
+begin with their own length. Those that hold the arrays have names of chance, which only packed files know: that one of
+several is missing, or cut off, is not seen here. Orbax itself refuses it.
+
+Source: `orbax/checkpoint/_src`, Orbax 0.12; https://google.github.io/tensorstore/kvstore/ocdbt; zarr 2 and 3.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from .folder import Folder
+from .kind import Kind, Series
+from .reading import json_object, open_unnoticed
+
+_ROOT, _ITEM, _COMMITTED = "_CHECKPOINT_METADATA", "_METADATA", "commit_success.txt"
+_MANIFEST, _DATA = "manifest.ocdbt", "d"
+_ZARR_2, _ZARR_3 = ".zarray", "zarr.json"
+_NOT_FINISHED = ".orbax-checkpoint-tmp"
+_JSON = re.compile(r"_CHECKPOINT_METADATA|_METADATA|_sharding|process_[0-9]+|metadata|metrics|\.zarray|zarr\.json")
+_IN_EACH = re.compile(rf"{_JSON.pattern}|commit_success\.txt|manifest\.ocdbt")
+_OF_ANOTHER_PROCESS = re.compile(r"process_[1-9][0-9]*")
+_LEADS_ON = (b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde", b"\x0c\xdb\x1c\xde")
+"""How a database's manifest, a node of its tree, and a node of its versions begin."""
+_ARRAYS = frozenset({"jax.Array", "np.ndarray", "scalar"})
+_DIGIT = re.compile(r"[0-9]")
+_MOST_CHUNKS = 100_000
+
+
+def _recognises(folder: Folder) -> bool:
+    if _NOT_FINISHED in folder.path.name or {_ROOT, _ITEM, _MANIFEST} & folder.names:
+        return True
+    items = (each for name, each in folder.folders.items() if not _DIGIT.search(name))
+    return _DIGIT.search(folder.path.name) is not None and any(
+        {_ITEM, _MANIFEST} & each.names and _ROOT not in each.names for each in items
+    )
+
+
+def _problem(folder: Folder, series: Series) -> str | None:
+    if _NOT_FINISHED in folder.path.name:
+        return "it was being written"
+    for inner in folder.below():
+        for name in sorted(inner.files):
+            if _JSON.fullmatch(name) and json_object(inner.path / name) is None:
+                return f"{folder.name_of(inner.path / name)} is not whole"
+    root = json_object(folder.path / _ROOT) or {} if _ROOT in folder.files else {}
+    if root.get("init_timestamp_nsecs") and not root.get("commit_timestamp_nsecs"):
+        return "it was being written"
+    items = root.get("item_handlers")
+    missing = {str(name) for name in items} - folder.names if isinstance(items, dict) else set()
+    missing |= _in_the_one_before(folder, series.earlier[-1]) - set(_parts(folder)) if series.earlier else set()
+    if missing:
+        return f"{min(missing)} is missing"
+    return next(itertools.chain.from_iterable(map(_array_problems, folder.below())), None)
+
+
+def _in_the_one_before(folder: Folder, earlier: Folder) -> set[str]:
+    """Give what that checkpoint has, but for items that this one was saved without."""
+    here = frozenset(folder.folders)
+    return {part for part in _parts(earlier) if "/" not in part or part.partition("/")[0] in here}
+
+
+def _parts(folder: Folder) -> Iterator[str]:
+    """Give the names of what each checkpoint of a training has. Those named by chance count as one."""
+    for inner in folder.below():
+        for name in inner.files | inner.links:
+            if _IN_EACH.fullmatch(name) and not _OF_ANOTHER_PROCESS.search(folder.name_of(inner.path / name)):
+                yield folder.name_of(inner.path / name)
+        if inner.path.name == _DATA and not all(_length_in(inner, name) for name in inner.files):
+            yield f"{folder.name_of(inner.path)}/<arrays>"
+
+
+def _array_problems(folder: Folder) -> Iterator[str]:
+    if _MANIFEST in folder.names and not _data_files(folder):
+        yield f"the data of its {_MANIFEST} are missing"
+    if any(_length_in(folder.folders[_DATA], name) for name in _data_files(folder)) and _MANIFEST not in folder.names:
+        yield f"its {_MANIFEST} is missing"
+    for name in sorted(folder.files):
+        if name == _MANIFEST or folder.path.name == _DATA:
+            size, length = (folder.path / name).stat().st_size, _length_in(folder, name)
+            if size < (length or 1):
+                yield f"{name} has {size:,} of {length or 1:,} bytes"
+    item = json_object(folder.path / _ITEM) or {} if _ITEM in folder.files else {}
+    if _holds_arrays(item) and not any({_MANIFEST, _ZARR_2, _ZARR_3} & each.names for each in folder.below()):
+        yield "its arrays are missing"
+    for name in (_ZARR_2, _ZARR_3):
+        if name in folder.files:
+            yield from (
+                f"{chunk} is missing" for chunk in _chunks(folder, name) if not _has_content(folder.path / chunk)
+            )
+
+
+def _data_files(folder: Folder) -> frozenset[str]:
+    return folder.folders[_DATA].files if _DATA in folder.folders else frozenset()
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _length_in(folder: Folder, name: str) -> int | None:
+    """Read how long a file is that leads to others; None for data."""
+    with open_unnoticed(folder.path / name) as file:
+        head = file.read(12)
+    if not head.startswith(_LEADS_ON):
+        return None
+    return struct.unpack_from("<Q", head, 4)[0] if len(head) == 12 else 12
+
+
+def _holds_arrays(item: dict[str, object]) -> bool:
+    tree = item.get("tree_metadata")
+    leaves = tree.values() if isinstance(tree, dict) else ()
+    kinds = (leaf.get("value_metadata", {}).get("value_type") for leaf in leaves if isinstance(leaf, dict))
+    return any(kind in _ARRAYS for kind in kinds)
+
+
+def _chunks(folder: Folder, name: str) -> list[str]:
+    """Name the chunks of an array: Orbax writes each, also one of zeros. None of them where its form is not known."""
+    array = json_object(folder.path / name) or {}
+    try:
+        if name == _ZARR_2:
+            prefix, separator, sizes = "", array["dimension_separator"], array["chunks"]
+        else:
+            prefix, separator, sizes = "c", "/", array["chunk_grid"]["configuration"]["chunk_shape"]
+            if array["chunk_key_encoding"] != {"name": "default"}:
+                return []
+        counts = [-(-length // size) for length, size in zip(array["shape"], sizes)]
+        if math.prod(counts) > _MOST_CHUNKS:
+            return []
+        places = itertools.product(*(map(str, range(count)) for count in counts))
+        return [separator.join([*filter(None, [prefix]), *place]) or "0" for place in places]
+    except (LookupError, TypeError, ZeroDivisionError, OverflowError):
+        return []
+
+
+ORBAX = Kind(_recognises, _problem)
