@@ -300,7 +300,7 @@ class Agent:
                 return Leaving(f"the training cannot be started as {self._user.name}: {error}", failed=True)
             self._phase("start")
             self._record_start()
-            self._put("training", restored_step=restored, phases=self._phases)
+            self._put("training", restored_step=restored, phases=self._phases, calls=self._counted_calls())
             try:
                 leaving = self._watch(process)
             finally:
@@ -606,8 +606,11 @@ class Agent:
         elif kind == "progress":
             self._stepped = True
             self._phase("first-step")
-            calls = self._asking.counted + self._calls.counted + self._fetching.counted + self._copying.counted
-            self._event("instance-first-step", step=step, phases=self._phases, calls=dict(sorted(calls.items())))
+            self._event("instance-first-step", step=step, phases=self._phases, calls=self._counted_calls())
+
+    def _counted_calls(self) -> dict[str, int]:
+        calls = self._asking.counted + self._calls.counted + self._fetching.counted + self._copying.counted
+        return dict(sorted(calls.items()))
 
     def _on_uploaded(self, step: int) -> None:
         # An older one that is to stay may follow a newer one.
