@@ -46,6 +46,7 @@ import os, pathlib, signal, sys, time
 import spotkeep
 
 kept = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"]) / "count.txt"
+folder = os.open(kept.parent, os.O_RDONLY)
 count = int(kept.read_text()) if kept.exists() else 0
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
@@ -58,6 +59,7 @@ while count < 100:
         file.flush()
         os.fsync(file.fileno())  # an instance may lose its power
     kept.with_suffix(".new").replace(kept)
+    os.fsync(folder)
     spotkeep.report_saved(step=count)
     spotkeep.report_progress(step=count, total_steps=100)
     if asked:

@@ -21,6 +21,7 @@ import lightning.pytorch as pl  # noqa: E402
 from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
+from spotkeep.notices.trainings import all_are_done  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [
@@ -248,6 +249,14 @@ def test_loaders_of_the_model_itself_and_their_workers_load_the_same_batches(tmp
 def test_lightnings_own_files_are_written_as_ever(tmp_path):
     run(tmp_path, pl.callbacks.ModelCheckpoint(tmp_path, filename="mine"), enable_checkpointing=True)
     assert torch.load(tmp_path / "mine.ckpt", weights_only=True)["epoch"] == EPOCHS - 1
+
+
+def test_a_training_that_was_done_before_says_that_it_is_done(tmp_path, monkeypatch):
+    """Lightning calls no hook then; and the script may end with 0 because a notice has come."""
+    for start in ("the first", "the next"):
+        monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / start))
+        run(tmp_path, max_epochs=1)
+        assert all_are_done(tmp_path / start), start
 
 
 def test_data_without_indices_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from sklearn.datasets import load_digits
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+trainer_jit_checkpoint = pytest.importorskip("transformers.trainer_jit_checkpoint")
 
 from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.disk import checkpoint_directory  # noqa: E402
 from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
+from spotkeep.notices.trainings import all_are_done  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -164,6 +167,35 @@ def test_paused_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, o
     resumed = trainer(tmp_path, **options)
     train_resumably(resumed, **train)
     assert (weights(resumed), logged(resumed)) == expected
+
+
+def test_trainers_own_checkpoint_on_a_notice_does_not_end_the_training_as_if_it_were_done(
+    tmp_path, monkeypatch, undisturbed
+):
+    """Three seconds after SIGTERM it would stop the training, at the end of a step that takes as long."""
+    monkeypatch.setattr(trainer_jit_checkpoint.CheckpointManager.__init__, "__defaults__", (0,))
+    monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def in_the_step(args, state, control, **_):
+        if state.global_step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            for timer in threading.enumerate():
+                if isinstance(timer, threading.Timer):
+                    timer.join()
+
+    noticed = DiesAt(-1)
+    noticed.on_pre_optimizer_step = in_the_step
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 4}
+    with pytest.raises(SystemExit) as ending:
+        train_resumably(trainer(tmp_path, noticed, enable_jit_checkpoint=True), **train)
+    assert ending.value.code == 75
+    assert not all_are_done(tmp_path / "notice.json")
+    assert signal.getsignal(signal.SIGTERM) is before
+    resumed = trainer(tmp_path, enable_jit_checkpoint=True)
+    monkeypatch.delenv("SPOTKEEP_NOTICE_FILE")
+    train_resumably(resumed, **train)
+    assert (weights(resumed), logged(resumed)) == undisturbed()
 
 
 def test_notices_before_the_first_step_change_nothing(tmp_path, undisturbed):

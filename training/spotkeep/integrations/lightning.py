@@ -114,6 +114,8 @@ def fit_resumably(
             datamodule=datamodule,
             ckpt_path=None if callback.restored is None else _NO_FILE,
         )
+        if callback.restored is not None:  # nothing was left to train, so Lightning has called no hook
+            checkpointer.save_if_due(last=True)
 
 
 def _meet_the_other_ranks(trainer: Any) -> None:

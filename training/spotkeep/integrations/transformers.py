@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -35,6 +36,8 @@ except ImportError as error:
         f"spotkeep.integrations.transformers needs Hugging Face's Trainer: install 'transformers[torch]>=5' ({error})"
     ) from error
 
+_logger = logging.getLogger("spotkeep")
+
 
 def train_resumably(trainer: Any, **options: Any) -> Any:
     """Call this instead of `trainer.train()`: it goes on where an earlier attempt was interrupted.
@@ -56,6 +59,7 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
         SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     _require_supported(trainer)
+    _switch_jit_checkpoint_off(trainer)
     names = ("model", "optimizer", "scheduler", "scaler")
     state: dict[str, Any] = {
         name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None
@@ -83,6 +87,18 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
             return trainer.train(resume_from_checkpoint=callback.place(scratch))
         except _DoneBeforeError as done:
             return done.output
+
+
+def _switch_jit_checkpoint_off(trainer: Any) -> None:
+    """Take out Trainer's own answer to SIGTERM: it would end the training as if it were done."""
+    if not getattr(trainer.args, "enable_jit_checkpoint", False):
+        return
+    from transformers.trainer_jit_checkpoint import JITCheckpointCallback
+
+    callback = trainer.pop_callback(JITCheckpointCallback)
+    if callback is not None:
+        callback.on_train_end(trainer.args, trainer.state, trainer.control)  # gives SIGTERM back
+        _logger.info("enable_jit_checkpoint is switched off: on a notice the state is saved all the same")
 
 
 class _DoneBeforeError(Exception):
