@@ -198,6 +198,36 @@ def test_trainers_own_checkpoint_on_a_notice_does_not_end_the_training_as_if_it_
     assert (weights(resumed), logged(resumed)) == undisturbed()
 
 
+class Stops(DiesAt):
+    """Ends the training on a notice in a hook, as scripts do that save on SIGTERM themselves."""
+
+    def __init__(self, step, hook):
+        super().__init__(step, signal.SIGTERM)
+        self._asked = False
+        own = getattr(self, hook)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_asked", True))
+
+        def stop(args, state, control, **more):
+            own(args, state, control, **more)
+            control.should_training_stop |= self._asked
+
+        setattr(self, hook, stop)
+
+
+@pytest.mark.parametrize(("hook", "step"), [("on_step_end", 5), ("on_epoch_end", 6)])
+def test_a_callback_that_ends_the_training_on_a_notice_does_not_make_it_done(tmp_path, undisturbed, hook, step):
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 4}
+    try:
+        with pytest.raises(SystemExit) as ending:
+            train_resumably(trainer(tmp_path, Stops(step, hook)), **train)
+        assert ending.value.code == 75
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resumed = trainer(tmp_path)
+    train_resumably(resumed, **train)
+    assert (weights(resumed), logged(resumed)) == undisturbed()
+
+
 def test_notices_before_the_first_step_change_nothing(tmp_path, undisturbed):
     for hook in ("on_train_begin", "on_epoch_begin", "on_step_begin"):
         early = DiesAt(-1)

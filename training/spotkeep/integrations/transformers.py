@@ -200,9 +200,11 @@ class _CheckpointCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._checkpointer.complete_step(total_steps=state.max_steps)
+        self._take_back_stop(state, control)
         self._save_before_evaluation(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._take_back_stop(state, control)
         self._save_before_evaluation(control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
@@ -211,6 +213,15 @@ class _CheckpointCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._progress.finished = True
         self._checkpointer.save_if_due(last=True)
+
+    def _take_back_stop(self, state: Any, control: Any) -> None:
+        """Let the training not end as if it were done where a callback of the script's ends it on a notice.
+
+        The script leaves before the next step all the same. Ranks ask for notices together: here it is one process.
+        """
+        stops = control.should_training_stop and state.global_step < state.max_steps
+        if stops and self._trainer.args.world_size == 1 and self._checkpointer.noticed:
+            control.should_training_stop = False
 
     def _save_before_evaluation(self, control: Any) -> None:
         """Save on a notice before an evaluation, which may be long: the next attempt begins with it."""
