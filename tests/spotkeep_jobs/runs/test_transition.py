@@ -237,6 +237,8 @@ class TestTheTimeline:
         doubts = [entry.text for entry in change.timeline if entry.kind is TimelineKind.END_DOUBTFUL]
         assert len(doubts) == said
         assert all("did not say that it is done: it counts as done" in text for text in doubts)
+        [notification] = change.notifications
+        assert ("did not say that it is done" in " ".join(notification.body.split())) == bool(said)
 
     def test_a_very_long_story_is_written_in_portions_that_one_transaction_can_take(self, make: Any) -> None:
         world = make.world()
