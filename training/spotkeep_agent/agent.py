@@ -27,7 +27,6 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
-from spotkeep.notices.trainings import trainings_file
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
 
@@ -287,8 +286,7 @@ class Agent:
             if self._board.notice is not None:
                 return Leaving(self._board.why() or "")
             try:
-                said = (left_file(notice_file), save_advice_file(notice_file), trainings_file(notice_file))
-                for stale in (notice_file, *said):
+                for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
                     self._notices.remove(stale.name)
                 clear_failure(self._files)
             except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from spotkeep import events
 from spotkeep.errors import JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
-from spotkeep.notices.trainings import all_are_done
+from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
 
 from .environment import command_arguments, find_hardware, job_environment
@@ -113,6 +113,7 @@ def _supervised(
             return EXIT_INTERRUPTED
         checkpoints, launch = configuration.checkpoint_directory, os.environ.get(events.LAUNCH_VARIABLE)
         exits_before = take_exits(checkpoints, launch=launch)
+        forget_trainings(notice_file)
         put_aside_cut_off(checkpoints, layout.put_aside)
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
