@@ -18,7 +18,7 @@ from spotkeep.version import __version__
 
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
-from .failure import MAX_CHARACTERS, failure_text
+from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 from .host_names import await_host_names
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, import_root, read_configuration
@@ -134,7 +134,8 @@ def _supervised(
         if ending.exits_in_a_row and ending.exit_code:
             keep_exits(checkpoints, ending.exits_in_a_row, launch=launch)
         return ending.exit_code
-    if supervisor.announced and (left or outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM)):
+    left |= outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or says_ended_by_sigterm(outcome.stderr_tail)
+    if supervisor.announced and left:
         return EXIT_INTERRUPTED
     _leave_failure(
         layout,
