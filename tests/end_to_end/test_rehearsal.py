@@ -40,6 +40,33 @@ model = pathlib.Path(os.environ["SM_MODEL_DIR"])
 (model / "count.txt").write_text(str(count))
 """
 
+# Counts to 100 and keeps its count when it is asked to end; then it ends with code 0, as if it were done.
+_SCRIPT_THAT_ENDS_WITH_0 = """\
+import os, pathlib, signal, sys, time
+import spotkeep
+
+kept = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"]) / "count.txt"
+folder = os.open(kept.parent, os.O_RDONLY)
+count = int(kept.read_text()) if kept.exists() else 0
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+spotkeep.report_resumed(step=count)
+while count < 100:
+    time.sleep(0.05)
+    count += 1
+    with kept.with_suffix(".new").open("w") as file:
+        file.write(str(count))
+        file.flush()
+        os.fsync(file.fileno())  # an instance may lose its power
+    kept.with_suffix(".new").replace(kept)
+    os.fsync(folder)
+    spotkeep.report_saved(step=count)
+    spotkeep.report_progress(step=count, total_steps=100)
+    if asked:
+        sys.exit(0)
+(pathlib.Path(os.environ["SM_MODEL_DIR"]) / "count.txt").write_text(str(count))
+"""
+
 
 def rehearse(
     app: DeployedApp, job: Path, tmp_path: Path, *arguments: str, command: str = "rehearse"
@@ -65,12 +92,12 @@ def rehearse(
     return done, json.loads(report.read_text()) if report.exists() else {}
 
 
-def forgetful_job(tmp_path: Path) -> Path:
+def counting_job(tmp_path: Path, script: str, *, more: str = "") -> Path:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "count.py").write_text(_FORGETFUL_SCRIPT)
+    (source / "count.py").write_text(script)
     job = tmp_path / "job.yaml"
-    job.write_text("name: counting\nsource: source\ncommand: python count.py\nmax_run: 10m\n")
+    job.write_text(f"name: counting\nsource: source\ncommand: python count.py\nmax_run: 10m\n{more}")
     return job
 
 
@@ -122,6 +149,16 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
     assert "PASS" in done.stdout
 
 
+def test_on_a_fleet_a_script_that_ends_with_0_on_a_notice_goes_on(own_app: DeployedApp, tmp_path: Path) -> None:
+    job = counting_job(tmp_path, _SCRIPT_THAT_ENDS_WITH_0, more="instance_types: [m5.large, m6i.large]\n")
+    done, report = rehearse(own_app, job, tmp_path, DEPLOYED, command="rehearse-fleet")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (report["verdict"], len(report["instances"])) == ("pass", 3)
+    noticed, unannounced = report["interruptions"]
+    assert (noticed["notice"], noticed["steps_repeated"]) == (True, 0)
+    assert noticed["resumed_from_step"] < unannounced["resumed_from_step"] < 100
+
+
 # The other share's jobs come while trials have their instances, on a busy machine as well.
 _SLOWER = ("--set", "hyperparameters.seconds-per-step=0.8")
 
@@ -151,7 +188,7 @@ def test_trials_in_a_queue_that_lose_their_capacity_and_give_way_train_as_if_lef
 
 
 def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    job = forgetful_job(tmp_path)
+    job = counting_job(tmp_path, _FORGETFUL_SCRIPT)
     done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "80%", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["verdict"] == "fail"

@@ -27,7 +27,6 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
-from spotkeep.notices.trainings import trainings_file
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
 
@@ -287,8 +286,7 @@ class Agent:
             if self._board.notice is not None:
                 return Leaving(self._board.why() or "")
             try:
-                said = (left_file(notice_file), save_advice_file(notice_file), trainings_file(notice_file))
-                for stale in (notice_file, *said):
+                for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
                     self._notices.remove(stale.name)
                 clear_failure(self._files)
             except OSError as error:
@@ -300,7 +298,7 @@ class Agent:
                 return Leaving(f"the training cannot be started as {self._user.name}: {error}", failed=True)
             self._phase("start")
             self._record_start()
-            self._put("training", restored_step=restored, phases=self._phases)
+            self._put("training", restored_step=restored, phases=self._phases, calls=self._counted_calls())
             try:
                 leaving = self._watch(process)
             finally:
@@ -608,8 +606,11 @@ class Agent:
         elif kind == "progress":
             self._stepped = True
             self._phase("first-step")
-            calls = self._asking.counted + self._calls.counted + self._fetching.counted + self._copying.counted
-            self._event("instance-first-step", step=step, phases=self._phases, calls=dict(sorted(calls.items())))
+            self._event("instance-first-step", step=step, phases=self._phases, calls=self._counted_calls())
+
+    def _counted_calls(self) -> dict[str, int]:
+        calls = self._asking.counted + self._calls.counted + self._fetching.counted + self._copying.counted
+        return dict(sorted(calls.items()))
 
     def _on_uploaded(self, step: int) -> None:
         # An older one that is to stay may follow a newer one.

@@ -32,6 +32,7 @@ TIME_SCALE = 20.0
 _FIRST, _SECOND = 0.35, 0.70
 _POLL_SECONDS = 0.2
 _GONE_SECONDS = 60.0
+_ENDED_BEFORE = "the run ended before that"
 
 
 def fleet_scenario(*, isolation: Isolation) -> Scenario:
@@ -61,6 +62,7 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
             rehearsal.deployment.launch(run=untouched.run)
             ended = _follow(rehearsal, untouched)
             outcome.append(f"{untouched.run}: {ended.state.value.lower()}")
+        fleet.seconds_alone = untouched.seconds_without_steps()
         before = fleet.resources()
         trained = _taken_twice(rehearsal, fleet)
         _complete(rehearsal, fleet)
@@ -81,25 +83,44 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
 
 
 def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
-    """Take the instance with a notice, then the next one without; return what is alive when the third trains."""
-    until = partial(_follow, rehearsal, fleet)
+    """Take the instance with a notice, then the next one without; return what is alive when the third trains.
+
+    A run that ends before that is taken no further: the verdict says what is missing.
+    """
+    comes_to = partial(_comes_to, rehearsal, fleet)
     with rehearsal.view.stage(Stage.LAUNCH) as outcome:
         rehearsal.deployment.launch(run=fleet.run)
-        until(lambda: fleet.trains(number=1))
-        outcome.append(f"{fleet.run} trains in {fleet.zone(1)}")
-    with rehearsal.view.stage(Stage.MOVE) as outcome:
-        until(lambda: fleet.share() >= _FIRST)
-        rehearsal.view.note(f"notice for {fleet.id(1)}, and no room in {fleet.zone(1)} any more")
-        fleet.take(notice=True)
-        until(lambda: fleet.trains(number=2))
-        outcome.append(f"goes on in {fleet.zone(2)}, from step {fleet.resumed(2)}")
-    with rehearsal.view.stage(Stage.RETURN) as outcome:
-        until(lambda: fleet.share() >= _SECOND)
-        rehearsal.view.note(f"{fleet.id(2)} is gone without notice; room in {fleet.zone(2)} only")
-        fleet.take(notice=False)
-        until(lambda: fleet.trains(number=3))
-        outcome.append(f"goes on in {fleet.zone(3)}, from step {fleet.resumed(3)}")
+        trains = comes_to(lambda: fleet.trains(number=1))
+        outcome.append(f"{fleet.run} trains in {fleet.zone(1)}" if trains else _ENDED_BEFORE)
+    if not trains:
         return fleet.resources()
+    with rehearsal.view.stage(Stage.MOVE) as outcome:
+        trains = False
+        if comes_to(lambda: fleet.share() >= _FIRST):
+            rehearsal.view.note(f"notice for {fleet.id(1)}, and no room in {fleet.zone(1)} any more")
+            fleet.take(notice=True)
+            trains = comes_to(lambda: fleet.trains(number=2))
+        outcome.append(_went_on(fleet, number=2) if trains else _ENDED_BEFORE)
+    if not trains:
+        return fleet.resources()
+    with rehearsal.view.stage(Stage.RETURN) as outcome:
+        trains = False
+        if comes_to(lambda: fleet.share() >= _SECOND):
+            rehearsal.view.note(f"{fleet.id(2)} is gone without notice; room in {fleet.zone(2)} only")
+            fleet.take(notice=False)
+            trains = comes_to(lambda: fleet.trains(number=3))
+        outcome.append(_went_on(fleet, number=3) if trains else _ENDED_BEFORE)
+        return fleet.resources()
+
+
+def _comes_to(rehearsal: Rehearsal, fleet: FleetOnEc2, happens: Callable[[], object]) -> bool:
+    """Wait until something happens to a run, and say whether it has: the run may have ended before."""
+    return not _follow(rehearsal, fleet, happens).state.ended
+
+
+def _went_on(fleet: FleetOnEc2, *, number: int) -> str:
+    step = fleet.resumed(number)
+    return f"goes on in {fleet.zone(number)}" + ("" if step is None else f", from step {step}")
 
 
 def _complete(rehearsal: Rehearsal, fleet: FleetOnEc2) -> None:

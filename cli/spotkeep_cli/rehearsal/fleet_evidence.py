@@ -26,7 +26,8 @@ class RehearsedInstance:
         instance_id: The instance's id.
         zone: Where it was.
         volume_id: The run's volume while it trained.
-        phases_s: Seconds from its boot to the first step of the training, by phase.
+        phases_s: Seconds from its boot to the first step of the training, by phase; to the start of a script that
+            reports no steps.
         calls: AWS calls of the agent until then, by name.
         process: Its training, until it was gone.
     """
@@ -105,14 +106,15 @@ def instance_life(
     taken = facts.reason_code == INTERRUPTED[0]
     # After a notice it shuts itself down, the sooner the better: EC2's reason is not the interruption then.
     ending = ProcessEnding.NOTICE if noticed else ProcessEnding.NO_NOTICE if taken else ProcessEnding.EXITED
-    first = next((event for event in events if event["event"] == "instance-first-step"), None)
+    stepped = _event(events, "instance-first-step")
+    first = stepped or _event(events, "instance-training")
     phases = dict(first["phases"]) if first else {}
     boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}
     process = RehearsedProcess(
         started_at=first["time"] if first else running_at,
         ended_at=facts.ended_at or now,
         ending=ending,
-        resumed_from_step=_first(events, "resume", 0 if first else None),
+        resumed_from_step=_first(events, "resume", 0 if stepped else None),
         last_step=max(_steps(events, "progress"), default=None),
         saved_steps=tuple(_steps(events, "saved")),
         # What was saved is durable: it is on the volume, which outlives the instance.
@@ -126,6 +128,20 @@ def instance_life(
         calls=dict(first.get("calls", {})) if first else {},
         process=process,
     )
+
+
+def training_began_at(events: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return when an instance started its training, in seconds since the epoch; None where it has not.
+
+    Args:
+        events: What it printed, oldest first.
+    """
+    begun = _event(events, "instance-training")
+    return None if begun is None else float(begun["time"])
+
+
+def _event(events: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
+    return next((event for event in events if event["event"] == kind), None)
 
 
 def _steps(events: Iterable[Mapping[str, Any]], kind: str) -> list[int]:

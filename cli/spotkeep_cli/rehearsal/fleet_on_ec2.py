@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, ResourcesOfRun, instance_life, printed_events
+from spotkeep_cli.rehearsal.fleet_evidence import (
+    RehearsedInstance,
+    ResourcesOfRun,
+    instance_life,
+    printed_events,
+    training_began_at,
+)
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.bounded_reading import read_end
@@ -27,6 +33,9 @@ class FleetOnEc2:
         run: The run's id.
         ec2: A boto3 client.
         control: The control of the local EC2, which takes instances away.
+
+    Attributes:
+        seconds_alone: How long a run left alone trains whose script reports no steps; None where it reports them.
     """
 
     def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:
@@ -34,6 +43,7 @@ class FleetOnEc2:
         self._ec2, self._control = ec2, control
         self._own = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [run]}]}
         self._volumes: dict[str, str] = {}
+        self.seconds_alone: float | None = None
 
     def _instances(self) -> list[dict[str, Any]]:
         pages = self._ec2.get_paginator("describe_instances").paginate(**self._own)
@@ -64,7 +74,8 @@ class FleetOnEc2:
         if len(instances) < number:
             return False
         instance_id = instances[-1]["InstanceId"]
-        if not any(event["event"] == "instance-first-step" for event in self._events(instance_id)):
+        begins = "instance-training" if self.seconds_alone else "instance-first-step"
+        if not any(event["event"] == begins for event in self._events(instance_id)):
             return False
         self._note_volume(instance_id)
         return True
@@ -87,9 +98,25 @@ class FleetOnEc2:
         return (reports[-1]["step"], reports[-1].get("total_steps")) if reports else (0, None)
 
     def share(self) -> float:
-        """Return which share of its steps is done."""
+        """Return which share of its steps is done, or of its time where its script reports none."""
+        if self.seconds_alone:
+            return self._seconds_trained() / self.seconds_alone
         done, total = self.steps()
         return done / total if total else 0.0
+
+    def seconds_without_steps(self) -> float | None:
+        """Return how long an ended run trained whose script reports no steps; None where it reports them."""
+        reports = any(life.process.last_step is not None for life in self.lives())
+        return None if reports else self._seconds_trained() or None
+
+    def _seconds_trained(self) -> float:
+        trained, now = 0.0, time.time()
+        for instance in self._instances():
+            instance_id = instance["InstanceId"]
+            began_at = training_began_at(self._events(instance_id))
+            if began_at is not None:
+                trained += max((self._control.instance_facts(instance_id).ended_at or now) - began_at, 0.0)
+        return trained
 
     def take(self, *, notice: bool) -> None:
         """Take the instance away; with a notice there is room in the other zones only, else in its own only."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from spotkeep.runner.exits_on_notice import EXITS_NAME
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess, RunEvidence
 from spotkeep_cli.rehearsal.model_files import model_files_of
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 UPLOAD_LAG_SECONDS = 2.0
 """How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
 
-_NO_CHECKPOINTS = "tensorboard/"
-"""A folder among the checkpoints, for what is drawn."""
+_NO_CHECKPOINTS = ("tensorboard/", EXITS_NAME)
+"""What else is among the checkpoints: a folder for what is drawn, and the runner's own file."""
 _MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
 
 

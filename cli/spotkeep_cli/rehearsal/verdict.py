@@ -100,7 +100,8 @@ def judge(
     # Of the run left alone: what only an interrupted one lacks is the interruption's doing.
     missing = missing_module(reference.failure)
     model = _judge_model(run, reference, compared, repeatable=repeatable)
-    unseen = () if missing else _resume_not_shown(run, interruptions)
+    lost = [reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)]
+    unseen = () if missing else (*_never_said(run, interruptions), *_resume_not_shown(run, interruptions))
     if missing:
         reasons = [_not_installed(missing)]
     elif reference.state != _COMPLETED:
@@ -109,7 +110,7 @@ def judge(
         reasons = [
             *([] if run.state == _COMPLETED else [_ending("the interrupted run", run)]),
             *_interruptions_happened(planned_interruptions, interruptions),
-            *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
+            *lost,
             *_saved_nothing(run, interruptions),
             *unseen,
             *model.reasons,
@@ -206,7 +207,7 @@ def _interruptions_happened(planned: int, happened: Sequence[CapacityLoss]) -> l
 
 def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidence) -> list[str]:
     at_step, resumed = interruption.at_step, interruption.resumed_from_step
-    if not run.reports_steps and interruption.read_files is not None:
+    if not run.reports_steps:
         return _it_read_what_was_there(number, interruption)
     if at_step is None or resumed is None:
         return [
@@ -243,8 +244,8 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
 
 
 def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str]:
-    """Judge a script that reports no steps: it must read a checkpoint where there is one."""
-    if not interruption.stored_files or interruption.read_files:
+    """Judge a script that reports no steps: it must read a checkpoint where there is one, as far as that is seen."""
+    if interruption.read_files is None or not interruption.stored_files or interruption.read_files:
         return []
     if set(interruption.stored_files) <= set(interruption.put_aside):
         return [
@@ -274,6 +275,18 @@ def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> l
         " names), so it began anew after each interruption: let it save there and load when it starts, or give it"
         " one of the ways of docs/training-scripts.md"
     ]
+
+
+def _never_said(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tuple[str, ...]:
+    """Return that a script reports no steps, where it is not seen either which files it reads."""
+    if run.reports_steps or not any(each.read_files is None for each in interruptions):
+        return ()
+    return (
+        "the script never said at which step it was and from which one it went on, and the files that it read are not"
+        " seen here, so nothing shows that it resumed: give it one of the ways of docs/training-scripts.md, or"
+        " spotkeep.report_resumed and report_progress. A rehearsal as a SageMaker job (spotkeep rehearse) sees the"
+        " files where the disk keeps times of access",
+    )
 
 
 def _resume_not_shown(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tuple[str, ...]:

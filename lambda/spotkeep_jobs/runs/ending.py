@@ -25,7 +25,7 @@ from spotkeep_jobs.document.fallbacks import NextJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.spending import another_job_problems
 from spotkeep_jobs.notifications.texts.composition import Moment
-from spotkeep_jobs.notifications.texts.endings import ending_notification, words_of
+from spotkeep_jobs.notifications.texts.endings import DOUBTFUL_END, ending_notification, words_of
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
 from spotkeep_jobs.progress.job_log import JobLog
@@ -173,13 +173,18 @@ def close_attempt(
         }
     )
     name, now = deployment.name, facts.now
-    endings = [ending_notification(run=run, deployment=name, created_at=now, pool=pool, metrics=facts.metrics)]
+    doubtful = reason is EndReason.COMPLETED and isinstance(facts, JobFacts) and facts.log.end_is_doubtful
+    endings = [
+        ending_notification(
+            run=run, deployment=name, created_at=now, pool=pool, metrics=facts.metrics, is_doubtful=doubtful
+        )
+    ]
     if pool is not None and NotificationKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
         endings.append(pool_over_notification(run=run, pool=pool, deployment=name, created_at=now))
     return RunChange(
         run=run,
         attempt=attempt,
-        timeline=without_repeats([*timeline, _ended_entry(run)]),
+        timeline=without_repeats([*timeline, *([_doubt_entry(run)] if doubtful else []), _ended_entry(run)]),
         notifications=(*notifications, *(notification for notification in endings if notification is not None)),
         pool=pool,
         metrics=facts.metrics,
@@ -303,6 +308,11 @@ def _ended_entry(run: Run) -> TimelineEntry:
         text=f"{text}{because}",
         step=run.paused_at_step,
     )
+
+
+def _doubt_entry(run: Run) -> TimelineEntry:
+    at = run.ended_at or run.updated_at
+    return TimelineEntry(run=run.run, attempt=run.attempt, at=at, kind=TimelineKind.END_DOUBTFUL, text=DOUBTFUL_END)
 
 
 def state_after(reason: EndReason) -> RunState:

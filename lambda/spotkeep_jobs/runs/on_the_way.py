@@ -98,24 +98,6 @@ def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:
     return entries
 
 
-def doubtful_end_entry(attempt: Attempt) -> TimelineEntry:
-    """Return that a script counts as done which has perhaps only been interrupted.
-
-    Args:
-        attempt: The attempt, ended.
-    """
-    return TimelineEntry(
-        run=attempt.run,
-        attempt=attempt.attempt,
-        at=attempt.ended_at or attempt.created_at,
-        kind=TimelineKind.END_DOUBTFUL,
-        text=(
-            "The script ended with code 0 on one notice after the other and did not say that it is done: it counts as "
-            "done. What to do if it is not: docs/interruptions.md"
-        ),
-    )
-
-
 def _resumed_text(resumed: Resumed) -> str:
     if resumed.training is None:
         what, of = "", ""

@@ -38,7 +38,7 @@ from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.runs.log_alerts import hold_to_log, hold_to_whole_log
 from spotkeep_jobs.runs.max_cost import hold_to_max_cost
 from spotkeep_jobs.runs.max_run import hold_to_max_run
-from spotkeep_jobs.runs.on_the_way import doubtful_end_entry, resume_entries, show_phases
+from spotkeep_jobs.runs.on_the_way import resume_entries, show_phases
 from spotkeep_jobs.runs.steering import steer
 from spotkeep_jobs.runs.waiting import hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
 
@@ -149,8 +149,6 @@ def _ended(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
     if pool is not None:
         attempt = with_idle_time(attempt, pool)
         entries = [*entries, kept_entry(pool)]
-    if attempt.end_reason is EndReason.COMPLETED and facts.log.end_is_doubtful:
-        entries = [*entries, doubtful_end_entry(attempt)]
     facts = replace(facts, attempt=attempt, metrics=facts.log.metrics or facts.metrics)
     return close_attempt(facts, timeline=entries, notifications=notifications, pool=pool)
 

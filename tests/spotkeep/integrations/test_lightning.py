@@ -23,6 +23,7 @@ import torchmetrics  # noqa: E402
 from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
+from spotkeep.notices.trainings import all_are_done  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [
@@ -397,6 +398,28 @@ def test_pruning_is_refused(tmp_path):
 def test_lightnings_own_files_are_written_as_ever(tmp_path):
     run(tmp_path, pl.callbacks.ModelCheckpoint(tmp_path, filename="mine"), enable_checkpointing=True)
     assert torch.load(tmp_path / "mine.ckpt", weights_only=True)["epoch"] == EPOCHS - 1
+
+
+def test_a_handler_that_ends_the_training_on_a_notice_does_not_make_it_done(tmp_path, undisturbed):
+    interrupts = Interrupts("on_train_batch_end", 7, signal.SIGTERM)
+    trainers = []
+    interrupts.setup = lambda trainer, *_, **__: trainers.append(trainer)
+    before = signal.signal(signal.SIGTERM, lambda *_: setattr(trainers[-1], "should_stop", True))
+    try:
+        with pytest.raises(SystemExit) as ending:
+            run(tmp_path, interrupts)
+        assert ending.value.code == 75
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert run(tmp_path) == undisturbed()
+
+
+def test_a_training_that_was_done_before_says_that_it_is_done(tmp_path, monkeypatch):
+    """Lightning calls no hook then; and the script may end with 0 because a notice has come."""
+    for start in ("the first", "the next"):
+        monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / start))
+        run(tmp_path, max_epochs=1)
+        assert all_are_done(tmp_path / start), start
 
 
 def test_data_without_indices_is_refused(tmp_path):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ from sklearn.datasets import load_digits
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+trainer_jit_checkpoint = pytest.importorskip("transformers.trainer_jit_checkpoint")
 
 from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.disk import checkpoint_directory  # noqa: E402
 from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
+from spotkeep.notices.trainings import all_are_done  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -215,6 +218,65 @@ def test_paused_it_ends_with_the_same_bits(tmp_path, monkeypatch, undisturbed, o
     resumed = trainer(tmp_path, **options)
     train_resumably(resumed, **train)
     assert (weights(resumed), logged(resumed)) == expected
+
+
+def test_trainers_own_checkpoint_on_a_notice_does_not_end_the_training_as_if_it_were_done(
+    tmp_path, monkeypatch, undisturbed
+):
+    """Three seconds after SIGTERM it would stop the training, at the end of a step that takes as long."""
+    monkeypatch.setattr(trainer_jit_checkpoint.CheckpointManager.__init__, "__defaults__", (0,))
+    monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def in_the_step(args, state, control, **_):
+        if state.global_step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            for timer in threading.enumerate():
+                if isinstance(timer, threading.Timer):
+                    timer.join()
+
+    noticed = DiesAt(-1)
+    noticed.on_pre_optimizer_step = in_the_step
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 4}
+    with pytest.raises(SystemExit) as ending:
+        train_resumably(trainer(tmp_path, noticed, enable_jit_checkpoint=True), **train)
+    assert ending.value.code == 75
+    assert not all_are_done(tmp_path / "notice.json")
+    assert signal.getsignal(signal.SIGTERM) is before
+    resumed = trainer(tmp_path, enable_jit_checkpoint=True)
+    monkeypatch.delenv("SPOTKEEP_NOTICE_FILE")
+    train_resumably(resumed, **train)
+    assert (weights(resumed), logged(resumed)) == undisturbed()
+
+
+class Stops(DiesAt):
+    """Ends the training on a notice in a hook, as scripts do that save on SIGTERM themselves."""
+
+    def __init__(self, step, hook):
+        super().__init__(step, signal.SIGTERM)
+        self._asked = False
+        own = getattr(self, hook)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_asked", True))
+
+        def stop(args, state, control, **more):
+            own(args, state, control, **more)
+            control.should_training_stop |= self._asked
+
+        setattr(self, hook, stop)
+
+
+@pytest.mark.parametrize(("hook", "step"), [("on_step_end", 5), ("on_epoch_end", 6)])
+def test_a_callback_that_ends_the_training_on_a_notice_does_not_make_it_done(tmp_path, undisturbed, hook, step):
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 4}
+    try:
+        with pytest.raises(SystemExit) as ending:
+            train_resumably(trainer(tmp_path, Stops(step, hook)), **train)
+        assert ending.value.code == 75
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resumed = trainer(tmp_path)
+    train_resumably(resumed, **train)
+    assert (weights(resumed), logged(resumed)) == undisturbed()
 
 
 def test_notices_before_the_first_step_change_nothing(tmp_path, undisturbed):

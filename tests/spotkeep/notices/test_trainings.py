@@ -11,7 +11,7 @@ import pytest
 
 from spotkeep import Checkpointer
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
-from spotkeep.notices.trainings import all_are_done, note_training, trainings_file
+from spotkeep.notices.trainings import all_are_done, forget_trainings, note_training, trainings_file
 
 
 @pytest.fixture
@@ -57,6 +57,13 @@ def test_a_pause_is_done_with_what_it_was_to_do(
         list(checkpointer.steps(2))
     assert left.value.code == 0
     assert all_are_done(notice_file)
+
+
+def test_what_an_earlier_job_has_said_is_forgotten(notice_file: Path) -> None:
+    note_training(notice_file, done=True)
+    forget_trainings(notice_file)
+    forget_trainings(notice_file)
+    assert not all_are_done(notice_file)
 
 
 def test_all_processes_must_be_done(notice_file: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep.runner.failure import MAX_CHARACTERS, failure_text
+from spotkeep.runner.failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 
 
 def text(stderr_tail, *, command=("python", "train.py"), exit_code=1, memory_kills=0):
@@ -43,6 +43,16 @@ def test_the_end_counts_when_there_is_too_much():
 
 def test_of_a_progress_bar_the_last_state_counts():
     assert text(b"\r 10%\r 50%\r100%\nOSError: gone\r\n").endswith("code 1:\n100%\nOSError: gone")
+
+
+def test_torchrun_says_that_sigterm_has_ended_it():
+    said = (
+        b"Traceback ...\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 12417 got signal: 15\n"
+    )
+    assert says_ended_by_sigterm(said)
+    assert says_ended_by_sigterm(said + b"a worker's last line\n")
+    assert not says_ended_by_sigterm(said.replace(b"15", b"2"))
+    assert not says_ended_by_sigterm(said.replace(b"15", b"15 is what it says, and goes on"))
 
 
 @given(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
-from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, instance_life, printed_events
+from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance, instance_life, printed_events, training_began_at
 from spotkeep_local.ec2.facts import InstanceFacts
 from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.records import AnnouncedInterruption
@@ -61,6 +61,15 @@ def test_how_it_lost_its_capacity_is_ec2s_word() -> None:
     assert life().process.ending is ProcessEnding.EXITED
     assert life(noticed=True).process.ending is ProcessEnding.NOTICE
     assert life(taken=True).process.ending is ProcessEnding.NO_NOTICE
+
+
+def test_of_a_script_that_reports_no_steps_the_start_is_known_and_no_step() -> None:
+    begun = line("instance-training", 103.0, phases={"volume": 2.0}, calls={"ec2:CreateSnapshot": 1})
+    found = life(f"{begun}\nepoch 3\n", noticed=True)
+    assert (found.process.started_at, found.calls) == (103.0, {"ec2:CreateSnapshot": 1})
+    assert found.phases_s == {"boot": 1.0, "volume": 2.0}
+    assert (found.process.resumed_from_step, found.process.last_step) == (None, None)
+    assert training_began_at(printed_events(begun)) == 103.0
 
 
 def test_an_instance_that_never_trained_has_no_phases() -> None:

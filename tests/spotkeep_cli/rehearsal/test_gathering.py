@@ -36,8 +36,8 @@ def test_a_life_keeps_only_the_checkpoints_that_were_saved_while_it_lived() -> N
     assert process_life(lifetime(), events).saved_steps == (40, 60)
 
 
-def test_what_was_read_again_is_known_where_the_disk_shows_it_and_drawings_are_no_checkpoints() -> None:
-    names = ("model-1.h5", "tensorboard/events.out.tfevents.1")
+def test_what_was_read_again_is_known_where_the_disk_shows_it_and_not_all_are_checkpoints() -> None:
+    names = ("model-1.h5", "tensorboard/events.out.tfevents.1", "exits-on-notice.json")
     seen = process_life(lifetime(stored_files=names, read_files=names, uploads=3), [])
     assert (seen.stored_files, seen.read_files, seen.uploads) == (("model-1.h5",), ("model-1.h5",), 3)
     assert process_life(lifetime(), []).read_files is None

@@ -113,6 +113,16 @@ def test_a_script_that_could_not_have_gone_on_fails(first: dict[str, Any], secon
     assert reason in reasons(run_of(life(ending=ProcessEnding.NO_NOTICE, **first), life(**second)), planned=1)
 
 
+def test_where_neither_steps_nor_files_are_seen_nothing_is_shown_and_the_script_is_not_accused() -> None:
+    lives = [
+        life(ending=ending, resumed_from=None, last=None) for ending in (ProcessEnding.NOTICE, ProcessEnding.EXITED)
+    ]
+    verdict = judged(run_of(*lives), planned=1)
+    assert verdict.unproven
+    assert len(verdict.reasons) == 1
+    assert "spotkeep.report_resumed" in verdict.reasons[0]
+
+
 def silent(
     *losses: tuple[tuple[str, ...], tuple[str, ...]], at_the_end: tuple[str, ...] = ("model-9.h5",)
 ) -> RunEvidence:

@@ -237,6 +237,8 @@ class TestTheTimeline:
         doubts = [entry.text for entry in change.timeline if entry.kind is TimelineKind.END_DOUBTFUL]
         assert len(doubts) == said
         assert all("did not say that it is done: it counts as done" in text for text in doubts)
+        [notification] = change.notifications
+        assert ("did not say that it is done" in " ".join(notification.body.split())) == bool(said)
 
     def test_it_says_which_training_of_a_script_with_several_went_on(self, make: Any) -> None:
         run, attempt = launched(make)

@@ -138,6 +138,8 @@ def fit_resumably(
             datamodule=datamodule,
             ckpt_path=None if callback.restored is None else _NO_FILE,
         )
+        if callback.restored is not None:  # nothing was left to train, so Lightning has called no hook
+            checkpointer.save_if_due(last=True)
 
 
 def _meet_the_other_ranks(trainer: Any) -> None:
@@ -334,6 +336,10 @@ class _CheckpointCallback(Callback):
         if last or self._batches % trainer.accumulate_grad_batches == 0:
             total = trainer.estimated_stepping_batches
             self._checkpointer.complete_step(total_steps=total if isinstance(total, int) else None)
+        # What the script ends on a notice must not end as if it were done: the script leaves before the next batch all
+        # the same. Ranks ask for notices together: here it is one process.
+        if trainer.should_stop and trainer.world_size == 1 and self._checkpointer.noticed:
+            trainer.should_stop = False
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._checkpointer.count_epochs(trainer.current_epoch)

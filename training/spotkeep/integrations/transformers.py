@@ -84,6 +84,7 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
         SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
     _require_supported(trainer)
+    _switch_jit_checkpoint_off(trainer)
     names = ("model", "optimizer", "scheduler", "scaler")
     saved: dict[str, Any] = {
         **(state or {}),
@@ -128,6 +129,18 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
 def _samples(trainer: Any) -> int | None:
     data = trainer.train_dataset
     return len(data) if isinstance(data, Sized) else None
+
+
+def _switch_jit_checkpoint_off(trainer: Any) -> None:
+    """Take out Trainer's own answer to SIGTERM: it would end the training as if it were done."""
+    if not getattr(trainer.args, "enable_jit_checkpoint", False):
+        return
+    from transformers.trainer_jit_checkpoint import JITCheckpointCallback
+
+    callback = trainer.pop_callback(JITCheckpointCallback)
+    if callback is not None:
+        callback.on_train_end(trainer.args, trainer.state, trainer.control)  # gives SIGTERM back
+        _logger.info("enable_jit_checkpoint is switched off: on a notice the state is saved all the same")
 
 
 class _DoneBeforeError(Exception):
@@ -272,9 +285,11 @@ class _CheckpointCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._gradients_open = False
         self._checkpointer.complete_step(total_steps=state.max_steps)
+        self._take_back_stop(state, control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._progress.epoch_is_over = True
+        self._take_back_stop(state, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         self._checkpointer.log(**{name: value for name, value in (logs or {}).items() if isinstance(value, float)})
@@ -285,6 +300,16 @@ class _CheckpointCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._progress.finished = True
         self._checkpointer.save_if_due(last=True)
+
+    def _take_back_stop(self, state: Any, control: Any) -> None:
+        """Let the training not end as if it were done where a callback of the script's ends it on a notice.
+
+        The script leaves before the next step all the same. Ranks ask for notices together: here it is one process.
+        """
+        stops = control.should_training_stop and state.global_step < state.max_steps
+        if stops and self._trainer.args.world_size == 1 and self._checkpointer.noticed:
+            control.should_training_stop = False
+            _logger.warning("a callback ended the training on a notice; the next attempt goes on with it")
 
     def log_save_evaluate(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
         """Do what Trainer does after a step or an epoch.

@@ -7,6 +7,7 @@ line counts. The runner reads them when the script has ended.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def note_training(notice_file: Path, *, done: bool) -> None:
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
+
+
+def forget_trainings(notice_file: Path) -> None:
+    """Remove what the trainings of an earlier job have said, which had the same notice file."""
+    with contextlib.suppress(OSError):
+        trainings_file(notice_file).unlink()
 
 
 def all_are_done(notice_file: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +13,8 @@ MAX_CHARACTERS = 1024
 
 _MAX_COMMAND_CHARACTERS = 200
 _KERNEL_COUNTS = Path("/proc/vmstat")
+_ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: %d\s*$" % signal.SIGTERM, re.MULTILINE)
+"""Source: torch.distributed.elastic.multiprocessing.api."""
 
 
 def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
@@ -42,6 +46,15 @@ def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, 
         kept.append(line)
         room -= len(line) + 1
     return "\n".join([f"{head}:" if kept else head, *reversed(kept)])
+
+
+def says_ended_by_sigterm(stderr_tail: bytes) -> bool:
+    """Say whether torchrun says that SIGTERM has ended it: its exit code is 1 then, as for any error.
+
+    Args:
+        stderr_tail: The last of what the command wrote to standard error.
+    """
+    return _ENDED_BY_SIGTERM.search(stderr_tail) is not None
 
 
 def memory_kills() -> int:

@@ -13,12 +13,12 @@ from pathlib import Path
 from spotkeep import events
 from spotkeep.errors import JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
-from spotkeep.notices.trainings import all_are_done
+from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
 
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
-from .failure import MAX_CHARACTERS, failure_text
+from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 from .host_names import await_host_names
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, import_root, read_configuration
@@ -113,6 +113,7 @@ def _supervised(
             return EXIT_INTERRUPTED
         checkpoints, launch = configuration.checkpoint_directory, os.environ.get(events.LAUNCH_VARIABLE)
         exits_before = take_exits(checkpoints, launch=launch)
+        forget_trainings(notice_file)
         put_aside_cut_off(checkpoints, layout.put_aside)
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
@@ -133,7 +134,8 @@ def _supervised(
         if ending.exits_in_a_row and ending.exit_code:
             keep_exits(checkpoints, ending.exits_in_a_row, launch=launch)
         return ending.exit_code
-    if supervisor.announced and (left or outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM)):
+    left |= outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or says_ended_by_sigterm(outcome.stderr_tail)
+    if supervisor.announced and left:
         return EXIT_INTERRUPTED
     _leave_failure(
         layout,

@@ -115,6 +115,11 @@ _ENDINGS_ON_EC2: Final = {
     ),
 }
 
+DOUBTFUL_END: Final = (
+    "The script ended with code 0 on one notice after the other and did not say that it is done: it counts as done, "
+    "and may only have been interrupted (docs/interruptions.md)"
+)
+
 _NOTIFICATION_OF_STATE: Final = {
     RunState.COMPLETED: NotificationKind.COMPLETED,
     RunState.FAILED: NotificationKind.FAILED,
@@ -134,6 +139,7 @@ def ending_notification(
     created_at: datetime,
     pool: Pool | None = None,
     metrics: ScriptMetrics | None = None,
+    is_doubtful: bool = False,
 ) -> Notification | None:
     """Compose the notification of the end of a run.
 
@@ -143,6 +149,7 @@ def ending_notification(
         created_at: When the notification is written.
         pool: The warm pool that its last job left.
         metrics: What its script measured.
+        is_doubtful: Whether its script only counts as done.
 
     Returns:
         None when the run asked for no notification of this kind.
@@ -171,6 +178,7 @@ def ending_notification(
         subject=f"{ending.subject}{saved}",
         paragraphs=[
             *wrapped(f"Your run {run.name} {ending.sentence}"),
+            *(wrapped(f"{DOUBTFUL_END}.") if is_doubtful else []),
             *quoted_reason(run.failure_reason),
             *([] if run.no_more_jobs_because is None else wrapped(f"No job follows: {run.no_more_jobs_because}.")),
             "",
