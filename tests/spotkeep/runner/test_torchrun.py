@@ -1,4 +1,4 @@
-"""The real torchrun at a notice: its workers have as long as the notice leaves, and its own exit code 1 fails no job."""
+"""The real torchrun at a notice: its workers have as long as it leaves, and its own exit code 1 fails no job."""
 
 from __future__ import annotations
 

@@ -504,7 +504,7 @@ class _KeyedBatches:
             yield KeyedIndex(key=b"%s %d" % (key, number), index=index)
 
 
-class _Progress:
+class _Progress(TakesEffectLater):
     """Where Trainer and its callbacks are, as a part of the state.
 
     Attributes:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import arrays
-from .encoding import Json, encode_state, stateful_kind
-from .restoring import objects_in
+from .encoding import Json, encode_state, objects_in, stateful_kind
 from .state_dicts import is_module, is_optimizer, loads_in_its_own_way, tensors_beside
 
 _NAMED = 5

@@ -153,7 +153,7 @@ def module_tensors(module: Any) -> Iterator[tuple[str, Any]]:
 
 def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
     """Find the tensors of a module that its `state_dict` does not have. Gives names, and what reads the value."""
-    found = []
+    found: list[tuple[str, Callable[[], Any]]] = []
     for part in _parts(module):
         holder = part.module
         kept = dict.fromkeys(sorted(holder._non_persistent_buffers_set))
