@@ -357,3 +357,22 @@ def test_elsewhere_it_is_one_in_the_directory_that_the_script_was_started_from(t
     assert list((tmp_path / "outputs").iterdir()) == []
     assert f"the working directory is {tmp_path / 'outputs'}, and the script was started from {tmp_path}" in caplog.text
     assert find_folder(None).path == tmp_path / "checkpoints"
+
+
+@pytest.mark.parametrize("directory", ["22-01-03", "nested/22-01-03"])
+def test_a_directory_that_is_another_one_at_each_start_is_warned_of(
+    tmp_path, new_process, monkeypatch, caplog, directory
+):
+    monkeypatch.setenv("SPOTKEEP_CHECKPOINT_DIR", str(tmp_path))
+    train(directory, total=3)
+    train(directory.replace("22", "23"), total=3)
+    assert caplog.text == "", "the two are of one process"
+    new_process()
+    (tmp_path / directory).with_name("notes.txt").touch()
+    with monkeypatch.context() as started:
+        started.setattr(sys, "argv", [*sys.argv, "--another"])
+        train(directory.replace("22", "24"), total=3)
+    assert caplog.text == "", "the two were started in another way"
+    train(directory.replace("22", "25"), total=3)
+    beside = tmp_path / directory
+    assert f"begins at step 0 in {str(beside).replace('22-', '25-')}, and {beside} beside it holds" in caplog.text

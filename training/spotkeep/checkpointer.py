@@ -60,13 +60,20 @@ from .state.restoring import (
     restore_state,
 )
 from .state.updated_tensors import UpdatedTensors
-from .training_description import changes, describe_process, describe_settings, described_value
+from .training_description import (
+    changes,
+    describe_process,
+    describe_settings,
+    described_value,
+    is_of_the_same_start,
+)
 from .training_folder import TRAININGS_HERE, find_folder, require_name
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
 _MOST_CHANGES = 5
 _LONGEST_NOTICE_MS = 2**40
+_MOST_FOLDERS_BESIDE = 100
 _AFTER_A_STEP, _LAST = 1, 2
 _PLACES = ("asks after step {}", "has done step {}", "has done its last step, {}")
 _REASONS = (None, "interval", "rebalance")
@@ -523,7 +530,9 @@ class Checkpointer:
             self._known_metrics = dict(found.manifest.metrics)
             self._measured_at = dict(found.manifest.measured_at)
         self._restored = True
-        if found is not None:
+        if found is None:
+            together(self._ranks, self._tell_what_is_beside)
+        else:
             self._tell_changes(found.manifest)
             # These have come back with the state, and are what it goes on with.
             self._made_by.update({name: text for name, text in found.manifest.made_by.items() if name in settings})
@@ -773,6 +782,35 @@ class Checkpointer:
                 self.directory / self._directory.name(manifest.step),
                 "\n".join(f"  - {change}" for change in changed),
             )
+
+    def _tell_what_is_beside(self) -> None:
+        """Warn where an earlier start of this very script seems to have kept its checkpoints under another name."""
+        if not self._folder.kept or self._label is None or self._ranks.rank != 0:
+            return
+        beside = self.directory.parent
+        with contextlib.suppress(OSError):  # what this process may not read is no earlier start of its
+            names = sorted(folder.name for folder in beside.iterdir() if folder.is_dir())
+            for name in names[:_MOST_FOLDERS_BESIDE]:
+                of_this_process = TRAININGS_HERE.has_been_in(str((beside / name).resolve()))
+                if name == self.directory.name or of_this_process or not self._is_of_the_same_start(beside / name):
+                    continue
+                _logger.warning(
+                    "this training begins at step 0 in %s, and %s beside it holds checkpoints of the same script, "
+                    "started in the same way. A directory= or name= that is another one at each start (a time, the "
+                    "number of a process) lets no start find what the one before has saved: give the same one at each "
+                    "start. If the two are trainings of the script beside each other, all is well",
+                    self.directory,
+                    beside / name,
+                )
+                return
+
+    def _is_of_the_same_start(self, folder: Path) -> bool:
+        other = CheckpointDirectory(folder)
+        try:
+            newest = next(iter(other.steps()), None)
+            return newest is not None and is_of_the_same_start(other.read_manifest(newest).made_by, self._made_by)
+        except CheckpointError:
+            return False
 
     def _begin(self, step: int, *, reason: str) -> None:
         """Start a save when none is running."""

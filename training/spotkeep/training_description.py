@@ -101,6 +101,15 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return listed
 
 
+def is_of_the_same_start(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Say whether two trainings are of one script with one command line; False where that is not described."""
+
+    def start(made_by: Mapping[str, str]) -> dict[str, str]:
+        return {name: made_by[name] for name in made_by if name == "command line" or name.startswith("code of ")}
+
+    return bool(start(one)) and start(one) == start(other)
+
+
 def text_of(value: Any) -> str:
     """Give a value as a short text; of a long one its beginning and a digest."""
     text = value if isinstance(value, str) else json.dumps(_without_secret_values(value), default=str, sort_keys=True)

@@ -48,11 +48,13 @@ class TrainingFolder:
         path: Where its checkpoints are. Absolute, but for the one that the environment gives.
         label: What the training is called in job events: the folder's place in the one that is kept; None for that
             one itself.
+        kept: Whether it lies in a folder that the platform keeps for the run, which is in no other run's way.
         warning: What is wrong with the place; None where nothing is.
     """
 
     path: Path
     label: str | None = None
+    kept: bool = False
     warning: str | None = None
 
     def named(self, name: str | None) -> TrainingFolder:
@@ -81,11 +83,11 @@ def find_folder(
         called = "the default directory" if directory is None else f"directory={str(directory)!r}"
         return TrainingFolder(given) if given.is_absolute() else _from_the_start(given, called=called)
     if directory is None:
-        return TrainingFolder(kept)
+        return TrainingFolder(kept, kept=True)
     path = kept / directory  # an absolute one stays as it is
     place = _place_below(path, kept)
     if place is not None:
-        return TrainingFolder(path, label=place or None)
+        return TrainingFolder(path, label=place or None, kept=True)
     return TrainingFolder(
         path,
         warning=(
@@ -218,6 +220,10 @@ class TrainingsHere:
                 stay = self._stays.pop(place)
                 if ended is not False:
                     self._stays[place] = replace(stay, step=step, ended=ended)
+
+    def has_been_in(self, place: str) -> bool:
+        """Say whether a training of this process is, or was, in a place."""
+        return place in self._stays
 
     def forget(self) -> None:
         """Forget all trainings, as a new process would."""
