@@ -49,7 +49,7 @@ class Beginning:
         for path, before in self._forms.items():
             if path not in forms:
                 changes.append(f"{path} is gone")
-            elif forms[path] != before:
+            elif forms[path] != before and before[0] != "object":  # An adapter's may become one of its framework's.
                 changes.append(f"{path} {_change(before, forms[path])}")
         changes += [f"{path} is new" for path, form in forms.items() if path not in self._forms and form[0] != "array"]
         return changes

@@ -34,6 +34,9 @@ from .state_dicts import (
 
 _logger = logging.getLogger("spotkeep")
 
+_NAMED = 5
+"""How many entries of a module are named."""
+
 _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
 
@@ -175,8 +178,8 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
     resumed?). So they are said, and no error.
 
     Raises:
-        StateMismatchError: Naming every array and tensor that is not what was saved, and what torch's objects, ours,
-            and plain parts of the state hold.
+        StateMismatchError: Naming every array and tensor that is not what was saved, and what torch's objects,
+            generators and plain parts of the state hold.
     """
     if not differences:
         return
@@ -185,6 +188,8 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
     warnings: list[str] = []
     for difference in differences:
         owner = next((value for path, value in owners if _is_inside(difference.path, path)), None)
+        if _package(owner) == "spotkeep" and not (_is_random(owner) or difference.of_array):
+            continue  # What adapters keep until their framework asks for it.
         strict = owner is None or _is_known(owner)
         if is_module(owner) and not difference.of_array:
             # Its extra state, which may be anything.
@@ -244,8 +249,8 @@ def _package(value: Any) -> str:
 
 
 def _is_known(value: Any) -> bool:
-    """Say whether an object gives after a load what it was given, whatever else it keeps."""
-    return _is_random(value) or is_optimizer(value) or _package(value) in ("torch", "spotkeep")
+    """Say whether an object gives after a load what it was given, down to plain values."""
+    return _is_random(value) or is_optimizer(value) or _package(value) == "torch"
 
 
 def _says_nothing(value: Any) -> bool:
@@ -260,7 +265,9 @@ def _is_iterable(value: Any) -> bool:
 
 
 def _may_be_tried(value: Any) -> bool:
-    if is_module(value) or _is_known(value) or _says_nothing(value) or not hasattr(value, "__dict__"):
+    if is_module(value) or _is_known(value) or _says_nothing(value) or _package(value) == "spotkeep":
+        return False
+    if not hasattr(value, "__dict__"):
         return False
     # The loader of an optimizer replaces its groups, which the script may hold.
     return not hasattr(value, "param_groups") and bool(encode_state({"": value}).blobs)
@@ -401,6 +408,8 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
         return []
     if is_optimizer(live):
         return _other_groups(live, saved, path)
+    if is_module(live) and isinstance(saved, dict) and not loads_in_its_own_way(live):
+        return _other_entries(live.state_dict(), saved, path)
     if isinstance(live, dict):
         if not isinstance(saved, dict):
             return [f"{path}: the checkpoint has a {type(saved).__name__}, the script a dictionary"]
@@ -422,6 +431,24 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
             for problem in _mismatches(item, saved[index], f"{path}[{index}]")
         ]
     return []
+
+
+def _other_entries(live: Mapping[Any, Any], saved: Mapping[Any, Any], path: str) -> list[str]:
+    shapes, here = (
+        {name: tuple(value.shape) for name, value in items.items() if arrays.is_torch_tensor(value)}
+        for items in (saved, live)
+    )
+    problems = [f"the checkpoint has no {path}[{name!r}]" for name in here if name not in shapes]
+    problems += [
+        f"the checkpoint has {path}[{name!r}], the script's module does not" for name in shapes if name not in here
+    ]
+    problems += [
+        f"{path}[{name!r}] is of shape {shapes[name]} in the checkpoint, and of {here[name]} in the script"
+        for name in here
+        if name in shapes and shapes[name] != here[name]
+    ]
+    others = [f"{path}: {len(problems) - _NAMED} more of its entries do not fit"] if len(problems) > _NAMED else []
+    return problems[:_NAMED] + others
 
 
 def _other_groups(live: Any, saved: Any, path: str) -> list[str]:
