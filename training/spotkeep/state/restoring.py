@@ -134,10 +134,9 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
     try:
         # Random numbers come last: a loader may draw some.
         for name in sorted(state, key=lambda name: _is_random(state[name])):
-            if _fillable(state[name]):
-                _fill(state[name], restored[name])
-            elif isinstance(state, MutableMapping):
-                state[name] = restored[name]
+            value = _put_back(state[name], restored[name])
+            if value is not state[name] and isinstance(state, MutableMapping):
+                state[name] = value
     except (ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
         raise StateMismatchError(step, [f"state[{name!r}] refused what was saved: {error}"]) from error
 
@@ -467,6 +466,20 @@ def _held(value: Any) -> bool:
     return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value) or stateful_kind(value) is not None
 
 
+def _put_back(live: Any, saved: Any) -> Any:
+    """Fill a value in place where that can be, or take the saved one. Gives what stands there then."""
+    if _fillable(live):
+        _fill(live, saved)
+        return live
+    if type(live) is not tuple or type(saved) is not tuple or len(live) != len(saved):
+        return saved
+    # A tuple is made anew; the script may hold the objects and arrays in it.
+    return tuple(
+        saved_item if _is_array(item) and _mismatches(item, saved_item, "") else _put_back(item, saved_item)
+        for item, saved_item in zip(live, saved)
+    )
+
+
 def _fill(live: Any, saved: Any) -> None:
     if live is saved:
         return  # it was filled in place
@@ -481,19 +494,13 @@ def _fill(live: Any, saved: Any) -> None:
         for key in [key for key in live if key not in saved]:
             del live[key]
         for key, value in saved.items():
-            if key in live and _fillable(live[key]):
-                _fill(live[key], value)
-            else:
-                live[key] = value
+            live[key] = _put_back(live.get(key), value)
     elif isinstance(live, list):
         if len(live) != len(saved):
             live[:] = saved
             return
         for index, value in enumerate(saved):
-            if _fillable(live[index]):
-                _fill(live[index], value)
-            else:
-                live[index] = value
+            live[index] = _put_back(live[index], value)
     else:
         _set_object_state(live, saved)
 
