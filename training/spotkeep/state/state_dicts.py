@@ -95,7 +95,7 @@ def _without_copies(module: Any, saved: StateDict) -> StateDict:
     given = StateDict(saved)
     given._metadata = saved._metadata
     for name, tensor in module_tensors(module):
-        kept = given.get(name)
+        kept: Any = given.get(name)
         alike = is_torch_tensor(kept) and kept.shape == tensor.shape and same_form(kept, tensor)
         if alike and tensor.is_cpu and kept.data_ptr() == tensor.data_ptr():
             given[name] = tensor
@@ -166,7 +166,7 @@ def module_tensors(module: Any) -> Iterator[tuple[str, Any]]:
 
 def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
     """Find the tensors of a module that its `state_dict` does not have. Gives names, and what reads the value."""
-    found = []
+    found: list[tuple[str, Callable[[], Any]]] = []
     for part in _parts(module):
         holder = part.module
         kept = dict.fromkeys(sorted(holder._non_persistent_buffers_set))
