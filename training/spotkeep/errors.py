@@ -49,7 +49,9 @@ class StateError(CheckpointError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__("this state cannot be saved:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        super().__init__(
+            "this state cannot be saved and restored:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        )
 
 
 class StateMismatchError(CheckpointError):

@@ -105,7 +105,8 @@ def test_tensors_that_no_state_dict_has_are_named_once_they_change(tmp_path, cap
         checkpointer.save(1)
         assert not caplog.records
         model[0].queue += 1
-        model[0].seen = model[0].seen + 1
+        kept_alive = model[0].seen
+        model[0].seen = kept_alive + 1
         checkpointer.save(2)
     (record,) = caplog.records
     assert record.getMessage().startswith("state['model'].0.queue, state['model'].0.seen changed since")

@@ -44,6 +44,18 @@ def test_arrays_inside_dictionaries_and_lists_are_filled_in_place():
     assert {name: live[name] for name in live if name != "layers"} == {"step": 7, "grown": (1, 2)}
 
 
+def test_objects_and_arrays_inside_of_tuples_are_filled_in_place():
+    """A tuple is made anew, and the script holds what is in it."""
+    generator, weights, grown = random.Random(1), np.zeros(2), np.zeros(2)  # noqa: S311
+    saved = (random.Random(2).getstate(), np.ones(2), [np.ones(3)], 5)  # noqa: S311
+    live = {"pair": (generator, weights, [np.zeros(3)], 1), "plain": (1, grown)}
+    restored(live, {"pair": saved, "plain": (2, np.ones(3))})
+    assert live["pair"][0] is generator
+    assert live["pair"][1] is weights
+    assert (generator.getstate(), weights.tolist(), live["pair"][3]) == (saved[0], [1, 1], 5)
+    assert live["plain"][1].tolist() == [1, 1, 1]
+
+
 def test_lists_of_values_take_the_saved_length():
     losses = [1.0]
     assert restored(losses, [1.0, 0.5, 0.25]) is losses

@@ -14,12 +14,23 @@ from hypothesis import strategies as st
 from spotkeep.disk.manifest import DataFile, MalformedManifestError, Manifest, manifest_bytes, parse_manifest
 from spotkeep.errors import NewerFormatError
 from spotkeep.state.encoding import MalformedStateError, decode_state, encode_state
+from spotkeep.state.state_dicts import StateDict
 
 from .bounds import bounded, fed_by_strangers
 from .mutations import NUMBERS, as_json, mutated
 
+MODULE = StateDict({"weight": np.zeros((2, 2, 2)).transpose(0, 2, 1)})
+MODULE._metadata = {"": {"version": 2}}
+MODULE.frozen, MODULE.evaluating = ("weight",), ("",)
 STATE = encode_state(
-    {"w": np.arange(6.0).reshape(2, 3), "n": {"step": 3}, "s": np.float32(2), "t": (1, 2.5, "x", b"raw"), "h": 2**80}
+    {
+        "w": np.arange(6.0).reshape(2, 3),
+        "n": {"step": 3},
+        "s": np.float32(2),
+        "t": (1, 2.5, "x", b"raw"),
+        "h": 2**80,
+        "m": MODULE,
+    }
 )
 WHOLE = Manifest(
     step=3,

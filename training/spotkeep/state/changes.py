@@ -48,14 +48,14 @@ class Beginning:
         for path, before in self._forms.items():
             if path not in forms:
                 changes.append(f"{path} is gone")
-            elif forms[path] != before:
+            elif forms[path] != before and before[0] != "object":  # An adapter's may become one of its framework's.
                 changes.append(f"{path} {_change(before, forms[path])}")
         changes += [f"{path} is new" for path, form in forms.items() if path not in self._forms and form[0] != "array"]
         return changes
 
     def changed_beside(self) -> list[str]:
         """Name the tensors outside of any `state_dict` that are not what they were."""
-        return [name for name, read, before in self._beside if _identity(read()) != before]
+        return [name for name, read, before in self._beside if not _same(_identity(read()), before)]
 
     def _forms_of(self, state: Mapping[str, Any], document: Json) -> dict[str, Any]:
         return {path: form for path, form in _forms(state, document, "state") if path not in self._own_way}
@@ -100,9 +100,18 @@ def _change(before: Any, now: Any) -> str:
 
 
 def _identity(value: Any) -> Any:
-    """Give something that is not equal once a tensor, or a list of tensors, has been changed or replaced."""
+    """Give what is not the same once a tensor, or a list of tensors, has been changed or replaced."""
     if isinstance(value, list):
         return [_identity(item) for item in value]
     if not arrays.is_torch_tensor(value):
         return None
     return weakref.ref(value), 0 if value.is_inference() else value._version
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        # Two references to tensors that live are equal as the tensors are, element by element.
+        return one[0] is other[0] and one[1] == other[1]
+    return one is other

@@ -77,8 +77,8 @@ def bit_generator_state(generator: Any) -> dict[str, Any]:
     NumPy's own state leaves out how many children were spawned, so the first ones would come once more.
     """
     state: dict[str, Any] = generator.state
-    sequence = getattr(generator, "seed_seq", None)
-    if sequence is None or type(sequence).__name__ != "SeedSequence":
+    sequence: Any = getattr(generator, "seed_seq", None)
+    if type(sequence).__name__ != "SeedSequence":
         return state
     if not (sequence.n_children_spawned or _takes_a_sequence(generator)):
         return state

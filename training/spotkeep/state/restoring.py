@@ -34,6 +34,9 @@ from .state_dicts import (
 
 _logger = logging.getLogger("spotkeep")
 
+_NAMED = 5
+"""How many entries of a module are named."""
+
 _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
 
@@ -131,10 +134,9 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
     try:
         # Random numbers come last: a loader may draw some.
         for name in sorted(state, key=lambda name: _is_random(state[name])):
-            if _fillable(state[name]):
-                _fill(state[name], restored[name])
-            elif isinstance(state, MutableMapping):
-                state[name] = restored[name]
+            value = _put_back(state[name], restored[name])
+            if value is not state[name] and isinstance(state, MutableMapping):
+                state[name] = value
     except (ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
         raise StateMismatchError(step, [f"state[{name!r}] refused what was saved: {error}"]) from error
 
@@ -175,8 +177,8 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
     resumed?). So they are said, and no error.
 
     Raises:
-        StateMismatchError: Naming every array and tensor that is not what was saved, and what torch's objects, ours,
-            and plain parts of the state hold.
+        StateMismatchError: Naming every array and tensor that is not what was saved, and what torch's objects,
+            generators and plain parts of the state hold.
     """
     if not differences:
         return
@@ -185,6 +187,8 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
     warnings: list[str] = []
     for difference in differences:
         owner = next((value for path, value in owners if _is_inside(difference.path, path)), None)
+        if _package(owner) == "spotkeep" and not (_is_random(owner) or difference.of_array):
+            continue  # What adapters keep until their framework asks for it.
         strict = owner is None or _is_known(owner)
         if is_module(owner) and not difference.of_array:
             # Its extra state, which may be anything.
@@ -239,8 +243,8 @@ def _package(value: Any) -> str:
 
 
 def _is_known(value: Any) -> bool:
-    """Say whether an object gives after a load what it was given, whatever else it keeps."""
-    return _is_random(value) or is_optimizer(value) or _package(value) in ("torch", "spotkeep")
+    """Say whether an object gives after a load what it was given, down to plain values."""
+    return _is_random(value) or is_optimizer(value) or _package(value) == "torch"
 
 
 def _says_nothing(value: Any) -> bool:
@@ -255,7 +259,9 @@ def _is_iterable(value: Any) -> bool:
 
 
 def _may_be_tried(value: Any) -> bool:
-    if is_module(value) or _is_known(value) or _says_nothing(value) or not hasattr(value, "__dict__"):
+    if is_module(value) or _is_known(value) or _says_nothing(value) or _package(value) == "spotkeep":
+        return False
+    if not hasattr(value, "__dict__"):
         return False
     # The loader of an optimizer replaces its groups, which the script may hold.
     return not hasattr(value, "param_groups") and bool(encode_state({"": value}).blobs)
@@ -396,6 +402,8 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
         return []
     if is_optimizer(live):
         return _other_groups(live, saved, path)
+    if is_module(live) and isinstance(saved, dict) and not loads_in_its_own_way(live):
+        return _other_entries(live.state_dict(), saved, path)
     if isinstance(live, dict):
         if not isinstance(saved, dict):
             return [f"{path}: the checkpoint has a {type(saved).__name__}, the script a dictionary"]
@@ -419,6 +427,24 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
     return []
 
 
+def _other_entries(live: Mapping[Any, Any], saved: Mapping[Any, Any], path: str) -> list[str]:
+    shapes, here = (
+        {name: tuple(value.shape) for name, value in items.items() if arrays.is_torch_tensor(value)}
+        for items in (saved, live)
+    )
+    problems = [f"the checkpoint has no {path}[{name!r}]" for name in here if name not in shapes]
+    problems += [
+        f"the checkpoint has {path}[{name!r}], the script's module does not" for name in shapes if name not in here
+    ]
+    problems += [
+        f"{path}[{name!r}] is of shape {shapes[name]} in the checkpoint, and of {here[name]} in the script"
+        for name in here
+        if name in shapes and shapes[name] != here[name]
+    ]
+    others = [f"{path}: {len(problems) - _NAMED} more of its entries do not fit"] if len(problems) > _NAMED else []
+    return problems[:_NAMED] + others
+
+
 def _other_groups(live: Any, saved: Any, path: str) -> list[str]:
     groups = saved.get("param_groups") if isinstance(saved, dict) else None
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
@@ -435,6 +461,20 @@ def _held(value: Any) -> bool:
     return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value) or stateful_kind(value) is not None
 
 
+def _put_back(live: Any, saved: Any) -> Any:
+    """Fill a value in place where that can be, or take the saved one. Gives what stands there then."""
+    if _fillable(live):
+        _fill(live, saved)
+        return live
+    if type(live) is not tuple or type(saved) is not tuple or len(live) != len(saved):
+        return saved
+    # A tuple is made anew; the script may hold the objects and arrays in it.
+    return tuple(
+        saved_item if _is_array(item) and _mismatches(item, saved_item, "") else _put_back(item, saved_item)
+        for item, saved_item in zip(live, saved)
+    )
+
+
 def _fill(live: Any, saved: Any) -> None:
     if live is saved:
         return  # it was filled in place
@@ -449,19 +489,13 @@ def _fill(live: Any, saved: Any) -> None:
         for key in [key for key in live if key not in saved]:
             del live[key]
         for key, value in saved.items():
-            if key in live and _fillable(live[key]):
-                _fill(live[key], value)
-            else:
-                live[key] = value
+            live[key] = _put_back(live.get(key), value)
     elif isinstance(live, list):
         if len(live) != len(saved):
             live[:] = saved
             return
         for index, value in enumerate(saved):
-            if _fillable(live[index]):
-                _fill(live[index], value)
-            else:
-                live[index] = value
+            live[index] = _put_back(live[index], value)
     else:
         set_object_state(live, saved)
 

@@ -65,9 +65,10 @@ def put_back_module(module: Any, saved: Any) -> None:
     Raises:
         RuntimeError: If its own loader refuses.
     """
-    module.load_state_dict(saved)
     if not isinstance(saved, StateDict):
+        module.load_state_dict(saved)
         return
+    module.load_state_dict(saved if loads_in_its_own_way(module) else _without_copies(module, saved))
     for part in _parts(module):
         name = part.name.rstrip(".")
         if saved.evaluating is not None:
@@ -87,6 +88,18 @@ def put_back_module(module: Any, saved: Any) -> None:
                 requires_grad = full_name not in saved.frozen
                 if tensor.requires_grad is not requires_grad:
                     tensor.requires_grad_(requires_grad)
+
+
+def _without_copies(module: Any, saved: StateDict) -> StateDict:
+    """Give the tensors that were read into the module's own memory as the very tensors: torch does not copy those."""
+    given = StateDict(saved)
+    given._metadata = saved._metadata
+    for name, tensor in module_tensors(module):
+        kept: Any = given.get(name)
+        alike = is_torch_tensor(kept) and kept.shape == tensor.shape and same_form(kept, tensor)
+        if alike and tensor.is_cpu and kept.data_ptr() == tensor.data_ptr():
+            given[name] = tensor
+    return given
 
 
 def put_back_optimizer(optimizer: Any, saved: Any) -> None:
