@@ -89,8 +89,8 @@ class Checkpointer:
     Memory: one copy of the state, taken at the first save and kept.
 
     In a distributed training (`torch.distributed` is initialised) every rank enters one and makes the same calls.
-    `state` is what all ranks have in common: rank 0 writes it, and every rank gets it back. What each rank has for
-    itself goes into `per_rank`.
+    `state` is what all ranks have in common: rank 0 writes it, and every rank gets it back. A rank that has something
+    otherwise writes that beside it, and gets its own back. What each rank has for itself goes into `per_rank`.
 
     Args:
         state: Names and objects: NumPy arrays, torch modules, optimizers and tensors, anything with `state_dict` and
