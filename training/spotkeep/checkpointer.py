@@ -395,6 +395,27 @@ class Checkpointer:
             self._begin_step()
         return leaves
 
+    def require_common_steps(self) -> None:
+        """Refuse a block of `model.join()`, for loops that other code runs, before the first step in it.
+
+        A rank that has no more batches waits there, takes part in the training's collectives alone, and in no save.
+
+        Raises:
+            UsageError: If this process is in such a block, and there are other ranks.
+        """
+        if self._ranks.world_size == 1:
+            return
+        if not self._looked_for_joinables and self._restored:
+            # A framework makes them after the state was restored.
+            self._looked_for_joinables = True
+            self._joinables.find()
+        if self._joinables.joining:
+            raise UsageError(
+                "this training is in a block of join(), in which ranks may have different numbers of batches: a rank "
+                "without any waits in it, and does not take part in a save. Give all ranks as many batches, with a "
+                "DistributedSampler (it fills up) or drop_last=True, and leave join() out"
+            )
+
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step; they go out with the next progress event."""
         self._metrics.update(metrics)
@@ -504,7 +525,7 @@ class Checkpointer:
     def _check_state(self) -> bool:
         if self._ranks.world_size > 1:
             self._joinables.find()
-            self._require_no_join()
+            self.require_common_steps()
             self._require_what_wrappers_keep()
         holds_arrays = check_state(self._state) | check_state(self._per_rank)
         self._require_what_is_updated()
@@ -861,7 +882,7 @@ class Checkpointer:
             return notice is not None, reason
         if self._leaving_agreed:
             return True, None
-        self._require_no_join()
+        self.require_common_steps()
         hurry = 0 if notice is None else _LONGEST_NOTICE_MS - round(notice.seconds_left * 1000)
         at = self._step * len(_PLACES) + place
         # Three numbers and not four: gloo takes some 20 microseconds for each. With a notice no other reason matters.
@@ -881,19 +902,6 @@ class Checkpointer:
             source = "another rank" if notice is None else notice.source
             self._notice_watch.take(Notice(source=source, deadline=time.time() + seconds))
         return bool(hurry), _REASONS[why]
-
-    def _require_no_join(self) -> None:
-        """Refuse to wait for a rank that has no more batches: it takes part in the training's collectives alone."""
-        if not self._looked_for_joinables and self._restored:
-            # A framework makes them after the state was restored.
-            self._looked_for_joinables = True
-            self._joinables.find()
-        if self._joinables.joining:
-            raise UsageError(
-                "this training is in a block of join(), in which ranks may have different numbers of batches: a rank "
-                "without any waits in it, and does not take part in a save. Give all ranks as many batches, with a "
-                "DistributedSampler (it fills up) or drop_last=True, and leave join() out"
-            )
 
     def _begin_step(self) -> None:
         self._step_began_saving = self._saver.saving

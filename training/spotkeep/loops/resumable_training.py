@@ -133,6 +133,7 @@ class ResumableLoader:
     def __iter__(self) -> Iterator[Any]:
         if not self._loop.running:
             raise UsageError("a resumable loader gives batches only inside `for epoch in training.epochs(...)`")
+        self._loop.begin_pass()
         saved = self._loop.progress.saved(self._index)
         self._passes += 1
         if saved is not None and self._passes < saved["passes"]:
@@ -233,6 +234,9 @@ class _Loop:
             self._checkpointer.save_if_due(last=True)
         finally:
             self.running = False
+
+    def begin_pass(self) -> None:
+        self._checkpointer.require_common_steps()
 
     def batch_given(self, loader_index: int) -> None:
         self._in_use.add(loader_index)
