@@ -318,7 +318,7 @@ def train_uneven(rank: int, job: dict, port: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from spotkeep import Checkpointer
+    from spotkeep import Checkpointer, ResumableTraining
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
     torch.set_num_threads(1)
@@ -332,6 +332,13 @@ def train_uneven(rank: int, job: dict, port: int) -> None:
         net(torch.ones(4, 6)).square().mean().backward()
         optimizer.step()
 
+    if job["how"] == "a pass in join":
+        training = ResumableTraining({"model": model, "optimizer": optimizer}, directory=job["directory"])
+        loader = training.loader(range(job["batches"][rank]))
+        for _ in training.epochs(2):
+            with model.join():
+                for _ in loader:
+                    print("a step", flush=True)
     with Checkpointer({"model": model, "optimizer": optimizer}, job["directory"], every_steps=1) as checkpointer:
         if job["how"] == "in join":
             with model.join():

@@ -361,6 +361,7 @@ def test_what_differs_from_rank_to_rank_comes_back_on_each_though_the_script_pas
 
 def test_ranks_with_different_numbers_of_batches_are_refused_and_do_not_wait_for_each_other(train, tmp_path):
     for how, said in (
+        ("a pass in join", ["in a block of join(), in which ranks may have different numbers of batches"] * 2),
         ("in join", ["in a block of join(), in which ranks may have different numbers of batches"] * 2),
         ("of steps", ["rank 0 has done its last step, 3, rank 1 has done step 3"] * 2),
     ):
@@ -370,6 +371,7 @@ def test_ranks_with_different_numbers_of_batches_are_refused_and_do_not_wait_for
             assert "spotkeep.errors.UsageError" in output
             assert expected in output
             assert "drop_last=True" in output
+            assert "a step" not in output
     around = train(tmp_path / "around", kind="uneven", how="around join", batches=[3, 5])
     assert around.codes == [0, 0], around.output
     assert [event["step"] for event in around.events("saved")] == [1, 2]

@@ -107,7 +107,8 @@ def test_what_several_ranks_wrote_arrives_as_one(machines, world):
     here, remote = machines("here")
 
     def write(ranks):
-        encoded = encode_share({"w": np.arange(9)}, {"rng": np.full(3, ranks.rank)}, rank=ranks.rank)
+        common, own = encode_state({"w": np.arange(9)}), encode_state({"rng": np.full(3, ranks.rank)})
+        encoded = encode_share(common, own, rank=ranks.rank)
         staged = StagedState()
         images = staged.arrange(encoded.blobs)
         staged.copy(encoded.blobs, images)

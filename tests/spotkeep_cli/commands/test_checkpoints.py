@@ -18,9 +18,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.manifest import DataFile, Manifest, RankShare, manifest_bytes, parse_manifest
+from spotkeep.disk.manifest import DataFile, Manifest, manifest_bytes, parse_manifest
 from spotkeep.disk.staged_state import StagedState
-from spotkeep.ranks.rank_shares import encode_share, own_state
+from spotkeep.ranks.rank_shares import encode_share, rank_share
 from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints import elements
 from spotkeep_cli.errors import ExitCode
@@ -115,7 +115,9 @@ def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
     files, shares, common = [], [], None
     for rank in range(ranks):
         own = {"rng": np.full(3, rank), "place": {"epoch": 1, "batch": rank}}
-        encoded = encode_share({"model": {"weight": np.full(7, step / 100)}}, own, rank=rank)
+        encoded = encode_share(
+            encode_state({"model": {"weight": np.full(7, step / 100)}}), encode_state(own), rank=rank
+        )
         first = len(files)
         snapshot = StagedState()
         images = snapshot.arrange(encoded.blobs)
@@ -125,7 +127,7 @@ def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
             file.write_bytes(image.raw)
             files.append(DataFile(file.name, len(image.raw), (chunk_checksum(image.raw),)))
         common = common or encoded.document.common
-        shares.append(RankShare(encoded.document.own_files, own_state(encoded.document, first=first)))
+        shares.append(rank_share(encoded.document, first=first))
     manifest = Manifest(step, None, 1_795_262_400.0 + step, "spotkeep 0.1.0", tuple(files), common, ranks=tuple(shares))
     (target / "manifest.json").write_bytes(manifest_bytes(manifest))
 

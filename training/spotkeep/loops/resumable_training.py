@@ -181,6 +181,7 @@ class ResumableLoader:
         if not self._loop.running:
             raise UsageError("a resumable loader gives batches only inside `for epoch in training.epochs(...)`")
         self._refuse_cycle()
+        self._loop.require_common_steps()
         saved = self._loop.progress.saved(self._index)
         epoch = self._loop.progress.epochs_completed
         if saved is not None and this_pass < saved["passes"]:
@@ -423,6 +424,9 @@ class _Loop:
         began, given = self._began_at.pop(loader_index), self._given_at.pop(loader_index, None)
         if given is not None:
             self._went_around.update(other for other, its in self._given_at.items() if its < began)
+
+    def require_common_steps(self) -> None:
+        self._checkpointer.require_common_steps()
 
     def batch_given(self, loader_index: int) -> None:
         self._in_use.add(loader_index)

@@ -11,19 +11,23 @@ differ: rank 0's are the ones that count.
 from __future__ import annotations
 
 import hashlib
+import logging
 import marshal
 from collections.abc import Sequence
 from typing import Any, Callable
 
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.state.arrays import DeviceBytes, address_of, device_digests
-from spotkeep.state.differences import Differences, differences, digest_tree, own_places
+from spotkeep.state.differences import Differences, differences, digest_tree, own_paths, own_places
 from spotkeep.state.encoding import Blob, EncodedState, Json
 
 from .distributed import Ranks, together
 from .joinables import Joinables
 from .rank_shares import encode_share
 
+_logger = logging.getLogger("spotkeep")
+
+_PATHS_SHOWN = 5
 _LARGE_BYTES = 8192
 _TURNS = 32
 _OF_NO_VERSION = 2  # of marshal's: equal values have equal bytes
@@ -98,7 +102,11 @@ class RankComparison:
         found = differences(common.document, trees[0], of_first)
         places = own_places(found)
         self._own = {index for index, blob in enumerate(common.blobs) if (blob.file_index, blob.offset) in places}
-        self._differ = any(self._ranks.exchange(found is not None))
+        differ = self._ranks.exchange(found is not None)
+        if not self._differ and found is not None and True not in differ[: self._ranks.rank]:
+            paths = ", ".join(own_paths(found)[:_PATHS_SHOWN])
+            _logger.info("each rank keeps its own values of what differs from rank to rank: %s", paths)
+        self._differ = any(differ)
         return found
 
     def _look_again(self, common: EncodedState, own: EncodedState) -> None:
