@@ -63,10 +63,11 @@ class OrderMemory:
         self._lists = {name: list(value) for name, value in self._roots.items() if type(value) is list}
         # These may be somewhere in their data already when this memory is made: a checkpoint was restored into them.
         self._saving = {path for path, value, _ in self._walk() if stateful_kind(value) == "state_dict"}
-        self._made = {
-            path: {key: _fingerprint(packed) for key, packed in values.items()}
-            for path, values in self._values(large=True).items()
-        }
+        self._find()
+        self._made: dict[str, dict[Any, Any]] = {}
+        self._made = {path: self._changed(path, holder, large=True) for path, holder in self._holders}
+        for made in self._made.values():
+            made.update({key: _fingerprint(packed) for key, packed in made.items()})
 
     def capture(self, *, large: bool) -> dict[str, Any]:
         """Give what they remember now, as values for a checkpoint.
@@ -74,15 +75,15 @@ class OrderMemory:
         Args:
             large: Arrays, long lists and the order of lists too.
         """
+        if large:
+            self._find()
         values = {}
-        for path, now in self._values(large=large).items():
-            made = {} if path in self._saving else self._made.get(path, {})
-            changed = {key: packed for key, packed in now.items() if _fingerprint(packed) != made.get(key, _NEW)}
-            changed.update({key: _OTHER for key in made if key not in now and not isinstance(made[key], _Large)})
+        for path, holder in self._holders:
+            changed = self._changed(path, holder, large=large)
             if changed:
                 values[path] = changed
         return {
-            "generators": {path: _copied(object_state(value)) for path, value in self._generators()},
+            "generators": {path: _copied(object_state(value)) for path, value in self._generators},
             "values": values,
             "orders": self._orders() if large else None,
             "named": [_copied(object_state(value)) for value in self._named],
@@ -102,10 +103,11 @@ class OrderMemory:
         for value, state in zip(self._named, captured["named"]):
             if positions or stateful_kind(value) != "state_dict":
                 _set_state(value, state, type(value).__name__)
-        for path, value in list(self._generators()):
+        self._find()
+        for path, value in self._generators:
             if path in captured["generators"]:
                 _set_state(value, captured["generators"][path], path)
-        for path, holder in list(self._holders()):
+        for path, holder in self._holders:
             wanted = {key: made for key, made in self._made.get(path, {}).items() if not isinstance(made, _Large)}
             wanted.update(captured["values"].get(path, {}))
             for key, packed in wanted.items():
@@ -126,22 +128,33 @@ class OrderMemory:
                 found[name] = None if order == list(range(len(made))) else array("q", order).tobytes()
         return found
 
-    def _generators(self) -> Iterator[tuple[str, Any]]:
-        return ((path, value) for path, value, _ in self._walk() if is_generator(value))
+    def _find(self) -> None:
+        """Find the generators, and the attributes and dictionaries in which plain values may stand."""
+        found = list(self._walk())
+        self._generators = [(path, value) for path, value, _ in found if is_generator(value)]
+        self._holders: list[tuple[str, dict[Any, Any]]] = [
+            (path, value if type(value) is dict else vars(value))
+            for path, value, full in found
+            if full and type(value) not in (list, tuple) and not is_generator(value)
+        ]
 
-    def _holders(self) -> Iterator[tuple[str, dict[Any, Any]]]:
-        """Give the attributes of each object, and each dictionary, in which plain values may stand."""
-        for path, value, full in self._walk():
-            if full and not is_generator(value) and type(value) not in (list, tuple):
-                yield path, value if type(value) is dict else vars(value)
-
-    def _values(self, *, large: bool) -> dict[str, dict[Any, Any]]:
-        values = {}
-        for path, holder in self._holders():
-            sizes = {key: _size(value) for key, value in holder.items() if isinstance(key, (str, int))}
-            taken = [key for key, size in sizes.items() if size is not None and (large or size <= _LARGE_BYTES)]
-            values[path] = {key: _packed(holder[key]) for key in taken}
-        return values
+    def _changed(self, path: str, holder: dict[Any, Any], *, large: bool) -> dict[Any, Any]:
+        """Give the plain values that are others than when this memory was made."""
+        made = {} if path in self._saving else self._made.get(path, {})
+        changed = {}
+        for key, value in holder.items():
+            before = made.get(key, _NEW)
+            if type(value) in _PLAIN and type(before) is type(value) and before == value:
+                continue
+            size = _size(value) if isinstance(key, (str, int)) else None
+            if size is not None and (large or size <= _LARGE_BYTES):
+                packed = _packed(value)
+                if _fingerprint(packed) != before:
+                    changed[key] = packed
+            elif before is not _NEW and not isinstance(before, _Large):
+                changed[key] = _OTHER
+        changed.update({key: _OTHER for key in made if key not in holder})
+        return changed
 
     def _walk(self) -> Iterator[tuple[str, Any, bool]]:
         known = {id(value) for value in self._named}

@@ -57,7 +57,7 @@ class ResumableTraining:
         state: As for `Checkpointer`. The names "random states" and "loop" are taken.
         per_rank: As for `Checkpointer`; the random states and the place in the loops are added to it.
         batches_per_step: Batches whose gradients are added up for one step of the optimizer. Nothing is saved between
-            them, because gradients are not part of the state.
+            them: with open gradients a checkpoint is larger.
         **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
 
     Raises:

@@ -42,12 +42,12 @@ class OpenGradients:
 
     def state_dict(self) -> dict[str, Any]:
         """Give the open gradients, for each optimizer: None, or one for each of its parameters, or None for it."""
-        return {"optimizers": [self._open(parameters) for parameters in self._optimizers()]}
+        return {"optimizers": [self._open(optimizer) for optimizer in self._optimizers()]}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Give the parameters the gradients that `state_dict` gave."""
-        for parameters, gradients in zip(self._optimizers(), saved["optimizers"]):
-            for parameter, gradient in zip(parameters, gradients or ()):
+        for optimizer, gradients in zip(self._optimizers(), saved["optimizers"]):
+            for parameter, gradient in zip(_parameters(optimizer), gradients or ()):
                 parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
     def warn_if_lost(self) -> None:
@@ -57,8 +57,8 @@ class OpenGradients:
         """
         if self._lost < _FIRST_WARNING:
             optimizers = list(self._optimizers())
-            idle = [parameters for parameters in optimizers if not self._has_stepped(parameters)]
-            with_gradients = any(parameter.grad is not None for parameters in idle for parameter in parameters)
+            idle = [optimizer for optimizer in optimizers if not self._has_stepped(optimizer)]
+            with_gradients = any(parameter.grad is not None for one in idle for parameter in _parameters(one))
             self._lost += bool(optimizers) and len(idle) == len(optimizers) and with_gradients
             if self._lost == _FIRST_WARNING:
                 _logger.warning(
@@ -68,10 +68,12 @@ class OpenGradients:
                     self._lost,
                 )
 
-    def _open(self, parameters: list[Any]) -> list[Any] | None:
-        if self._has_stepped(parameters):
+    def _open(self, optimizer: Any) -> list[Any] | None:
+        if self._has_stepped(optimizer):
             return None
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in _parameters(optimizer)]
+        if all(gradient is None for gradient in gradients):
+            return None
         torch = loaded("torch")
         dense = [type(gradient) is torch.Tensor and gradient.layout is torch.strided for gradient in gradients]
         if not all(is_dense or gradient is None for is_dense, gradient in zip(dense, gradients)):
@@ -82,20 +84,16 @@ class OpenGradients:
                     "when the optimizer has done its step (batches_per_step)"
                 )
             return None
-        return None if all(gradient is None for gradient in gradients) else gradients
+        return gradients
 
-    def _has_stepped(self, parameters: list[Any]) -> bool:
-        first = id(parameters[0])
-        return _steps.get(first, 0) > self._before.get(first, 0)
+    def _has_stepped(self, optimizer: Any) -> bool:
+        key = _key(optimizer)
+        return _steps.get(key, 0) > self._before.get(key, 0)
 
-    def _optimizers(self) -> Iterator[list[Any]]:
-        """Give the parameters of each optimizer."""
+    def _optimizers(self) -> Iterator[Any]:
         torch = loaded("torch")
         if torch is not None:
-            for optimizer in _found(list(self._state.values()), torch.optim.Optimizer, depth=0):
-                parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-                if parameters:
-                    yield parameters
+            yield from _found(list(self._state.values()), torch.optim.Optimizer, depth=0)
 
 
 def _found(value: Any, kind: type, *, depth: int) -> Iterator[Any]:
@@ -115,7 +113,14 @@ def _count_steps() -> None:
 
 
 def _stepped(optimizer: Any, *_: Any) -> None:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            _steps[id(parameter)] = _steps.get(id(parameter), 0) + 1
-            return
+    key = _key(optimizer)
+    _steps[key] = _steps.get(key, 0) + 1
+
+
+def _key(optimizer: Any) -> int:
+    """Give what an optimizer and one around it have in common: the identity of the first parameter."""
+    return next((id(parameter) for group in optimizer.param_groups for parameter in group["params"]), 0)
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

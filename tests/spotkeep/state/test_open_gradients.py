@@ -1,0 +1,96 @@
+"""Gradients that are added up for a later step: a loop over batches saves them, one that counts steps warns."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from spotkeep import Checkpointer, ResumableTraining
+from spotkeep.state.open_gradients import OpenGradients
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+
+BATCHES = 5
+
+
+def trained(directory, *, batches_per_step, zeroed="after", every=3, stop_after=None):
+    """Train two epochs of five batches, a step of the optimizer each `every` batches; gives None if it left."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    state = {"model": model, "optimizers": [optimizer]}
+    training = ResumableTraining(state, directory=directory, every_steps=1, batches_per_step=batches_per_step)
+    loader = training.loader([torch.full((2,), float(number)) for number in range(BATCHES)])
+    done = 0
+    try:
+        for _epoch in training.epochs(2):
+            for number, batch in enumerate(loader, loader.start):
+                if zeroed == "before" and number % every == 0:
+                    optimizer.zero_grad()
+                (model(batch) - batch).pow(2).sum().backward()
+                if (number + 1) % every == 0:
+                    optimizer.step()
+                    if zeroed == "after":
+                        optimizer.zero_grad()
+                done += 1
+                if done == stop_after:
+                    os.kill(os.getpid(), signal.SIGTERM)
+    except SystemExit:
+        return None
+    return model.weight.tolist()
+
+
+@pytest.mark.parametrize(("batches_per_step", "zeroed"), [(3, "after"), (1, "after"), (1, "before")])
+def test_gradients_that_are_open_come_back(tmp_path, batches_per_step, zeroed):
+    expected = trained(tmp_path / "undisturbed", batches_per_step=batches_per_step, zeroed=zeroed)
+    for stop_after in (1, BATCHES):
+        options = {"batches_per_step": batches_per_step, "zeroed": zeroed}
+        directory = tmp_path / str(stop_after)
+        assert trained(directory, stop_after=stop_after, **options) is None
+        assert trained(directory, **options) == expected, f"interrupted after {stop_after} batches"
+
+
+def test_after_a_step_of_the_optimizer_no_gradient_is_saved():
+    """It is there still: a loop may set it to zero before the next batch."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    gradients = OpenGradients({"optimizer": optimizer})
+    saved = []
+    for steps in (False, True):
+        gradients.begin_batch()
+        model(torch.ones(2)).sum().backward()
+        if steps:
+            optimizer.step()
+        saved.append(gradients.state_dict()["optimizers"][0] is not None)
+    assert saved == [True, False]
+
+
+def counted_steps(directory, *, every):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Checkpointer({"model": model, "optimizer": optimizer}, directory=directory, every_steps=1) as checkpointer:
+        for step in checkpointer.steps(6):
+            model(torch.ones(2)).sum().backward()
+            if (step + 1) % every == 0:
+                optimizer.step()
+
+
+@pytest.mark.parametrize(("every", "warnings"), [(1, 0), (2, 1)])
+def test_a_loop_that_counts_batches_as_steps_is_warned_of_once(tmp_path, caplog, every, warnings):
+    counted_steps(tmp_path, every=every)
+    assert caplog.text.count("no optimizer had done a step with the gradients that were there") == warnings
+
+
+def test_gradients_that_a_checkpoint_cannot_hold_are_warned_of_and_left_out(tmp_path, caplog):
+    model = torch.nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    training = ResumableTraining({"model": model, "optimizer": optimizer}, directory=tmp_path, every_steps=1)
+    loader = training.loader([1, 2, 3])
+    for _epoch in training.epochs(1):
+        for number in loader:
+            model(torch.tensor([number])).sum().backward()
+    assert caplog.text.count("sparse or distributed gradients") == 1
