@@ -464,6 +464,19 @@ def test_a_best_model_that_is_gone_is_named_before_the_first_step(tmp_path, capl
 
 
 @eager
+def test_an_object_whose_state_cannot_be_had_is_named(tmp_path, caplog):
+    class NotReady(Rows):
+        def state_dict(self):
+            raise AttributeError("nothing was loaded yet")
+
+        def load_state_dict(self, state):
+            raise NotImplementedError
+
+    run(lambda: compiled({"x": NotReady(), "shuffle": False}), tmp_path)
+    assert "what x keeps is not saved: nothing was loaded yet" in caplog.text
+
+
+@eager
 def test_a_log_that_is_written_anew_is_named(tmp_path, caplog):
     log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     run(lambda: compiled(ARRAYS, callbacks=[log]), tmp_path / "run")
