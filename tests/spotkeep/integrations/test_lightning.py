@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
@@ -128,6 +129,19 @@ class Measures(Net):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
         schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "loss"}}
+
+
+class OwnGenerator(torch.utils.data.Sampler):
+    """Shuffles with a generator of its own, which goes on from pass to pass."""
+
+    def __init__(self, seed=3):
+        self.generator = np.random.default_rng(seed)
+
+    def __len__(self):
+        return IMAGES
+
+    def __iter__(self):
+        return iter(self.generator.permutation(IMAGES).tolist())
 
 
 class Interrupts(pl.Callback):
@@ -303,6 +317,31 @@ def test_loaders_of_different_lengths_go_on_together(tmp_path, monkeypatch):
         with pytest.raises(KilledError):
             run(tmp_path, Interrupts("on_train_batch_end", at), loaders=loaders())
     assert run(tmp_path, loaders=loaders()) == expected
+
+
+def test_a_sampler_with_a_generator_of_its_own_goes_on(tmp_path):
+    def loader(seed=3):
+        return torch.utils.data.DataLoader(Digits(), BATCH, sampler=OwnGenerator(seed))
+
+    expected = run(tmp_path / "left alone", loaders=loader())
+    for at in (3, 5, 8):
+        with pytest.raises(SystemExit):
+            run(tmp_path / "kept", Interrupts("on_train_batch_end", at, signal.SIGTERM), loaders=loader())
+    assert run(tmp_path / "kept", loaders=loader()) == expected
+
+
+def test_data_in_another_order_is_refused_before_the_first_step(tmp_path):
+    class ByChance(OwnGenerator):
+        def __iter__(self):
+            return iter(np.random.default_rng().permutation(IMAGES).tolist())
+
+    loader = torch.utils.data.DataLoader(Digits(), BATCH, sampler=ByChance())
+    with pytest.raises(SystemExit):
+        run(tmp_path, Interrupts("on_train_batch_end", 3, signal.SIGTERM), loaders=loader)
+    batches = Interrupts("on_train_batch_end")
+    with pytest.raises(UsageError, match="loader of the training data does not give the batches that were trained on"):
+        run(tmp_path, batches, loaders=loader)
+    assert batches.seen == []
 
 
 @pytest.mark.enable_socket  # workers hand batches over through sockets of the machine's own

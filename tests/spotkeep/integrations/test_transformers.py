@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
@@ -66,6 +67,33 @@ class StreamOfKnownLength(Stream):
         return 20
 
 
+class OwnGenerator(torch.utils.data.Sampler):
+    """Shuffles with a generator of its own, which goes on from pass to pass, and counts the passes."""
+
+    def __init__(self):
+        self.generator = np.random.default_rng(3)
+        self.passes = 0
+
+    def __len__(self):
+        return IMAGES
+
+    def __iter__(self):
+        self.passes += 1
+        for index in self.generator.permutation(IMAGES):
+            yield (int(index) + self.passes) % IMAGES
+
+
+class StreamOfItsOwn(Stream):
+    """Is shuffled by a generator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = np.random.default_rng(3)
+
+    def __iter__(self):
+        yield from (self.digits[int(index)] for index in self.generator.permutation(20))
+
+
 class DiesAt(transformers.TrainerCallback):
     def __init__(self, step, signum=None):
         self.step, self.signum = step, signum
@@ -109,7 +137,7 @@ class Unfreezes(transformers.TrainerCallback):
             model.bert.requires_grad_(True)
 
 
-def trainer(directory, *callbacks, data=Digits, own=(), **options):
+def trainer(directory, *callbacks, data=Digits, sampler=None, own=(), **options):
     transformers.set_seed(5)
     config = transformers.BertConfig(
         vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=10
@@ -128,13 +156,17 @@ def trainer(directory, *callbacks, data=Digits, own=(), **options):
         "seed": 5,
         **options,
     }
-    return transformers.Trainer(
+    made = transformers.Trainer(
         model=transformers.BertForSequenceClassification(config),
         args=transformers.TrainingArguments(**arguments),
         train_dataset=data(),
         eval_dataset=Digits(),
         callbacks=[*(make() for make in own), *callbacks],
     )
+    if sampler is not None:
+        order = sampler()
+        made._get_train_sampler = lambda *_: order
+    return made
 
 
 def weights(trained):
@@ -173,6 +205,8 @@ CASES = {
     "stream": ({"data": Stream, "max_steps": STEPS}, {2, 3}, {5, 9}),
     "stream, accumulated": ({"data": Stream, "max_steps": 7, "gradient_accumulation_steps": 2}, {1}, {2, 3}),
     "stream of known length": ({"data": StreamOfKnownLength, "eval_strategy": "epoch"}, {1}, {3, 4}),
+    "stream with a generator": ({"data": StreamOfItsOwn, "max_steps": 8}, {5}, {2, 3, 4}),
+    "sampler with a generator": ({"sampler": OwnGenerator, "num_train_epochs": 3}, {7}, {2, 6, 13}),
     "epochs that are stopped early": ({"own": (StopsEpochs,), "num_train_epochs": 3}, {5}, {3, 4, 7}),
     "gradual unfreezing": ({"own": (Unfreezes,)}, {7}, {2, 8}),
     "evaluated and logged at a time": ({"eval_strategy": "steps", "eval_steps": 5}, {4}, {5, 10}),
@@ -312,6 +346,18 @@ def test_a_streams_workers_give_the_same_items_again(tmp_path, undisturbed):
     resumed = trainer(tmp_path, **options)
     train_resumably(resumed, directory=tmp_path / "kept")
     assert (weights(resumed), logged(resumed)) == undisturbed(**options)
+
+
+def test_data_in_another_order_is_refused_before_the_first_step(tmp_path):
+    class ByChance(OwnGenerator):
+        def __iter__(self):
+            return iter(np.random.default_rng().permutation(IMAGES).tolist())
+
+    train = {"directory": tmp_path / "kept", "every_steps": 1}
+    with pytest.raises(KeyboardInterrupt):
+        train_resumably(trainer(tmp_path, DiesAt(4), sampler=ByChance), **train)
+    with pytest.raises(UsageError, match="loader of the training data does not give the batches that were trained on"):
+        train_resumably(trainer(tmp_path, DiesAt(5), sampler=ByChance), **train)
 
 
 def best_at(directory, *callbacks, best=4, output="output", **options):

@@ -20,14 +20,18 @@ import math
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.loops.batch_passes import pass_over
+from spotkeep.loops.batch_passes import require_count
+from spotkeep.loops.order_memory import OrderMemory
+from spotkeep.loops.pass_digest import PassDigest, index_bytes
 from spotkeep.state.random_states import (
     RandomLane,
     RandomStates,
@@ -192,6 +196,7 @@ class _CheckpointCallback(Callback):
         self._epoch_random: dict[str, Any] = {}
         self._measured: tuple[dict[str, Any], list[Any]] = ({}, [])
         self._best_state: dict[str, Any] = {}
+        self._orders: list[dict[str, Any]] = []
         self._warned_of: set[str] = set()
         self._common_batches: float = 0  # of an evaluation, that every rank has
         self._epoch = 0
@@ -229,7 +234,8 @@ class _CheckpointCallback(Callback):
                     "in a DataLoader over a dataset with indices"
                 )
             rank = trainer.global_rank if trainer.world_size > 1 else None
-            return _ResumableLoader(process(loader), self._next_pass, rank=rank)
+            restored = self._orders.pop(0) if self._orders else None
+            return _ResumableLoader(process(loader), self._next_pass, rank=rank, restored=restored)
 
         return processed
 
@@ -311,14 +317,14 @@ class _CheckpointCallback(Callback):
 
         return evaluated
 
-    def _next_pass(self, size: int, passes_before: int) -> tuple[bytes, int]:
-        """Give what the next pass over a loader follows from, and where it begins."""
+    def _next_pass(self, size: int, passes_before: int) -> tuple[bytes, int, int]:
+        """Give what the next pass over a loader follows from, its number in the epoch, and where it begins."""
         epoch = self._trainer.current_epoch
         began_at = self._began_at if epoch == self._epoch else 0
         cycles, position = divmod(began_at, size) if size else (0, 0)
         if passes_before:
             cycles, position = cycles + passes_before, 0
-        return hashlib.blake2b(b"%d %d %d" % (self._seed, epoch, cycles), digest_size=16).digest(), position
+        return hashlib.blake2b(b"%d %d %d" % (self._seed, epoch, cycles), digest_size=16).digest(), cycles, position
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._buffers and trainer.world_size > 1:  # DDP has given every rank those of rank 0
@@ -429,6 +435,7 @@ class _CheckpointCallback(Callback):
             "metrics": _metrics(self._trainer),
             "logged": _logged(self._trainer),
             "best": self._best.state(),
+            "orders": self._loader_orders(),
         }
 
     def take_folders_of_best_models(self) -> None:
@@ -449,8 +456,13 @@ class _CheckpointCallback(Callback):
         self.restored = {**own, **common, "state_dict": {**common["state_dict"], **self._buffers}}
         self._epoch, self._seed, self._flags = state["epoch"], state["seed"], state["flags"]
         self._epoch_random, self._measured = state["epoch_random"], (state["metrics"], state["logged"])
-        self._best_state = state["best"]
+        self._best_state, self._orders = state["best"], state["orders"]
         self._batches = self._began_at = state["batches"]
+
+    def _loader_orders(self) -> list[dict[str, Any]]:
+        loaders = self._trainer.fit_loop._combined_loader
+        flat = [] if loaders is None else loaders.flattened
+        return [loader.order(self._batches) for loader in flat if isinstance(loader, _ResumableLoader)]
 
     def _parameters(self) -> set[str]:
         # Tied parameters have several names, and `state_dict` gives all of them.
@@ -712,16 +724,29 @@ class _ResumableLoader:
 
     Args:
         loader: The loader, which gives this rank's part of the data.
-        next_pass: Gives what the next pass follows from, on all ranks, and where it begins.
+        next_pass: Gives what the next pass follows from, on all ranks, its number in the epoch, and where it begins.
         rank: The rank of this process, if there are others: what is drawn while a batch is loaded is its own.
+        restored: What `order` gave where the run goes on.
     """
 
     def __init__(
-        self, loader: Any, next_pass: Callable[[int, int], tuple[bytes, int]], *, rank: int | None = None
+        self,
+        loader: Any,
+        next_pass: Callable[[int, int], tuple[bytes, int, int]],
+        *,
+        rank: int | None = None,
+        restored: dict[str, Any] | None = None,
     ) -> None:
         self._loader = loader
         self._next_pass = next_pass
-        self._generators = loader_generators(loader)
+        self._restored = restored
+        # Generators of another kind go on from pass to pass, and are remembered.
+        self._generators = [one for one in loader_generators(loader) if isinstance(one, torch.Generator)]
+        parts = {name: getattr(loader, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
+        self._memory = OrderMemory(parts)
+        if restored is not None:  # before Lightning sets the sampler's epoch, which may be the next one
+            self._memory.put_back(restored["begin"])
+        self._begins: dict[int, dict[str, Any]] = {}  # by the number of the pass in the epoch
         batched = loader.batch_sampler is not None
         self._order = _KeyedOrder(loader.batch_sampler if batched else loader.sampler, rank=rank)
         self._copy = copy_loader(
@@ -743,18 +768,30 @@ class _ResumableLoader:
 
     def __iter__(self) -> Iterator[Any]:
         # Not before the first batch is asked for: Lightning asks for an iterator and leaves it, to see whether it can.
-        key, position = self._next_pass(len(self), 0)
+        key, number, position = self._next_pass(len(self), 0)
         if key == self._key:  # once more in the same epoch: the other loaders are longer
-            key, position = self._next_pass(len(self), self._passes)
+            key, number, position = self._next_pass(len(self), self._passes)
             self._passes += 1
         else:
             self._key, self._passes = key, 1
-        self._order.key, self._order.position = key, position
+            self._begins.clear()
+        restored, self._restored = self._restored, None
+        self._begins[number] = self._memory.capture(large=True)
+        self._order.begin(key, number, position, None if restored is None else restored["digest"])
         with seeded_random_numbers(key):
             for generator in self._generators:
                 generator.manual_seed(int.from_bytes(key[:7], "little"))
             batches = iter(self._copy)
         yield from batches
+
+    def order(self, batches: int) -> dict[str, Any]:
+        """Give what decides the order of the next batch beside the key, after so many batches of the epoch."""
+        number, position = divmod(batches, len(self)) if len(self) else (0, 0)
+        begin = self._begins.get(number)
+        return {
+            "begin": self._memory.capture(large=True) if begin is None else begin,
+            "digest": self._order.digest(number, position),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return an empty state: by it Lightning knows that this loader can go on in the middle of an epoch."""
@@ -770,21 +807,49 @@ class _KeyedOrder:
     def __init__(self, sampler: Any, *, rank: int | None) -> None:
         self._sampler = sampler
         self._suffix = b"" if rank is None else b" of %d" % rank
-        self.key = b""
-        self.position = 0
+        self._key = b""
+        self._number = self._position = 0
+        self._expected: dict[str, Any] | None = None
+        self._digest = PassDigest()
+        self._ahead: deque[bytes] = deque()
+
+    def begin(self, key: bytes, number: int, position: int, expected: dict[str, Any] | None) -> None:
+        """Get ready for a pass.
+
+        Args:
+            key: What its order follows from.
+            number: Its number in the epoch.
+            position: Its first batch.
+            expected: The digest of those before it, if that is known.
+        """
+        self._key, self._number, self._position, self._expected = key, number, position, expected
+        self._digest = PassDigest()
+        self._ahead.clear()
+
+    def digest(self, number: int, count: int) -> dict[str, Any] | None:
+        """Give the digest of the first batches of a pass; None where it is not this one."""
+        while self._ahead and self._digest.count < count:
+            self._digest.add(self._ahead.popleft())
+        return self._digest.state_dict() if number == self._number and self._digest.count == count > 0 else None
 
     def __len__(self) -> int:
         return len(self._sampler)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_sampler":
+            raise AttributeError(name)
         return getattr(self._sampler, name)
 
     def __iter__(self) -> Iterator[KeyedIndex]:
-        key, position = self.key, self.position
+        key, position = self._key, self._position
         lane = RandomLane(seeded_random_states(key))
         indices = iter(self._sampler)
         with lane:
-            pass_over(indices, position)
+            for index in islice(indices, position):
+                self._digest.add(index_bytes(index))
+        require_count(self._digest.count, position)
+        if self._expected is not None and position:
+            self._digest.require_same(self._expected, name="loader of the training data")
         number = position
         while True:
             with lane:
@@ -792,5 +857,6 @@ class _KeyedOrder:
                     index = next(indices)
                 except StopIteration:
                     return
+            self._ahead.append(index_bytes(index))
             yield KeyedIndex(key=b"%s %d%s" % (key, number, self._suffix), index=index)
             number += 1

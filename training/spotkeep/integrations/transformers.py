@@ -16,6 +16,7 @@ import json
 import logging
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack
 from itertools import islice
@@ -24,6 +25,8 @@ from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.loops.order_memory import OrderMemory
+from spotkeep.loops.pass_digest import PassDigest, index_bytes
 from spotkeep.state.random_states import (
     RandomLane,
     RandomStates,
@@ -214,14 +217,17 @@ class _CheckpointCallback(TrainerCallback):
     def keyed(self, loader: Any) -> Any:
         """Make what a batch holds follow from the epoch and its number alone, however far ahead it is loaded."""
         inner = getattr(loader, "base_dataloader", loader)
+        parts = {name: getattr(inner, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
+        self._progress.order = OrderMemory(parts)
         if isinstance(inner.dataset, IterableDataset):
             stream = _KeyedStream(inner.dataset, inner.collate_fn, batch_size=inner.batch_size)
             self._streams.append(stream)
             # A stream gets its key when a pass begins, and so do the workers that begin then.
             vars(inner).update(dataset=stream, collate_fn=stream.collate, persistent_workers=False)
         elif inner.batch_sampler is not None:
+            self._progress.batches = _KeyedBatches(inner.batch_sampler, self._key)
             vars(inner).update(
-                batch_sampler=_KeyedBatches(inner.batch_sampler, self._key),
+                batch_sampler=self._progress.batches,
                 collate_fn=KeyedCollate(inner.dataset, inner.collate_fn),
                 dataset=KeyedDataset(inner.dataset),
             )
@@ -266,12 +272,15 @@ class _CheckpointCallback(TrainerCallback):
         progress.epoch_is_over = False
         for stream in self._streams:
             stream.begin(self._key(ranks=False), collate=self._key())
-        if self._epochs_begun == 1 and state.global_step > progress.epoch_step:
-            # It goes on in the middle of the epoch. The order of the data is drawn once more as it was.
-            restore_random_states(progress.epoch_random)
-            return
+        if self._epochs_begun == 1 and progress.epoch_order:
+            progress.order.put_back(progress.epoch_order)
+            if state.global_step > progress.epoch_step:
+                # It goes on in the middle of the epoch. The order of the data is drawn once more as it was.
+                restore_random_states(progress.epoch_random)
+                return
         self._catch_up()
         progress.epoch_step, progress.epoch_random = state.global_step, capture_random_states()
+        progress.epoch_order = progress.order.capture(large=True)
         self._save_and_leave_if_due()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -350,6 +359,7 @@ class _CheckpointCallback(TrainerCallback):
     def _catch_up(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
         if self._after_replay is not None:
+            self._progress.require_same_batches()
             restore_random_states(self._after_replay)
             self._after_replay = None
 
@@ -491,6 +501,14 @@ class _KeyedBatches:
     def __init__(self, batches: Any, key: Callable[[], bytes]) -> None:
         self._batches = batches
         self._key = key
+        self._digest = PassDigest()
+        self._ahead: deque[bytes] = deque()
+
+    def digest(self, count: int) -> PassDigest:
+        """Give the digest of the first batches of this pass, of fewer if there were fewer."""
+        while self._ahead and self._digest.count < count:
+            self._digest.add(self._ahead.popleft())
+        return self._digest
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -500,7 +518,10 @@ class _KeyedBatches:
 
     def __iter__(self) -> Iterator[KeyedIndex]:
         key = self._key()
+        self._digest = PassDigest()
+        self._ahead.clear()
         for number, index in enumerate(self._batches):
+            self._ahead.append(index_bytes(index))
             yield KeyedIndex(key=b"%s %d" % (key, number), index=index)
 
 
@@ -512,6 +533,9 @@ class _Progress(TakesEffectLater):
         epoch_step: The step that it began with.
         epoch_random: The random states it began with.
         epoch_is_over: Whether all its batches are done.
+        epoch_order: What else decided the order of its data when it began.
+        order: Finds that.
+        batches: Gives the indices of its batches; None for a stream.
         owes_evaluation: Whether an evaluation of this step was put off because of a notice.
         owes_save: Whether Trainer's own checkpoint would have followed it.
         finished: Whether the training has come to its end.
@@ -525,9 +549,29 @@ class _Progress(TakesEffectLater):
         self.epoch_step = 0
         self.epoch_random: dict[str, Any] = {}
         self.epoch_is_over = False
+        self.epoch_order: dict[str, Any] = {}
+        self.order = OrderMemory({})
+        self.batches: _KeyedBatches | None = None
         self.owes_evaluation = False
         self.owes_save = False
         self.finished = False
+        self._passed_over: dict[str, Any] | None = None
+
+    def require_same_batches(self) -> None:
+        """Find out whether the batches that were passed over are those that were trained on."""
+        saved, self._passed_over = self._passed_over, None
+        if saved is not None and self.batches is not None:
+            digest = self.batches.digest(saved["count"])
+            if digest.count == saved["count"]:  # else there was none left in the epoch, and nothing was passed over
+                digest.require_same(saved["digest"], name="loader of the training data")
+
+    def _digest(self) -> dict[str, Any] | None:
+        if self.batches is None or self.epoch_is_over:
+            return None
+        trainer = self._trainer
+        steps = trainer.state.global_step - self.epoch_step
+        digest = self.batches.digest(steps * trainer.args.gradient_accumulation_steps)
+        return {"count": digest.count, "digest": digest.state_dict()} if digest.count else None
 
     def state_dict(self) -> dict[str, Any]:
         trainer, over = self._trainer, self.epoch_is_over
@@ -537,6 +581,8 @@ class _Progress(TakesEffectLater):
             "epoch": self.epoch + over,
             "epoch_step": trainer.state.global_step if over else self.epoch_step,
             "epoch_random": self.epoch_random,
+            "epoch_order": self.order.capture(large=True) if over else self.epoch_order,
+            "batches": self._digest(),
             "owes_evaluation": self.owes_evaluation,
             "owes_save": self.owes_save,
             "finished": self.finished,
@@ -548,7 +594,8 @@ class _Progress(TakesEffectLater):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in ("epoch", "epoch_step", "epoch_random", "owes_evaluation", "owes_save", "finished"):
+        self._passed_over = state["batches"]
+        for name in ("epoch", "epoch_step", "epoch_random", "epoch_order", "owes_evaluation", "owes_save", "finished"):
             setattr(self, name, state[name])
         self.callbacks.load_state_dict(state["callbacks"])
         frozen = set(state["frozen"])
