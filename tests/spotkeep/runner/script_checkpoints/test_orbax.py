@@ -14,6 +14,8 @@ orbax = pytest.importorskip("orbax.checkpoint")
 import jax.numpy as jnp  # noqa: E402
 from flax.training import checkpoints as of_flax  # noqa: E402
 
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
+
 pytestmark = [pytest.mark.jax, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 NOT_NEEDED = re.compile(r"(.*/)?(commit_success.txt (empty|half)|ocdbt.process_0/d/[0-9a-f]{32} missing)")
@@ -91,6 +93,17 @@ def test_the_data_file_that_a_restore_needs_is_missed(copied, tmp_path):
     data = max((checkpoints.path / "8/default/ocdbt.process_0/d").iterdir(), key=lambda path: path.stat().st_size)
     data.unlink()
     assert list(checkpoints.put_aside()) == ["8"]
+
+
+def test_a_script_goes_on_from_the_newest_whole_one(copied, tmp_path):
+    with_manager(tmp_path / "orbax")
+    checkpoints = copied(tmp_path / "orbax")
+    shutil.rmtree(checkpoints.path / "8" / "default" / "d")
+    put_aside_cut_off(checkpoints.path, tmp_path / "aside")
+    with orbax.CheckpointManager(str(checkpoints.path)) as manager:
+        assert manager.latest_step() == 4
+        restored = manager.restore(4, args=orbax.args.StandardRestore(state(0)))
+    assert np.array_equal(restored["w"], state(4)["w"])
 
 
 def test_what_an_item_is_left_out_of_is_whole(copied, tmp_path):
