@@ -191,6 +191,12 @@ def test_what_each_folder_of_a_step_had_until_now_is_missed_in_the_newest(checkp
     assert [event["problem"] for event in job_events()] == ["optimizer.h5 is missing, which those before have"]
 
 
+def test_a_script_may_call_its_folders_as_the_library_does(checkpoints):
+    whole = {"step-10/model.h5": weights(), "step-20/manifest.json": "{", "step-30/data-00000.bin": b"half"}
+    folder = checkpoints({**whole, "step-11/model.h5": HALF})
+    assert put_aside(folder) == (set(whole), {"step-11/model.h5"})
+
+
 def test_what_a_script_has_stopped_to_write_is_not_missed_and_one_before_is_not_enough(checkpoints):
     both = {f"step_{number}/{name}": weights() for number in (1, 2) for name in ("model.h5", "optimizer.h5")}
     stopped = {f"step_{number}/model.h5": weights() for number in (3, 4)}

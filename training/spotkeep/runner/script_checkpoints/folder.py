@@ -10,7 +10,8 @@ from pathlib import Path
 
 _MOST_FILES = 100_000
 _DEEPEST = 40
-_NOT_OF_THE_SCRIPT = re.compile(r"\.|step-[0-9]+$")
+_NAME_OF_THE_LIBRARYS = re.compile(r"step-[0-9]+")
+_FILES_OF_THE_LIBRARYS = ("data-", "manifest.json")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
@@ -72,8 +73,9 @@ def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
     folders = {
         entry.name: _read(path / entry.name, budget=budget, depth=depth + 1)
         for entry in listed
-        if entry.is_dir(follow_symlinks=False) and not _NOT_OF_THE_SCRIPT.match(entry.name)
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
     }
+    folders = {name: inner for name, inner in folders.items() if not _is_the_librarys(inner)}
     return Folder(
         path=path,
         files=frozenset(entry.name for entry in listed if entry.is_file(follow_symlinks=False)),
@@ -81,6 +83,12 @@ def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
         folders=folders,
         complete=all(inner.complete for inner in folders.values()),
     )
+
+
+def _is_the_librarys(folder: Folder) -> bool:
+    """Say whether a folder is one of the library's own checkpoints. A script may give the name, too."""
+    own = any(name.startswith(_FILES_OF_THE_LIBRARYS) for name in folder.files)
+    return own and _NAME_OF_THE_LIBRARYS.fullmatch(folder.path.name) is not None
 
 
 def series_of(name: str) -> str:
