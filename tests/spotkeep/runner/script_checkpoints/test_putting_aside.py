@@ -197,6 +197,15 @@ def test_a_script_may_call_its_folders_as_the_library_does(checkpoints):
     assert put_aside(folder) == (set(whole), {"step-11/model.h5"})
 
 
+def test_sagemakers_marks_are_no_part_of_a_checkpoint(checkpoints):
+    names = [*trainers(8), "model-1.h5"]
+    marks = {f"{name}.sagemaker-{mark}": "" for name in names for mark in ("uploading", "uploaded")}
+    folder = checkpoints({**trainers(4), **trainers(8), **marks, "model-1.h5": weights()})
+    assert put_aside(folder)[1] == set()
+    (folder / "checkpoint-8" / "model.pt").unlink()
+    assert {name.partition("/")[0] for name in put_aside(folder)[1]} == {"checkpoint-8"}
+
+
 def test_what_a_script_has_stopped_to_write_is_not_missed_and_one_before_is_not_enough(checkpoints):
     both = {f"step_{number}/{name}": weights() for number in (1, 2) for name in ("model.h5", "optimizer.h5")}
     stopped = {f"step_{number}/model.h5": weights() for number in (3, 4)}

@@ -8,16 +8,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+
 _MOST_FILES = 100_000
 _DEEPEST = 40
 _NAME_OF_THE_LIBRARYS = re.compile(r"step-[0-9]+")
 _FILES_OF_THE_LIBRARYS = ("data-", "manifest.json")
+_MARKERS = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What is in a folder. Hidden folders and those of the library are left out.
+    """What is in a folder. Hidden folders, those of the library and SageMaker's marks of a copy are left out.
 
     Attributes:
         path: Where it is.
@@ -61,7 +64,7 @@ def read_folder(path: Path) -> Folder:
 def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
     try:
         with os.scandir(path) as entries:
-            listed = sorted(entries, key=lambda entry: entry.name)
+            listed = sorted((each for each in entries if not each.name.endswith(_MARKERS)), key=lambda each: each.name)
     except OSError:
         if not depth:
             raise
