@@ -30,7 +30,7 @@ _NEAREST = 3
 _ENOUGH = 2
 _STATES = (".pt", ".pth", ".safetensors", ".ckpt", ".h5", ".keras")
 _NUMBER = re.compile(r"[0-9](?!$)")
-_OF_A_STEP = re.compile(r"(.*[^a-z])?(checkpoint|ckpt|epoch|step|iter|iteration)[-_=]?[0-9]+|[0-9]+")
+_OF_A_STEP = re.compile(r"(.*[^a-z])?(checkpoint|ckpt|epoch|step|iter|iteration)[-_=]?[0-9]+(\.ckpt)?|[0-9]+")
 _BY_CHANCE = re.compile(r"[0-9a-f]{32}")
 _OF_A_RANK = re.compile(r".*(rank|shard|part|rng|-of-|mp_|pp_).*")
 
@@ -97,6 +97,8 @@ def _cut_off_of(numbered: list[Folder], unreadable: Callable[[OSError], None]) -
 
 def _kind_of(folder: Folder, whole: list[tuple[Kind | None, Folder]]) -> Kind | None:
     kind = next((each for each in _KINDS if each.recognises(folder)), None)
+    if kind is None and _is_of_a_step(folder) and DEEPSPEED.recognises(folder):
+        return DEEPSPEED  # elsewhere it may hold several, and goes by its parts
     if kind is None and whole and _is_part_of(folder, whole[-1][1]):
         return whole[-1][0]  # of which nothing has arrived that says so
     return kind
