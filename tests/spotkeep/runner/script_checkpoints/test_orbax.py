@@ -12,14 +12,17 @@ jax = pytest.importorskip("jax")
 orbax = pytest.importorskip("orbax.checkpoint")
 
 import jax.numpy as jnp  # noqa: E402
+import orbax.checkpoint.experimental.v1 as orbax_1  # noqa: E402
 from flax.training import checkpoints as of_flax  # noqa: E402
 
 from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
 
 pytestmark = [pytest.mark.jax, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-NOT_NEEDED = re.compile(r"(.*/)?(commit_success.txt (empty|half)|ocdbt.process_0/d/[0-9a-f]{32} missing)")
-"""The content of the mark does not matter; a restore does not read the nodes of each process, which are merged."""
+NOT_NEEDED = re.compile(
+    r"(.*/)?((commit_success.txt|orbax.checkpoint) (empty|half)|ocdbt.process_0/d/[0-9a-f]{32} missing)"
+)
+"""The content of a mark does not matter; a restore does not read the nodes of each process, which are merged."""
 CUT_DATA = re.compile(r"(.*/)?(ocdbt.process_0/d/[0-9a-f]{32} half|[0-9]+(\.[0-9]+)* half|c(/[0-9]+)* half)")
 """The packed bytes of arrays. Orbax refuses them itself."""
 
@@ -53,6 +56,12 @@ def without_database(folder):
             checkpointer.save(str(folder / str(step)), state(step))
 
 
+def with_version_1(folder):
+    for step in (4, 8):
+        items = {"state": state(step), "position": {"step": step}}
+        orbax_1.save_checkpointables(str(folder / str(step)), items)
+
+
 def as_zarr_3(folder):
     for step in (4, 8):
         handler = orbax.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=True)
@@ -61,7 +70,8 @@ def as_zarr_3(folder):
 
 
 WRITERS = {
-    written.__name__: written for written in (with_manager, with_items, without_manager, without_database, as_zarr_3)
+    written.__name__: written
+    for written in (with_manager, with_items, with_version_1, without_manager, without_database, as_zarr_3)
 }
 
 
@@ -104,6 +114,15 @@ def test_a_script_goes_on_from_the_newest_whole_one(copied, tmp_path):
         assert manager.latest_step() == 4
         restored = manager.restore(4, args=orbax.args.StandardRestore(state(0)))
     assert np.array_equal(restored["w"], state(4)["w"])
+
+
+def test_items_that_a_script_removes_from_older_checkpoints_are_not_missed_there(copied, tmp_path):
+    with_version_1(tmp_path / "orbax")
+    checkpoints = copied(tmp_path / "orbax")
+    shutil.rmtree(checkpoints.path / "4" / "state")
+    assert checkpoints.put_aside() == {}
+    shutil.rmtree(checkpoints.path / "8" / "state")
+    assert checkpoints.put_aside() == {"8": "state is missing"}
 
 
 def test_what_an_item_is_left_out_of_is_whole(copied, tmp_path):
