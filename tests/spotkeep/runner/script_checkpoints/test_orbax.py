@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -114,6 +115,15 @@ def test_a_script_goes_on_from_the_newest_whole_one(copied, tmp_path):
         assert manager.latest_step() == 4
         restored = manager.restore(4, args=orbax.args.StandardRestore(state(0)))
     assert np.array_equal(restored["w"], state(4)["w"])
+
+
+def test_an_older_one_that_keeps_its_arrays_in_one_file_is_whole(copied, tmp_path):
+    """As `orbax/checkpoint/testing/aggregate_all.checkpoint` in Orbax itself."""
+    (tmp_path / "orbax" / "8").mkdir(parents=True)
+    (tmp_path / "orbax" / "8" / "checkpoint").write_bytes(b"packed")
+    leaf = {"value_metadata": {"value_type": "np.ndarray", "skip_deserialize": True}}
+    (tmp_path / "orbax" / "8" / "_METADATA").write_text(json.dumps({"tree_metadata": {"('a',)": leaf}}))
+    assert copied(tmp_path / "orbax").put_aside() == {}
 
 
 def test_items_that_a_script_removes_from_older_checkpoints_are_not_missed_there(copied, tmp_path):

@@ -130,8 +130,13 @@ def _length_in(folder: Folder, name: str) -> int | None:
 def _holds_arrays(item: dict[str, object]) -> bool:
     tree = item.get("tree_metadata")
     leaves = tree.values() if isinstance(tree, dict) else ()
-    kinds = (leaf.get("value_metadata", {}).get("value_type") for leaf in leaves if isinstance(leaf, dict))
-    return any(kind in _ARRAYS for kind in kinds)
+    values = (leaf.get("value_metadata") for leaf in leaves if isinstance(leaf, dict))
+    # Older ones, and small values, are in a file of their own (`skip_deserialize`).
+    return any(isinstance(each, dict) and _is_apart(each) for each in values)
+
+
+def _is_apart(value: dict[str, object]) -> bool:
+    return value.get("value_type") in _ARRAYS and not value.get("skip_deserialize")
 
 
 def _chunks(folder: Folder, name: str) -> list[str]:
