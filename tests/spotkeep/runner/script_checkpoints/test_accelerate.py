@@ -9,6 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
 
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
+
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
 NEWEST = "checkpoint_1"
@@ -24,8 +26,8 @@ class Counter:
         pass
 
 
-def save_twice(folder, *, models=2, **options):
-    """Save twice with automatic names, and give where to."""
+def prepared(folder, *, models=2):
+    """Prepare an accelerator with automatic names."""
     project = accelerate.utils.ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=True)
     accelerator = accelerate.Accelerator(cpu=True, project_config=project)
     loader = torch.utils.data.DataLoader(list(range(8)), batch_size=2, shuffle=True)
@@ -34,6 +36,12 @@ def save_twice(folder, *, models=2, **options):
         optimizer = accelerator.prepare(torch.optim.AdamW(model.parameters()))
         accelerator.prepare(torch.optim.lr_scheduler.StepLR(optimizer, 1), loader)
     accelerator.register_for_checkpointing(Counter())
+    return accelerator
+
+
+def save_twice(folder, *, models=2, **options):
+    """Save twice, and give where to."""
+    accelerator = prepared(folder, models=models)
     for _ in range(2):
         accelerator.save_state(**options)
     return folder / "checkpoints"
@@ -106,3 +114,14 @@ def test_what_the_script_does_not_prepare_any_more_is_not_missing(copied, saved)
     for number in (1, 2):
         (checkpoints.path / f"checkpoint_{number}" / "scheduler_1.bin").unlink()
     assert checkpoints.put_aside() == {}
+
+
+def test_a_script_goes_on_from_the_newest_whole_one(tmp_path):
+    """accelerate's own way: the folder with the largest number."""
+    folder = save_twice(tmp_path / "project")
+    (folder / NEWEST / "scheduler.bin").unlink()
+    with pytest.raises(FileNotFoundError):
+        prepared(tmp_path / "project").load_state()
+    put_aside_cut_off(folder, tmp_path / "aside")
+    prepared(tmp_path / "project").load_state()
+    assert [path.name for path in folder.iterdir()] == ["checkpoint_0"]

@@ -129,3 +129,18 @@ def test_deepspeeds_part_in_the_trainers_folder(copied, tmp_path):
         (checkpoints.path / "checkpoint-8" / lost).unlink()
         [(name, found)] = checkpoints.put_aside().items()
         assert (name, found.rpartition(": ")[2]) == ("checkpoint-8", problem)
+
+
+def test_lightnings_folder_of_deepspeed_goes_as_a_whole(copied, tmp_path):
+    for step in (4, 8):
+        folder = tmp_path / "lightning" / f"epoch=0-step={step}.ckpt"
+        (folder / "checkpoint").mkdir(parents=True)
+        torch.save({}, folder / "checkpoint" / "mp_rank_00_model_states.pt")
+        torch.save({}, folder / "checkpoint" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+        (folder / "latest").write_text("checkpoint")
+        (folder / "zero_to_fp32.py").write_text("")
+    assert copied(tmp_path / "lightning").put_aside() == {}
+    for lost in ("latest", "checkpoint/mp_rank_00_model_states.pt"):
+        checkpoints = copied(tmp_path / "lightning")
+        (checkpoints.path / "epoch=0-step=8.ckpt" / lost).unlink()
+        assert list(checkpoints.put_aside()) == ["epoch=0-step=8.ckpt"]

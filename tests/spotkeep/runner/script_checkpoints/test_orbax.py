@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -12,12 +13,17 @@ jax = pytest.importorskip("jax")
 orbax = pytest.importorskip("orbax.checkpoint")
 
 import jax.numpy as jnp  # noqa: E402
+import orbax.checkpoint.experimental.v1 as orbax_1  # noqa: E402
 from flax.training import checkpoints as of_flax  # noqa: E402
+
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
 
 pytestmark = [pytest.mark.jax, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-NOT_NEEDED = re.compile(r"(.*/)?(commit_success.txt (empty|half)|ocdbt.process_0/d/[0-9a-f]{32} missing)")
-"""The content of the mark does not matter; a restore does not read the nodes of each process, which are merged."""
+NOT_NEEDED = re.compile(
+    r"(.*/)?((commit_success.txt|orbax.checkpoint) (empty|half)|ocdbt.process_0/d/[0-9a-f]{32} missing)"
+)
+"""The content of a mark does not matter; a restore does not read the nodes of each process, which are merged."""
 CUT_DATA = re.compile(r"(.*/)?(ocdbt.process_0/d/[0-9a-f]{32} half|[0-9]+(\.[0-9]+)* half|c(/[0-9]+)* half)")
 """The packed bytes of arrays. Orbax refuses them itself."""
 
@@ -51,6 +57,12 @@ def without_database(folder):
             checkpointer.save(str(folder / str(step)), state(step))
 
 
+def with_version_1(folder):
+    for step in (4, 8):
+        items = {"state": state(step), "position": {"step": step}}
+        orbax_1.save_checkpointables(str(folder / str(step)), items)
+
+
 def as_zarr_3(folder):
     for step in (4, 8):
         handler = orbax.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=True)
@@ -59,7 +71,8 @@ def as_zarr_3(folder):
 
 
 WRITERS = {
-    written.__name__: written for written in (with_manager, with_items, without_manager, without_database, as_zarr_3)
+    written.__name__: written
+    for written in (with_manager, with_items, with_version_1, without_manager, without_database, as_zarr_3)
 }
 
 
@@ -91,6 +104,35 @@ def test_the_data_file_that_a_restore_needs_is_missed(copied, tmp_path):
     data = max((checkpoints.path / "8/default/ocdbt.process_0/d").iterdir(), key=lambda path: path.stat().st_size)
     data.unlink()
     assert list(checkpoints.put_aside()) == ["8"]
+
+
+def test_a_script_goes_on_from_the_newest_whole_one(copied, tmp_path):
+    with_manager(tmp_path / "orbax")
+    checkpoints = copied(tmp_path / "orbax")
+    shutil.rmtree(checkpoints.path / "8" / "default" / "d")
+    put_aside_cut_off(checkpoints.path, tmp_path / "aside")
+    with orbax.CheckpointManager(str(checkpoints.path)) as manager:
+        assert manager.latest_step() == 4
+        restored = manager.restore(4, args=orbax.args.StandardRestore(state(0)))
+    assert np.array_equal(restored["w"], state(4)["w"])
+
+
+def test_an_older_one_that_keeps_its_arrays_in_one_file_is_whole(copied, tmp_path):
+    """As `orbax/checkpoint/testing/aggregate_all.checkpoint` in Orbax itself."""
+    (tmp_path / "orbax" / "8").mkdir(parents=True)
+    (tmp_path / "orbax" / "8" / "checkpoint").write_bytes(b"packed")
+    leaf = {"value_metadata": {"value_type": "np.ndarray", "skip_deserialize": True}}
+    (tmp_path / "orbax" / "8" / "_METADATA").write_text(json.dumps({"tree_metadata": {"('a',)": leaf}}))
+    assert copied(tmp_path / "orbax").put_aside() == {}
+
+
+def test_items_that_a_script_removes_from_older_checkpoints_are_not_missed_there(copied, tmp_path):
+    with_version_1(tmp_path / "orbax")
+    checkpoints = copied(tmp_path / "orbax")
+    shutil.rmtree(checkpoints.path / "4" / "state")
+    assert checkpoints.put_aside() == {}
+    shutil.rmtree(checkpoints.path / "8" / "state")
+    assert checkpoints.put_aside() == {"8": "state is missing"}
 
 
 def test_what_an_item_is_left_out_of_is_whole(copied, tmp_path):

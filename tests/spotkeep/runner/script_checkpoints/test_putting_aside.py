@@ -184,6 +184,42 @@ def test_a_folder_of_a_step_goes_with_the_least_of_its_parts_and_one_of_another_
     assert put_aside(checkpoints({**kept, **broken, **alone})) == (set(kept), {*broken, *alone})
 
 
+def test_what_each_folder_of_a_step_had_until_now_is_missed_in_the_newest(checkpoints, job_events):
+    def saved(number, *names):
+        return {f"epoch-{number}/{name}": weights() for name in names}
+
+    kept = {
+        **saved(1, "model.h5", "optimizer.h5", "best.h5"), **saved(2, "model.h5", "optimizer.h5", "rank-0.h5"),
+        **saved(3, "model.h5", "optimizer.h5"), **{f"fold-{fold}/last.h5": weights() for fold in (1, 2, 3)},
+        "fold-1/final.h5": weights(), "fold-2/final.h5": weights(), "epoch-5/notes.txt": "",
+    }  # fmt: skip
+    assert put_aside(checkpoints({**kept, **saved(4, "model.h5")})) == (set(kept), {"epoch-4/model.h5"})
+    assert [event["problem"] for event in job_events()] == ["optimizer.h5 is missing, which those before have"]
+
+
+def test_a_script_may_call_its_folders_as_the_library_does(checkpoints):
+    whole = {"step-10/model.h5": weights(), "step-20/manifest.json": "{", "step-30/data-00000.bin": b"half"}
+    folder = checkpoints({**whole, "step-11/model.h5": HALF})
+    assert put_aside(folder) == (set(whole), {"step-11/model.h5"})
+
+
+def test_sagemakers_marks_are_no_part_of_a_checkpoint(checkpoints):
+    names = [*trainers(8), "model-1.h5"]
+    marks = {f"{name}.sagemaker-{mark}": "" for name in names for mark in ("uploading", "uploaded")}
+    folder = checkpoints({**trainers(4), **trainers(8), **marks, "model-1.h5": weights()})
+    assert put_aside(folder)[1] == set()
+    (folder / "checkpoint-8" / "model.pt").unlink()
+    assert {name.partition("/")[0] for name in put_aside(folder)[1]} == {"checkpoint-8"}
+
+
+def test_what_a_script_has_stopped_to_write_is_not_missed_and_one_before_is_not_enough(checkpoints):
+    both = {f"step_{number}/{name}": weights() for number in (1, 2) for name in ("model.h5", "optimizer.h5")}
+    stopped = {f"step_{number}/model.h5": weights() for number in (3, 4)}
+    one = {"ckpt-1/model.h5": weights(), "ckpt-1/optimizer.h5": weights(), "ckpt-2/model.h5": weights()}
+    folder = checkpoints({**both, **stopped, **one})
+    assert put_aside(folder) == ({*both, *stopped, *one}, set())
+
+
 def test_folders_are_compared_with_those_of_their_series_only(checkpoints):
     kept = {
         **trainers(500), "runs-1/.metadata": "of another program", "runs-2/events.out": "",

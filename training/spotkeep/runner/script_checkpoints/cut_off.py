@@ -27,7 +27,10 @@ _PARTS = (DCP, DEEPSPEED, DEEPSPEED_TAG)
 """What may stand within a checkpoint of another kind."""
 _NEAREST = 3
 """So many checkpoints on each side are compared."""
-_OF_A_STEP = re.compile(r"(.*[^a-z])?(checkpoint|ckpt|epoch|step|iter|iteration)[-_=]?[0-9]+|[0-9]+")
+_ENOUGH = 2
+_STATES = (".pt", ".pth", ".safetensors", ".ckpt", ".h5", ".keras")
+_NUMBER = re.compile(r"[0-9](?!$)")
+_OF_A_STEP = re.compile(r"(.*[^a-z])?(checkpoint|ckpt|epoch|step|iter|iteration)[-_=]?[0-9]+(\.ckpt)?|[0-9]+")
 _BY_CHANCE = re.compile(r"[0-9a-f]{32}")
 _OF_A_RANK = re.compile(r".*(rank|shard|part|rng|-of-|mp_|pp_).*")
 
@@ -67,19 +70,22 @@ def _series_in(folder: Folder) -> list[list[Folder]]:
 
 
 def _cut_off_of(numbered: list[Folder], unreadable: Callable[[OSError], None]) -> Iterator[CutOff]:
-    whole: list[tuple[Kind, Folder]] = []
+    whole: list[tuple[Kind | None, Folder]] = []
     for place, inner in enumerate(numbered):
         if not inner.complete:
             continue
+        before, after = numbered[max(place - _NEAREST, 0) : place], numbered[place + 1 : place + 1 + _NEAREST]
         try:
             kind = _kind_of(inner, whole)
-            if kind is None:
+            series = Series([each for other, each in whole[-_NEAREST:] if other is kind], before, after)
+            if kind is not None:
+                problem = _broken_part(inner, kind) or kind.problem(inner, series)
+            else:
                 found = list(cut_off_in(inner, unreadable))
-                yield from [CutOff((inner.path,), _first(inner, found))] if found and _is_of_a_step(inner) else found
-                continue
-            earlier = [each for other, each in whole[-_NEAREST:] if other is kind]
-            before, after = numbered[max(place - _NEAREST, 0) : place], numbered[place + 1 : place + 1 + _NEAREST]
-            problem = _broken_part(inner, kind) or kind.problem(inner, Series(earlier, before, after))
+                if not _is_of_a_step(inner):
+                    yield from found
+                    continue
+                problem = _first(inner, found) if found else _missing(inner, series)
         except OSError as error:
             unreadable(error)
             continue
@@ -89,8 +95,10 @@ def _cut_off_of(numbered: list[Folder], unreadable: Callable[[OSError], None]) -
             yield CutOff((inner.path,), problem)
 
 
-def _kind_of(folder: Folder, whole: list[tuple[Kind, Folder]]) -> Kind | None:
+def _kind_of(folder: Folder, whole: list[tuple[Kind | None, Folder]]) -> Kind | None:
     kind = next((each for each in _KINDS if each.recognises(folder)), None)
+    if kind is None and _is_of_a_step(folder) and DEEPSPEED.recognises(folder):
+        return DEEPSPEED  # elsewhere it may hold several, and goes by its parts
     if kind is None and whole and _is_part_of(folder, whole[-1][1]):
         return whole[-1][0]  # of which nothing has arrived that says so
     return kind
@@ -128,6 +136,20 @@ def _is_of_a_step(folder: Folder) -> bool:
     return (
         not name.isdigit() and _OF_A_STEP.fullmatch(name) is not None and len(set(map(series_of, names))) == len(names)
     )
+
+
+def _missing(folder: Folder, series: Series) -> str | None:
+    """Say what two checkpoints before have, or more, and this one has not. The script made their layout."""
+    before, after = ([states for states in map(_states, each) if states] for each in (series.earlier, series.after))
+    if len(before) < _ENOUGH:
+        return None
+    each_time = frozenset.intersection(*before)
+    gone = sorted(name for name in each_time - folder.names if all(name in states for states in after))
+    return f"{gone[0]} is missing, which those before have" if gone and each_time & folder.names else None
+
+
+def _states(folder: Folder) -> frozenset[str]:
+    return frozenset(name for name in folder.files if name.endswith(_STATES) and not _NUMBER.search(name))
 
 
 def _first(folder: Folder, found: list[CutOff]) -> str:

@@ -8,15 +8,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+
 _MOST_FILES = 100_000
 _DEEPEST = 40
-_NOT_OF_THE_SCRIPT = re.compile(r"\.|step-[0-9]+$")
+_NAME_OF_THE_LIBRARYS = re.compile(r"step-[0-9]+")
+_FILES_OF_THE_LIBRARYS = ("data-", "manifest.json")
+_MARKERS = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What is in a folder. Hidden folders and those of the library are left out.
+    """What is in a folder. Hidden folders, those of the library and SageMaker's marks of a copy are left out.
 
     Attributes:
         path: Where it is.
@@ -60,7 +64,7 @@ def read_folder(path: Path) -> Folder:
 def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
     try:
         with os.scandir(path) as entries:
-            listed = sorted(entries, key=lambda entry: entry.name)
+            listed = sorted((each for each in entries if not each.name.endswith(_MARKERS)), key=lambda each: each.name)
     except OSError:
         if not depth:
             raise
@@ -72,8 +76,9 @@ def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
     folders = {
         entry.name: _read(path / entry.name, budget=budget, depth=depth + 1)
         for entry in listed
-        if entry.is_dir(follow_symlinks=False) and not _NOT_OF_THE_SCRIPT.match(entry.name)
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
     }
+    folders = {name: inner for name, inner in folders.items() if not _is_the_librarys(inner)}
     return Folder(
         path=path,
         files=frozenset(entry.name for entry in listed if entry.is_file(follow_symlinks=False)),
@@ -81,6 +86,12 @@ def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
         folders=folders,
         complete=all(inner.complete for inner in folders.values()),
     )
+
+
+def _is_the_librarys(folder: Folder) -> bool:
+    """Say whether a folder is one of the library's own checkpoints. A script may give the name, too."""
+    own = any(name.startswith(_FILES_OF_THE_LIBRARYS) for name in folder.files)
+    return own and _NAME_OF_THE_LIBRARYS.fullmatch(folder.path.name) is not None
 
 
 def series_of(name: str) -> str:

@@ -15,6 +15,7 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .folder import Folder
 from .kind import Kind, Series
@@ -25,11 +26,12 @@ _MANIFEST, _DATA = "manifest.ocdbt", "d"
 _ZARR_2, _ZARR_3 = ".zarray", "zarr.json"
 _NOT_FINISHED = ".orbax-checkpoint-tmp"
 _JSON = re.compile(r"_CHECKPOINT_METADATA|_METADATA|_sharding|process_[0-9]+|metadata|metrics|\.zarray|zarr\.json")
-_IN_EACH = re.compile(rf"{_JSON.pattern}|commit_success\.txt|manifest\.ocdbt")
+_IN_EACH = re.compile(rf"{_JSON.pattern}|commit_success\.txt|orbax\.checkpoint|manifest\.ocdbt")
 _OF_ANOTHER_PROCESS = re.compile(r"process_[1-9][0-9]*")
 _LEADS_ON = (b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde", b"\x0c\xdb\x1c\xde")
 """How a database's manifest, a node of its tree, and a node of its versions begin."""
 _ARRAYS = frozenset({"jax.Array", "np.ndarray", "scalar"})
+_OF_ARRAYS = re.compile(r"\.(PyTree|Standard|Array)[A-Za-z]*Handler$")
 _DIGIT = re.compile(r"[0-9]")
 _MOST_CHUNKS = 100_000
 
@@ -51,14 +53,25 @@ def _problem(folder: Folder, series: Series) -> str | None:
             if _JSON.fullmatch(name) and json_object(inner.path / name) is None:
                 return f"{folder.name_of(inner.path / name)} is not whole"
     root = json_object(folder.path / _ROOT) or {} if _ROOT in folder.files else {}
-    if root.get("init_timestamp_nsecs") and not root.get("commit_timestamp_nsecs"):
+    if "commit_timestamp_nsecs" in root and root["commit_timestamp_nsecs"] is None:
         return "it was being written"
-    items = root.get("item_handlers")
-    missing = {str(name) for name in items} - folder.names if isinstance(items, dict) else set()
+    missing = _arrays_in(root) - folder.names if _items_are_missed(folder, series) else set()
     missing |= _in_the_one_before(folder, series.earlier[-1]) - set(_parts(folder)) if series.earlier else set()
     if missing:
         return f"{min(missing)} is missing"
     return next(itertools.chain.from_iterable(map(_array_problems, folder.below())), None)
+
+
+def _arrays_in(root: dict[str, Any]) -> set[str]:
+    """Name the items that hold arrays. Some others are listed though nothing was written for them."""
+    items = root.get("item_handlers")
+    pairs = items.items() if isinstance(items, dict) else ()
+    return {name for name, handler in pairs if isinstance(handler, str) and _OF_ARRAYS.search(handler)}
+
+
+def _items_are_missed(folder: Folder, series: Series) -> bool:
+    """Say whether an item must be there. Of older checkpoints a script may have removed what it does not need."""
+    return not series.after or any(set(each.folders) - folder.names for each in series.earlier[-1:])
 
 
 def _in_the_one_before(folder: Folder, earlier: Folder) -> set[str]:
@@ -117,8 +130,13 @@ def _length_in(folder: Folder, name: str) -> int | None:
 def _holds_arrays(item: dict[str, object]) -> bool:
     tree = item.get("tree_metadata")
     leaves = tree.values() if isinstance(tree, dict) else ()
-    kinds = (leaf.get("value_metadata", {}).get("value_type") for leaf in leaves if isinstance(leaf, dict))
-    return any(kind in _ARRAYS for kind in kinds)
+    values = (leaf.get("value_metadata") for leaf in leaves if isinstance(leaf, dict))
+    # Older ones, and small values, are in a file of their own (`skip_deserialize`).
+    return any(isinstance(each, dict) and _is_apart(each) for each in values)
+
+
+def _is_apart(value: dict[str, object]) -> bool:
+    return value.get("value_type") in _ARRAYS and not value.get("skip_deserialize")
 
 
 def _chunks(folder: Folder, name: str) -> list[str]:
