@@ -364,6 +364,7 @@ def test_a_directory_that_is_another_one_at_each_start_is_warned_of(
     tmp_path, new_process, monkeypatch, caplog, directory
 ):
     monkeypatch.setenv("SPOTKEEP_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     train(directory, total=3)
     train(directory.replace("22", "23"), total=3)
     assert caplog.text == "", "the two are of one process"

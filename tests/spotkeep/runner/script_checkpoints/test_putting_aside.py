@@ -57,7 +57,7 @@ def files(folder):
 
 
 def test_checkpoints_of_the_library_stay_half_or_whole_also_those_of_one_training_of_several(checkpoints):
-    ours = {"step-3/data-00000.bin": "", "fold-2/step-3/data-00000.bin": "", "fold-2/step-4/model.h5": HALF}
+    ours = {"step-3/data-00000.bin": "", "fold-2/step-3/data-00000.bin": "", "fold-2/step-4/data-00000.bin": HALF}
     folder = checkpoints({**ours, "fold-2/interruptions.json": "{", "fold-2/model.h5": HALF})
     assert put_aside(folder) == ({*ours, "fold-2/interruptions.json"}, {"fold-2/model.h5"})
 
