@@ -136,7 +136,7 @@ def _holds_arrays(item: dict[str, object]) -> bool:
 
 
 def _is_apart(value: dict[str, object]) -> bool:
-    return value.get("value_type") in _ARRAYS and not value.get("skip_deserialize")
+    return str(value.get("value_type")) in _ARRAYS and not value.get("skip_deserialize")
 
 
 def _chunks(folder: Folder, name: str) -> list[str]:
@@ -154,7 +154,7 @@ def _chunks(folder: Folder, name: str) -> list[str]:
             return []
         places = itertools.product(*(map(str, range(count)) for count in counts))
         return [separator.join([*filter(None, [prefix]), *place]) or "0" for place in places]
-    except (LookupError, TypeError, ZeroDivisionError, OverflowError):
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
         return []
 
 
