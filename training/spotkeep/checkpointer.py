@@ -893,8 +893,9 @@ class Checkpointer:
                 self._beside_told = True
                 _logger.warning(
                     "%s changed since the training began, and no state_dict has %s, so a resume begins with what the "
-                    "script makes anew: register a buffer without persistent=False, or call persistent(True) of a "
-                    "metric of torchmetrics. What follows from the rest of the state is no loss",
+                    "script makes anew: keep it in a buffer (without persistent=False) or in a dictionary of the "
+                    "state, or call persistent(True) of a metric of torchmetrics. What follows from the rest of the "
+                    "state, or from the step, is no loss",
                     ", ".join(names[:_MOST_CHANGES]),
                     "it" if len(names) == 1 else "them",
                 )

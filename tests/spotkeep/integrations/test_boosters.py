@@ -413,6 +413,12 @@ def test_one_dataset_to_watch_needs_no_list_as_with_lightgbm_itself(tmp_path):
         of_lightgbm.train_resumably({}, train, 4, valid_sets=lightgbm.Dataset(ROWS, VALUES), directory=tmp_path)
 
 
+def said(caplog):
+    """What the library warned of, but for the callbacks of these tests."""
+    messages = [record.getMessage() for record in caplog.records]
+    return [message for message in messages if not message.startswith("what the callback Stops")]
+
+
 @pytest.mark.parametrize(
     ("boosted", "stops", "sampled"),
     [
@@ -433,10 +439,10 @@ def test_a_second_training_of_the_process_has_a_name_or_is_refused(
     with pytest.raises(KilledError):
         boosted(seeds[1], tmp_path / "named", stops(ROUNDS - 1, "kill"), name="seed-1")
     new_process()
-    assert caplog.text == ""
+    assert said(caplog) == []
     again = [boosted(params, tmp_path / "named", stops(-1, ""), name=f"seed-{n}") for n, params in enumerate(seeds)]
     assert again == alone
-    assert caplog.text == ""
+    assert said(caplog) == []
     new_process()
     boosted(seeds[1], tmp_path / "named", stops(-1, ""), name="seed-0")
     assert "params seed was 1 and is 2" in caplog.text

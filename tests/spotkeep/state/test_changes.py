@@ -93,11 +93,13 @@ class Queue(torch.nn.Module):
         self.register_buffer("mask", torch.zeros(2), persistent=False)
         self.register_buffer("queue", torch.zeros(2), persistent=False)
         self.seen = torch.zeros(2)
+        self.dropout = torch.nn.Dropout(0.5)
+        self.calls = 0
         self.normed = torch.nn.utils.weight_norm(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
-def test_tensors_that_no_state_dict_has_are_named_once_they_change(tmp_path, caplog):
+def test_tensors_and_numbers_that_no_state_dict_has_are_named_once_they_change(tmp_path, caplog):
     model = torch.nn.Sequential(Queue())
     with Checkpointer({"model": model}, tmp_path) as checkpointer:
         model[0].kept += 1
@@ -105,11 +107,14 @@ def test_tensors_that_no_state_dict_has_are_named_once_they_change(tmp_path, cap
         checkpointer.save(1)
         assert not caplog.records
         model[0].queue += 1
+        model[0].dropout.p = 0.1
+        model[0].calls += 1
         kept_alive = model[0].seen
         model[0].seen = kept_alive + 1
         checkpointer.save(2)
     (record,) = caplog.records
-    assert record.getMessage().startswith("state['model'].0.queue, state['model'].0.seen changed since")
+    names = ("queue", "seen", "calls", "dropout.p")
+    assert record.getMessage().startswith(", ".join(f"state['model'].0.{name}" for name in names) + " changed since")
 
 
 def test_a_metric_inside_of_a_module_is_named_once_it_has_added_something_up(tmp_path, caplog):

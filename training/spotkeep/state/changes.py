@@ -12,7 +12,7 @@ from typing import Any
 
 from . import arrays
 from .encoding import Json, encode_state, objects_in, stateful_kind
-from .state_dicts import is_module, is_optimizer, loads_in_its_own_way, tensors_beside
+from .state_dicts import is_module, is_optimizer, loads_in_its_own_way, numbers_beside, tensors_beside
 
 _NAMED = 5
 """How many of the entries that changed are named."""
@@ -36,6 +36,13 @@ class Beginning:
             for name, read in tensors_beside(value)
         ]
 
+        self._numbers = [
+            (f"{path}.{name}", attributes, key, attributes[key])
+            for path, value in objects_in(state)
+            if is_module(value)
+            for name, attributes, key in numbers_beside(value)
+        ]
+
     def changed_form(self, state: Mapping[str, Any], document: Json) -> list[str]:
         """Say what has another form than at the beginning.
 
@@ -54,8 +61,9 @@ class Beginning:
         return changes
 
     def changed_beside(self) -> list[str]:
-        """Name the tensors outside of any `state_dict` that are not what they were."""
-        return [name for name, read, before in self._beside if not _same(_identity(read()), before)]
+        """Name the tensors and numbers of modules, outside of any `state_dict`, that are not what they were."""
+        changed = [name for name, read, before in self._beside if not _same(_identity(read()), before)]
+        return changed + [name for name, now, key, before in self._numbers if now.get(key, before) != before == before]
 
     def _forms_of(self, state: Mapping[str, Any], document: Json) -> dict[str, Any]:
         return {path: form for path, form in _forms(state, document, "state") if path not in self._own_way}

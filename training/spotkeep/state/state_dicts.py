@@ -186,6 +186,26 @@ def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
     return found
 
 
+def numbers_beside(module: Any) -> list[tuple[str, dict[str, Any], str]]:
+    """Find the numbers that a module keeps as attributes: a dropout's probability, a counter of one's own.
+
+    Returns:
+        Of each its name, the attributes of the module that it belongs to, and the attribute.
+    """
+    return [
+        (part.name + name, vars(part.module), name)
+        for part in _parts(module)
+        # What wraps a module (DDP) has switches of its own, which each step sets.
+        if type(part.module).__module__.startswith("torch.nn.modules.") or not _is_of_torch(part.module)
+        for name, value in vars(part.module).items()
+        if type(value) in (int, float, bool) and name != "training" and not name.startswith("_")
+    ]
+
+
+def _is_of_torch(module: Any) -> bool:
+    return type(module).__module__.partition(".")[0] == "torch"
+
+
 def loads_in_its_own_way(module: Any) -> bool:
     """Say whether anything but torch's own code gives or takes the state of a module."""
     torch: Any = loaded("torch")
