@@ -19,28 +19,39 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from . import events
 from .disk.background_save import BackgroundSaver, SaveOutcome
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
-from .disk.manifest import Manifest, Progress, RankView
+from .disk.chunk_checksums import chunk_checksums
+from .disk.manifest import CHUNK_BYTES, Manifest, Progress, RankView, state_pairs
 from .disk.retention import MODES, Best, Retention
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
-from .ranks.rank_shares import encode_share, trained_names, view_for
+from .ranks.rank_shares import ShareDocument, encode_share, trained_names, view_for
 from .ranks.shared_directory import SharedDirectory
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
-from .state.encoding import encode_state
+from .state.changes import Beginning
+from .state.encoding import EncodedState, encode_state
 from .state.open_gradients import OpenGradients
-from .state.restoring import check_state, require_fit, restore_state
+from .state.restoring import (
+    altered,
+    check_state,
+    compare_restored,
+    require_fit,
+    require_no_difference,
+    require_taken_back,
+    restore_state,
+)
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
+_MOST_CHANGES = 5
 _LONGEST_NOTICE_MS = 2**40
 _REASONS = (None, "interval", "rebalance")
 _AUTO = "auto"
@@ -101,6 +112,10 @@ class Checkpointer:
         allow_world_size_change: Let another number of ranks take what all had in common. `per_rank` stays as the script
             made it then, and the run does not end as an uninterrupted one would. It is refused where `per_rank` holds
             floating-point arrays, which are parts of a model or of an optimizer: what was trained would be lost.
+        on_restore: For a training that changes the form of its state on its way: adds a parameter group or layers,
+            resizes an embedding. Called once before a checkpoint is put back, with its completed steps and its
+            completed epochs (None where the training counts none), on all ranks. It makes the form as it was then:
+            `on_restore=lambda step, epoch: optimizer.add_param_group(...)`.
 
     Raises:
         UsageError: If an argument makes no sense.
@@ -121,6 +136,7 @@ class Checkpointer:
         *,
         per_rank: Mapping[str, Any] | None = None,
         allow_world_size_change: bool = False,
+        on_restore: Callable[[int, int | None], object] | None = None,
     ) -> None:
         auto = every_seconds == _AUTO
         if isinstance(every_seconds, str) and not auto:
@@ -146,6 +162,8 @@ class Checkpointer:
         self._allow_world_size_change = allow_world_size_change
         saves_them = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
         self._open_gradients = None if saves_them else OpenGradients(state)
+        self._on_restore = on_restore
+        self._has_on_restore = on_restore is not None
         self._ranks: Ranks = OneRank()
         self._joined = False
         self._leaving_agreed = False
@@ -179,6 +197,8 @@ class Checkpointer:
         self._step_began: float | None = None
         self._step_began_saving = False
         self._epochs_completed: int | None = None
+        self._beginning: Beginning | None = None
+        self._form_told = self._beside_told = False
         self._durable_step: int | None = None
         self._started_step: int | None = None
         self._metrics: dict[str, Any] = {}
@@ -204,7 +224,7 @@ class Checkpointer:
 
     @property
     def uploads(self) -> bool:
-        """Whether the library itself brings the checkpoints to S3. Other files in the directory stay on this machine."""
+        """Whether the library itself brings the checkpoints to S3. Other files in the directory stay here."""
         return self._second_tier.remote is not None
 
     @property
@@ -361,6 +381,14 @@ class Checkpointer:
         self._require_entered()
         self._complete_step(total_steps)
 
+    def count_epochs(self, completed: int) -> None:
+        """Note how many epochs are completed, for loops that other code runs: the next checkpoint says so.
+
+        Args:
+            completed: How many; within the first epoch it is 0.
+        """
+        self._epochs_completed = completed
+
     def save_if_due(self, *, last: bool = False) -> bool:
         """Save after a completed step when that is due, to leave after it, or as the last one.
 
@@ -402,8 +430,9 @@ class Checkpointer:
         Entering a `with` block does this by itself; a second call does nothing.
 
         Raises:
-            StateError: If the state could not be saved later on.
-            StateMismatchError: If a good checkpoint does not fit the state.
+            StateError: If the state could not be saved later on, or not be restored then.
+            StateMismatchError: If a good checkpoint does not fit the state, or something is not what was saved after it
+                was restored.
             WorldSizeError: If another number of ranks wrote it, and there is something in it that only they could use.
             OtherRankError: If something of this kind went wrong on another rank only.
             NewerFormatError: If a newer library wrote the newest checkpoint.
@@ -416,12 +445,16 @@ class Checkpointer:
         self._join()
         in_place = any(together(self._ranks, self._check_state))
         found = self._restore_newest(in_place=in_place)
-        if found is not None:
+        if found is None:
+            together(self._ranks, self._require_taken_back)
+        else:
             self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
             self._durable_step = self._started_step = self._step
             self._known_metrics = dict(found.manifest.metrics)
             self._measured_at = dict(found.manifest.measured_at)
         self._restored = True
+        if self._ranks.rank == 0:
+            self._beginning = Beginning({**self._state, **self._per_rank})
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
@@ -492,6 +525,9 @@ class Checkpointer:
     def _check_state(self) -> bool:
         return check_state(self._state) | check_state(self._per_rank)
 
+    def _require_taken_back(self) -> None:
+        require_taken_back({**self._state, **self._per_rank}, digest=partial(chunk_checksums, chunk_bytes=CHUNK_BYTES))
+
     def _steps_there(self) -> tuple[list[int], list[int]]:
         remote = self._second_tier.remote
         return self._directory.steps(), ([] if remote is None else remote.steps())
@@ -531,8 +567,10 @@ class Checkpointer:
         found: list[OpenCheckpoint] = []
 
         def open_it() -> None:
-            if verify_first:
+            # What the script does to its state for one checkpoint cannot be undone for another one.
+            if verify_first or self._on_restore is not None:
                 self._directory.verify(step, view=self._view)
+            self._make_as_it_was(step)
             opened = self._directory.open(step, live={**self._state, **self._per_rank}, view=self._view)
             own = self._per_rank if self._takes_own(opened.manifest) else {}
             require_fit({**self._state, **own}, opened.state, step=step)
@@ -563,9 +601,20 @@ class Checkpointer:
         step = found.manifest.step
         common = {name: value for name, value in found.state.items() if name not in self._per_rank}
         restore_state(self._state, common, step=step)
+        live = dict(self._state)
         if self._takes_own(found.manifest):
             own = {name: value for name, value in found.state.items() if name in self._per_rank}
             restore_state(self._per_rank, own, step=step)
+            live.update(self._per_rank)
+        differences, held = compare_restored(live, found.document)
+        differences += [altered(held[index].form) for index in found.altered(held)]
+        require_no_difference(live, differences, step=step)
+
+    def _make_as_it_was(self, step: int) -> None:
+        """Let the script give its state the form that it had at a step, once."""
+        on_restore, self._on_restore = self._on_restore, None
+        if on_restore is not None:
+            on_restore(step, self._directory.read_manifest(step).epochs_completed)
 
     def _fill(self, found: OpenCheckpoint) -> bool:
         try:
@@ -613,6 +662,7 @@ class Checkpointer:
             else:
                 shared.begin_save()
                 encoded = encode_share(self._state, self._per_rank, rank=self._ranks.rank)
+            self._tell_what_a_resume_would_miss(encoded)
             progress = Progress(
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
@@ -630,6 +680,36 @@ class Checkpointer:
         finally:
             self._schedule.extra_time.call(time.monotonic() - began)
         self._started_step = step
+
+    def _tell_what_a_resume_would_miss(self, encoded: EncodedState) -> None:
+        """Warn, once each, of what has changed since the training began and no checkpoint gives back."""
+        beginning = self._beginning
+        if beginning is None:
+            return
+        if not (self._form_told or self._has_on_restore):
+            document = encoded.document
+            if isinstance(document, ShareDocument):
+                document = {"dict": [*state_pairs(document.common), *state_pairs(document.own)]}
+            changes = beginning.changed_form({**self._state, **self._per_rank}, document)
+            if changes:
+                self._form_told = True
+                _logger.warning(
+                    "the state has another form than when the training began: %s. A script that starts again makes it "
+                    "as it was at first, so a resume needs on_restore= of the Checkpointer, which makes it as it was "
+                    "then, for example on_restore=lambda step, epoch: optimizer.add_param_group(...)",
+                    "; ".join(changes[:_MOST_CHANGES]),
+                )
+        if not self._beside_told:
+            names = beginning.changed_beside()
+            if names:
+                self._beside_told = True
+                _logger.warning(
+                    "%s changed since the training began, and no state_dict has %s, so a resume begins with what the "
+                    "script makes anew: register a buffer without persistent=False, or call persistent(True) of a "
+                    "metric of torchmetrics. What follows from the rest of the state is no loss",
+                    ", ".join(names[:_MOST_CHANGES]),
+                    "it" if len(names) == 1 else "them",
+                )
 
     def _collect(self) -> SaveOutcome | None:
         """Take note of a save that has ended."""

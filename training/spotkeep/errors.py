@@ -49,11 +49,13 @@ class StateError(CheckpointError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__("this state cannot be saved:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        super().__init__(
+            "this state cannot be saved and restored:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        )
 
 
 class StateMismatchError(CheckpointError):
-    """A good checkpoint does not fit the state that the script passed.
+    """A good checkpoint does not fit the state that the script passed, or was not taken as it is.
 
     Attributes:
         problems: One sentence for each entry that does not fit.
@@ -65,7 +67,10 @@ class StateMismatchError(CheckpointError):
         listed = "\n".join(f"  - {problem}" for problem in problems)
         super().__init__(
             f"the checkpoint of step {step} does not fit this script's state:\n{listed}\n"
-            "Restore the script that wrote it, or start a new run with an empty checkpoint directory."
+            "Where the training itself changes the form of its state (it adds a parameter group or layers, or resizes "
+            "an embedding), let on_restore make that form before the checkpoint is restored, for example "
+            "on_restore=lambda step, epoch: optimizer.add_param_group({'params': body.parameters()}). Otherwise "
+            "restore the script that wrote it, or start a new run with an empty checkpoint directory."
         )
 
 

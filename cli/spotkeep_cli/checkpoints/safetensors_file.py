@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from array import array
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -31,28 +32,29 @@ def row_major(checkpoint: InspectedCheckpoint, entry: Entry) -> Iterator[bytes]:
     assert entry.span is not None  # noqa: S101 -- only arrays come here
     elements = element_type(entry)
     pieces = checkpoint.pieces(entry.span, _PIECE_BYTES)
-    if entry.order == "F" and entry.shape is not None and len(entry.shape) > 1:
+    if entry.order != "C" and entry.shape is not None and len(entry.shape) > 1:
         item_bytes = elements.item_bytes or 1
-        pieces = iter([from_column_major(b"".join(pieces), shape=entry.shape, item_bytes=item_bytes)])
+        order = tuple(reversed(range(len(entry.shape)))) if isinstance(entry.order, str) else entry.order
+        pieces = iter([in_row_major(b"".join(pieces), shape=entry.shape, order=order, item_bytes=item_bytes)])
     for piece in pieces:
         yield _swapped(piece, elements) if elements.big_endian else piece
 
 
-def from_column_major(raw: bytes, *, shape: tuple[int, ...], item_bytes: int) -> bytes:
-    """Turn Fortran's order into C's."""
+def in_row_major(raw: bytes, *, shape: tuple[int, ...], order: tuple[int, ...], item_bytes: int) -> bytes:
+    """Turn an order of the dimensions, the outermost first, into C's."""
     if not raw:
         return raw
     flat: memoryview = memoryview(raw).cast(_UNSIGNED[item_bytes])  # type: ignore[call-overload]
-    return b"".join(_rows(flat, shape))
+    strides = [math.prod(shape[inner] for inner in order[order.index(axis) + 1 :]) for axis in range(len(shape))]
+    return b"".join(_rows(flat, shape, strides))
 
 
-def _rows(flat: memoryview, shape: tuple[int, ...]) -> Iterator[bytes]:
-    # The first index runs fastest: what shares one value of it lies `shape[0]` elements apart.
+def _rows(flat: memoryview, shape: Sequence[int], strides: Sequence[int]) -> Iterator[bytes]:
     if len(shape) == 1:
-        yield flat.tobytes()
+        yield flat[: (shape[0] - 1) * strides[0] + 1 : strides[0]].tobytes()
         return
     for index in range(shape[0]):
-        yield from _rows(flat[index :: shape[0]], shape[1:])
+        yield from _rows(flat[index * strides[0] :], shape[1:], strides[1:])
 
 
 def _swapped(piece: bytes, elements: ElementType) -> bytes:

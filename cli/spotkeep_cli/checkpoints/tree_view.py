@@ -72,7 +72,9 @@ def entry_text(entry: Entry) -> str:
         return printable_line(as_text(entry.value), longest=_LONGEST_VALUE)
     if entry.dtype is None:
         return entry.kind
-    order = ", column-major" if entry.order == "F" else ""
+    order = ""
+    if entry.order != "C":
+        order = ", column-major" if entry.order == "F" else f", dimensions in memory {list(entry.order)}"
     kind = " (NumPy scalar)" if entry.kind == "scalar" else ""
     elements = printable_line(element_type(entry).label, longest=_LONGEST_VALUE)
     return f"{elements} {list(entry.shape or ())}{order}{kind}"

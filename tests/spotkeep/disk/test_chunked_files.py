@@ -9,12 +9,16 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
+from spotkeep.disk import checksum_copy
 from spotkeep.disk import storage as storage_module
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.chunked_files import AlteredChunkError, read_data_file, read_part, write_file
+from spotkeep.disk.chunked_files import AlteredChunkError, altered_memory, read_data_file, read_part, write_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage, ReadableFile
+from spotkeep.native.copy_and_add import is_available
 
 WRITE = storage_module.WRITE_BYTES
 SIZE = 2 * WRITE + 4096
@@ -189,3 +193,31 @@ def test_what_the_page_cache_has_is_known(written):
     path.read_bytes()
     with opened(path) as file:
         assert file.is_cached()
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "without a compiled routine"])
+@given(
+    edges=st.lists(st.integers(0, 3 * CHUNK_BYTES + 4096), min_size=2, max_size=12, unique=True).map(sorted),
+    changed=st.sets(st.integers(0, 11)),
+    data=st.data(),
+)
+@example(edges=[0, 3 * CHUNK_BYTES + 4096], changed={0}, data=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_memory_that_does_not_hold_what_the_file_has_is_found(tmp_path, compiled, edges, changed, data, monkeypatch):
+    """Whatever lies between the memory: zeros, or what nothing was compared with."""
+    monkeypatch.setattr(checksum_copy, "is_available", is_available if compiled else lambda: False)
+    raw = bytearray(3 * CHUNK_BYTES + 4096)
+    runs = [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=False)]
+    for start, end in runs:
+        raw[start:end] = np.random.default_rng(start).bytes(end - start)
+    raw[:1] = b"?"
+    path = tmp_path / "data"
+    path.write_bytes(raw)
+    memory = [bytearray(raw[start:end]) for start, end in runs]
+    changed = {index for index in changed if index < len(runs)}
+    for index in changed:
+        place = len(memory[index]) - 1 if data is None else data.draw(st.integers(0, len(memory[index]) - 1))
+        memory[index][place] ^= 1
+    held = [(start, memoryview(part)) for (start, _), part in zip(runs, memory, strict=True)]
+    with opened(path) as file:
+        assert altered_memory(file, checksums_of(memoryview(raw)), held) == sorted(changed)

@@ -37,7 +37,7 @@ def test_it_is_json_that_any_tool_can_read():
     document = json.loads(manifest_bytes(MANIFEST))
     assert set(document) == {"sha256", "manifest"}
     assert document["manifest"]["step"] == 12
-    assert document["manifest"]["format"] == 2
+    assert document["manifest"]["format"] == 3
     assert document["manifest"]["checksum"] == "column-sums-crc32"
 
 
@@ -113,4 +113,4 @@ def test_a_sealed_manifest_that_makes_no_sense_is_refused(document):
 
 def test_a_manifest_from_the_future_is_distinguished_from_damage():
     with pytest.raises(NewerFormatError, match="Resume with the newer library"):
-        parse_manifest(sealed(altered(format=3, library="spotkeep 9.0")))
+        parse_manifest(sealed(altered(format=4, library="spotkeep 9.0")))

@@ -300,6 +300,18 @@ def test_a_run_that_is_done_does_nothing_again(tmp_path, job_events):
     assert [event["step"] for event in job_events() if event["event"] == "finish"] == [15, 15]
 
 
+def test_on_restore_gets_the_steps_and_the_completed_epochs(tmp_path):
+    seen = []
+
+    def noted(step, epoch):
+        seen.append((step, epoch))
+
+    assert run(tmp_path, stop_after=3, notice=True, on_restore=noted) is None
+    assert run(tmp_path, stop_after=4, notice=True, on_restore=noted) is None
+    assert run(tmp_path, on_restore=noted) == run(tmp_path / "left alone")
+    assert seen == [(3, 0), (7, 1)]
+
+
 def test_what_gives_its_batches_only_once_is_refused(tmp_path):
     with pytest.raises(UsageError, match="gives its batches only once"):
         ResumableTraining({}, directory=tmp_path).loader(iter([1, 2]))

@@ -148,7 +148,10 @@ def own_loop(checkpointer, total: int):
 
 
 def train_epochs(rank: int, job: dict, port: int) -> None:
-    """A script with loops of its own over a DataLoader that gives each rank its part of the data."""
+    """A script with loops of its own over a DataLoader that gives each rank its part of the data.
+
+    Its last layer joins the optimizer in the second epoch.
+    """
     import torch
     import torch.distributed as dist
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -162,15 +165,27 @@ def train_epochs(rank: int, job: dict, port: int) -> None:
     data = TensorDataset(torch.randn(40, 6))
     net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Dropout(0.3), torch.nn.Linear(12, 2))
     model = torch.nn.parallel.DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(net[0].parameters(), lr=0.1, momentum=0.9)
     sampler = DistributedSampler(data, seed=3)
     loader = DataLoader(data, batch_size=4, sampler=sampler)
     torch.manual_seed(100 + rank)
-    training = ResumableTraining({"model": model, "optimizer": optimizer}, directory=job["directory"], every_steps=2)
+
+    def add_the_last_layer() -> None:
+        optimizer.add_param_group({"params": net[2].parameters(), "lr": 0.05})
+
+    def as_it_was(step: int, epoch: int | None) -> None:
+        assert epoch in (step // len(loader), (step - 1) // len(loader))  # Its end may be still to come.
+        if step > len(loader):
+            add_the_last_layer()
+
+    state = {"model": model, "optimizer": optimizer}
+    training = ResumableTraining(state, directory=job["directory"], every_steps=2, on_restore=as_it_was)
     loader = training.loader(loader)
     steps = 0
     for epoch in training.epochs(3):
         sampler.set_epoch(epoch)
+        if epoch >= 1 and len(optimizer.param_groups) == 1:
+            add_the_last_layer()
         for (batch,) in loader:
             optimizer.zero_grad()
             model(batch).square().mean().backward()

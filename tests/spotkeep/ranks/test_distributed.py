@@ -22,7 +22,7 @@ def test_together_fails_on_all_ranks_when_it_fails_on_one(world):
 
     zero, one, two = world(3).run(lambda ranks: together(ranks, lambda: act(ranks)))
     assert isinstance(one, StateError)
-    assert str(zero) == str(two) == "rank 1: this state cannot be saved:\n  - a lambda"
+    assert str(zero) == str(two) == "rank 1: this state cannot be saved and restored:\n  - a lambda"
     assert isinstance(zero, OtherRankError)
 
 

@@ -107,6 +107,16 @@ def test_the_order_in_memory_comes_back_because_it_decides_the_last_bit_of_a_sum
     assert restored.sum() == array.sum()
 
 
+@given(array=ARRAYS, data=st.data())
+def test_any_order_of_the_dimensions_in_memory_comes_back(array, data):
+    order = data.draw(st.permutations(range(array.ndim)))
+    turned = array.transpose(order)
+    restored = round_trip({"a": turned})["a"]
+    assert identical(restored, turned)
+    long = [axis for axis in range(turned.ndim) if turned.shape[axis] > 1]
+    assert not turned.size or [restored.strides[axis] for axis in long] == [turned.strides[axis] for axis in long]
+
+
 def test_restored_arrays_can_be_written_to():
     restored = round_trip({"a": np.arange(5)})["a"]
     restored += 1

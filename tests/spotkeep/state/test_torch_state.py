@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep import Checkpointer, MissingLibraryError, StateError, StateMismatchError
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.state.encoding import encode_state
+from spotkeep.state.encoding import decode_state, encode_state
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -51,7 +53,32 @@ def test_views_conjugates_and_parameters_are_stored_by_value(tmp_path):
     restored = round_trip(tmp_path, state)
     for name, value in state.items():
         assert torch.equal(restored[name], value.detach()), name
-        assert not restored[name].requires_grad
+        assert restored[name].requires_grad is (name == "parameter")
+
+
+@given(shape=st.lists(st.integers(0, 3), max_size=4), data=st.data())
+def test_a_dense_tensor_has_the_strides_it_had(shape, data):
+    order = data.draw(st.permutations(range(len(shape))))
+    tensor = torch.arange(float(np.prod(shape))).reshape(shape).permute(order)
+    encoded = encode_state({"t": tensor, "like": tensor.clone()})
+    raw = {(blob.file_index, blob.offset): bytes(blob.raw) for blob in encoded.blobs}
+    live = {"like": torch.zeros_like(tensor)}
+    restored = decode_state(encoded.document, lambda index, offset, size: raw[index, offset], live=live)
+    assert torch.equal(restored["t"], tensor)
+    assert torch.equal(live["like"], tensor) or tensor.stride() != tensor.clone().stride()
+    assert restored["t"].stride() == tensor.stride() or 0 in shape or 1 in shape
+
+
+def test_channels_last_weights_have_the_strides_that_kernels_choose_by():
+    """One channel, or one pixel: where a dimension of one element has a stride that says nothing."""
+    shapes = [(8, 1, 3, 3), (8, 4, 1, 1), (1, 4, 3, 3), (2, 3, 4, 5)]
+    state = {str(shape): torch.zeros(shape).to(memory_format=torch.channels_last) for shape in shapes}
+    encoded = encode_state(state)
+    raw = {(blob.file_index, blob.offset): bytes(blob.raw) for blob in encoded.blobs}
+    restored = decode_state(encoded.document, lambda index, offset, size: raw[index, offset])
+    assert {name: value.stride() for name, value in restored.items()} == {
+        name: value.stride() for name, value in state.items()
+    }
 
 
 TENSORS_WITHOUT_PLAIN_BYTES = {

@@ -13,21 +13,26 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.inspection import InspectedCheckpoint
 from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints.elements import element_type
-from spotkeep_cli.checkpoints.safetensors_file import from_column_major, row_major
+from spotkeep_cli.checkpoints.safetensors_file import in_row_major, row_major
 
 
-@given(shape=st.lists(st.integers(0, 4), min_size=1, max_size=4), item=st.sampled_from(["u1", "u2", "u4", "u8"]))
-def test_columns_become_rows(shape: list[int], item: str) -> None:
+@given(
+    shape=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    item=st.sampled_from(["u1", "u2", "u4", "u8"]),
+    data=st.data(),
+)
+def test_any_order_of_the_dimensions_becomes_rows(shape: list[int], item: str, data: st.DataObject) -> None:
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
     array = np.arange(np.prod(shape), dtype=item).reshape(shape)
-    raw = array.tobytes(order="F")
-    assert from_column_major(raw, shape=tuple(shape), item_bytes=array.itemsize) == array.tobytes()
+    raw = array.transpose(order).tobytes()
+    assert in_row_major(raw, shape=tuple(shape), order=order, item_bytes=array.itemsize) == array.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [">f4", "<f4", ">i8", ">u2", "|b1", ">c8"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_what_was_saved_leaves_as_others_read_it(tmp_path: Path, dtype: str, order: str) -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1)], ids=["C", "F", "columns of each matrix"])
+def test_what_was_saved_leaves_as_others_read_it(tmp_path: Path, dtype: str, order: tuple[int, ...]) -> None:
     # More than one piece of it, so that no element is torn.
-    array = np.asarray(np.arange(600_000).reshape(3, -1).astype(dtype), order=order)
+    array = np.arange(600_000).reshape(3, 40, -1).transpose(order).astype(dtype, order="C").transpose(np.argsort(order))
     CheckpointDirectory(tmp_path).write(encode_state({"x": b"odd", "w": array}), step=1)
     with InspectedCheckpoint(tmp_path, 1) as checkpoint:
         entry = checkpoint.entries()[1]

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
+from spotkeep.state.arrays import host_bytes
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
+from spotkeep.state.restoring import Held
 from spotkeep.version import __version__
 
-from .chunked_files import AlteredChunkError, Target, read_data_file, read_part, write_file
+from .chunked_files import AlteredChunkError, Target, altered_memory, read_data_file, read_part, write_file
 from .manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -83,12 +85,23 @@ class OpenCheckpoint:
     Attributes:
         manifest: What it says about itself.
         state: Its values. The memory of arrays and tensors holds anything until `fill` has returned.
+        document: The state document that they were made from.
     """
 
-    def __init__(self, manifest: Manifest, state: dict[str, Any], fill: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        state: dict[str, Any],
+        *,
+        document: Json,
+        fill: Callable[[], None],
+        altered: Callable[[Sequence[Held]], list[int]],
+    ) -> None:
         self.manifest = manifest
         self.state = state
+        self.document = document
         self._fill = fill
+        self._altered = altered
 
     def fill(self) -> None:
         """Read and verify every byte, straight into the arrays and tensors.
@@ -97,6 +110,14 @@ class OpenCheckpoint:
             DamagedCheckpointError: If anything is wrong. Some of them have been filled then.
         """
         self._fill()
+
+    def altered(self, held: Sequence[Held]) -> list[int]:
+        """Find the bytes of a live state that are not those of the checkpoint. Gives their indices.
+
+        Raises:
+            DamagedCheckpointError: If the checkpoint has changed since it was read.
+        """
+        return self._altered(held)
 
 
 class CheckpointDirectory:
@@ -222,7 +243,7 @@ class CheckpointDirectory:
             # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
             self._found_good[step] = found
 
-        return OpenCheckpoint(manifest, state, fill)
+        return OpenCheckpoint(manifest, state, document=seen.state, fill=fill, altered=content.altered)
 
     def read(self, step: int) -> Checkpoint:
         """Read one checkpoint and verify every byte of it.
@@ -453,6 +474,21 @@ class _Content:
         for index, file in self._files.items():
             with self._opened(file) as opened:
                 read_data_file(opened, file.chunks, self._targets.get(index, ()))
+
+    def altered(self, held: Sequence[Held]) -> list[int]:
+        """Find the bytes that are not those of the files. Gives their indices."""
+        by_file: dict[int, list[tuple[int, int]]] = {}
+        for index, one in enumerate(held):
+            place = one.form.saved
+            by_file.setdefault(place["file"], []).append((place["offset"], index))
+        found: list[int] = []
+        for file_index, places in by_file.items():
+            file, places = self._files[file_index], sorted(places)
+            # What is on a GPU is fetched for one file at a time.
+            memory = [(offset, memoryview(host_bytes(held[index].raw))) for offset, index in places]
+            with self._opened(file) as opened:
+                found += [places[number][1] for number in altered_memory(opened, file.chunks, memory)]
+        return sorted(found)
 
     def _file(self, index: int, offset: int, size: int) -> DataFile:
         file = self._files.get(index)

@@ -6,7 +6,8 @@ up, while the cache still has half of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from spotkeep.loaded import loaded
@@ -14,9 +15,9 @@ from spotkeep.native.copy_and_add import CopyAndAdd, is_available
 from spotkeep.state.arrays import Buffer, DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .chunk_checksums import checksum_from_sums, chunk_checksum, chunk_checksums
+from .chunk_checksums import checksum_from_rest, checksum_from_sums, chunk_checksum, chunk_checksums, rest_start
 from .manifest import CHUNK_BYTES
-from .shared_work import pieces
+from .shared_work import Piece, pieces
 
 # Below this, handing the interpreter's lock over costs more than the copy.
 _SMALL_COPY_BYTES = 2**14
@@ -92,6 +93,59 @@ class _TwoPasses:
                 copy_bytes(target, source)
             checksums.append(chunk_checksum(self._raw[low : min(low + CHUNK_BYTES, end)]))
         return checksums
+
+
+class MemoryOfFile:
+    """Memory, as the parts of a data file that it should be equal to. Nothing is copied.
+
+    Args:
+        runs: The places in the file, and the memory, in the order of the places, never overlapping. What none of them
+            has counts as zeros.
+    """
+
+    def __init__(self, runs: Sequence[tuple[int, memoryview]]) -> None:
+        self._runs = runs
+        self._starts = [start for start, _ in runs]
+        self._ends = [start + len(memory) for start, memory in runs]
+        self._routine = CopyAndAdd(runs) if is_available() else None
+
+    def pieces(self, size: int, piece_bytes: int) -> list[Piece]:
+        """Cut a file into pieces of whole chunks, those of them that some of the memory belongs to.
+
+        Args:
+            size: The size of the file.
+            piece_bytes: The size of a piece.
+        """
+        return [piece for piece in pieces(size, piece_bytes) if self.between(*piece)]
+
+    def between(self, start: int, end: int) -> range:
+        """Give the indices of the runs that have bytes between two places."""
+        return range(bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end))
+
+    def checksums(self, start: int, end: int) -> list[str]:
+        """Give the checksums of the chunks between two places, a chunk's beginning and the end of one, or of the file.
+
+        A chunk that none of the memory belongs to has that of zeros.
+        """
+        chunks = list(pieces(end - start, CHUNK_BYTES))
+        if self._routine is None:
+            return [chunk_checksum(self._gathered(start + low, start + high)) for low, high in chunks]
+        sums = self._routine.column_sums(start, end, chunk_bytes=CHUNK_BYTES)
+        found = []
+        for chunk_sums, (low, high) in zip(sums, chunks):
+            rest = rest_start(high - low)
+            found.append(
+                checksum_from_rest(chunk_sums, self._gathered(start + low + rest, start + high), whole=not rest)
+            )
+        return found
+
+    def _gathered(self, start: int, end: int) -> bytearray:
+        found = bytearray(end - start)
+        for index in self.between(start, end):
+            place, memory = self._runs[index]
+            low, high = max(place, start), min(place + len(memory), end)
+            found[low - start : high - start] = memory[low - place : high - place]
+        return found
 
 
 def copy_chunks(target: memoryview, source: memoryview) -> list[str]:

@@ -71,9 +71,23 @@ def checksum_from_sums(sums: Any, chunk: memoryview) -> str:
         sums: The sums of the columns, bytes-like.
         chunk: Its bytes; those after the last row are looked at.
     """
-    if len(chunk) < _ROW_BYTES:
-        return f"{zlib.crc32(chunk):08x}"
-    return f"{zlib.crc32(chunk[len(chunk) // _ROW_BYTES * _ROW_BYTES :], zlib.crc32(sums)):08x}"
+    return checksum_from_rest(sums, chunk[rest_start(len(chunk)) :], whole=len(chunk) < _ROW_BYTES)
+
+
+def rest_start(chunk_bytes: int) -> int:
+    """Say where in a chunk its last row ends."""
+    return chunk_bytes // _ROW_BYTES * _ROW_BYTES
+
+
+def checksum_from_rest(sums: Any, rest: Buffer, *, whole: bool) -> str:
+    """Give the checksum of a chunk from its column sums.
+
+    Args:
+        sums: The sums of the columns, bytes-like.
+        rest: Its bytes after the last row.
+        whole: Whether it has no row, so that these are all its bytes.
+    """
+    return f"{zlib.crc32(rest) if whole else zlib.crc32(rest, zlib.crc32(sums)):08x}"
 
 
 def _column_sums(view: memoryview, chunk_bytes: int) -> Any:

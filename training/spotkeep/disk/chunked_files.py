@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
-from .checksum_copy import copy_bytes, copy_chunks, unlocked
+from .checksum_copy import MemoryOfFile, copy_bytes, copy_chunks, unlocked
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
@@ -26,6 +26,8 @@ _READ_BYTES = 2 * CHUNK_BYTES
 # the first comes later, and more is left to do when the disk has given the last.
 _DISK_READERS = 24
 _DISK_READ_BYTES = CHUNK_BYTES
+
+_COMPARED_BYTES = 16 * CHUNK_BYTES
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -111,6 +113,48 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
         _verify(chunk, start, checksums)
         found += chunk[max(offset - start, 0) : offset + size - start]
     return bytes(found)
+
+
+def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequence[Target]) -> list[int]:
+    """Find the memory that does not hold what a data file has at its place.
+
+    The checksums of the file tell at once where all is well, from the memory alone. Only the chunks where they differ
+    are read again.
+
+    Args:
+        file: The file; `file.size` is what it should be.
+        checksums: Those of its chunks.
+        memory: In the order of their places, never overlapping.
+
+    Returns:
+        The indices of those that differ.
+
+    Raises:
+        OSError: If the disk refuses.
+        AlteredChunkError: If a chunk that was read again is not what it was.
+    """
+    content = MemoryOfFile(memory)
+    suspicious: list[int] = []
+
+    def look(left: Iterator[Piece]) -> None:
+        for start, end in left:
+            for number, found in enumerate(content.checksums(start, end), start // CHUNK_BYTES):
+                if found != checksums[number]:
+                    suspicious.append(number)
+
+    threads = memory_threads()
+    share(content.pieces(file.size, _COMPARED_BYTES), look, threads=threads)
+    altered: set[int] = set()
+    for number in sorted(suspicious):
+        start = number * CHUNK_BYTES
+        end = min(start + CHUNK_BYTES, file.size)
+        saved = memoryview(read_part(file, checksums, start, end - start))
+        for index in content.between(start, end):
+            place, held = memory[index]
+            low, high = max(place, start), min(place + len(held), end)
+            if bytes(held[low - place : high - place]) != bytes(saved[low - start : high - start]):
+                altered.add(index)
+    return sorted(altered)
 
 
 def _growing_pieces(size: int) -> Iterator[Piece]:

@@ -77,7 +77,8 @@ class Entry:
         kind: `tensor`, `ndarray`, `scalar` (NumPy's), `bytes`, `bytearray`, or `value` for everything plain.
         dtype: As it is stored; a structured one as JSON. None unless it is an array.
         shape: The shape of an array; None for anything else.
-        order: `F` for an array in Fortran's order, else `C`.
+        order: `F` for an array in Fortran's order, its dimensions from the outermost to the innermost for one in
+            another order of its own, else `C`.
         item_bytes: Bytes of one element, where the dtype is one that this module can size.
         span: Where its bytes are; None for a plain value.
         value: The plain value.
@@ -87,7 +88,7 @@ class Entry:
     kind: str
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
-    order: str = "C"
+    order: str | tuple[int, ...] = "C"
     item_bytes: int | None = None
     span: Span | None = None
     value: Any = None
@@ -349,6 +350,8 @@ def _walk(node: Any, names: tuple[str, ...]) -> Iterator[Entry]:
     if len(names) > _MAX_DEPTH:
         raise MalformedStateError("the state is nested too deeply")
     kind, body = _kind(node)
+    if kind == "state_dict":
+        kind, body = "dict", body.get("items") if isinstance(body, dict) else None
     if kind in ("dict", "counter"):
         if not isinstance(body, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in body):
             raise MalformedStateError("a mapping has no pairs")
@@ -395,7 +398,10 @@ def _array(kind: str, body: Any, names: tuple[str, ...]) -> Entry:
     shape, dtype, order = body.get("shape"), body.get("dtype"), body.get("order", "C")
     if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
         raise MalformedStateError(f"an array's shape is {str(shape)[:80]!r}, not a list of sizes")
-    if order not in ("C", "F") or not isinstance(dtype, (str, list)):
+    if isinstance(order, list) and all(type(axis) is int for axis in order):
+        order = tuple(order)
+    known_order = sorted(order) == list(range(len(shape))) if isinstance(order, tuple) else order in ("C", "F")
+    if not known_order or not isinstance(dtype, (str, list)):
         raise MalformedStateError(f"an array's dtype or order makes no sense: {str(dtype)[:80]!r}, {str(order)[:80]!r}")
     item_bytes = _TORCH_ITEM_BYTES.get(str(dtype)) if kind == "tensor" else _numpy_item_bytes(dtype)
     if item_bytes is None and (kind == "tensor" or isinstance(dtype, str)):

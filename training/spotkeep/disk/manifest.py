@@ -19,7 +19,7 @@ from spotkeep.errors import NewerFormatError
 from .chunk_checksums import CHECKSUM_NAME
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 LARGEST_NUMBER = 2**53 - 1

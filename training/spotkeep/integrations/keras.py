@@ -236,6 +236,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             self.model.train_function = _passing_over(metrics, steps=self.model.steps_per_execution)
             return
         self._go_on()
+        self._checkpointer.count_epochs(epoch)
         position.epoch, position.batches, position.epoch_random = epoch, 0, capture_random_states()
         if self._checkpointer.save_if_due():
             self._checkpointer.leave()

@@ -40,6 +40,8 @@ from spotkeep.state.random_states import (
     seeded_random_numbers,
     seeded_random_states,
 )
+from spotkeep.state.restoring import TakesEffectLater
+from spotkeep.state.state_dicts import StateDict, put_back_optimizer
 
 from .kept_models import KeptModel, comes_back
 
@@ -334,6 +336,7 @@ class _CheckpointCallback(Callback):
             self._checkpointer.complete_step(total_steps=total if isinstance(total, int) else None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._checkpointer.count_epochs(trainer.current_epoch)
         if trainer.current_epoch != self._epoch:
             self._epoch, self._batches, self._began_at = trainer.current_epoch, 0, 0
 
@@ -412,6 +415,7 @@ class _CheckpointCallback(Callback):
         rest["state_dict"] = {name: value for name, value in dumped["state_dict"].items() if name not in parameters}
         return {
             "checkpoint": rest,
+            "metadata": getattr(dumped["state_dict"], "_metadata", None),
             "epoch": self._epoch,
             "batches": self._batches,
             "seed": self._seed,
@@ -438,7 +442,9 @@ class _CheckpointCallback(Callback):
         """Take what `own` gave."""
         common, own = self.restored or {}, state["checkpoint"]
         self._buffers = own["state_dict"]
-        self.restored = {**own, **common, "state_dict": {**common["state_dict"], **self._buffers}}
+        weights = StateDict({**common["state_dict"], **self._buffers})
+        weights._metadata = state["metadata"]
+        self.restored = {**own, **common, "state_dict": weights}
         self._epoch, self._seed, self._flags = state["epoch"], state["seed"], state["flags"]
         self._epoch_random, self._measured = state["epoch_random"], (state["metrics"], state["logged"])
         self._best_state, self._orders = state["best"], state["orders"]
@@ -560,7 +566,7 @@ class _BestModels:
                 setattr(callback, key, value)
 
 
-class _Part:
+class _Part(TakesEffectLater):
     """A part of what Lightning would save, as a part of the state of the Checkpointer."""
 
     def __init__(self, restore: Callable[[dict[str, Any]], None], give: Callable[[], dict[str, Any]]) -> None:
@@ -602,7 +608,7 @@ def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any])
     weights = restored.get("current_model_state", restored["state_dict"])
     trainer.lightning_module.load_state_dict(weights, strict=False)
     for optimizer, state in zip(trainer.optimizers, restored["optimizer_states"]):
-        optimizer.load_state_dict(state)
+        put_back_optimizer(optimizer, state)
     for config, state in zip(trainer.lr_scheduler_configs, restored["lr_schedulers"]):
         config.scheduler.load_state_dict(state)
     frozen, in_evaluation, without_averages = (

@@ -34,7 +34,7 @@ from spotkeep.state.random_states import (
     restore_random_states,
     seeded_random_states,
 )
-from spotkeep.state.restoring import check_state, restore_state
+from spotkeep.state.restoring import TakesEffectLater, check_state, require_restored, restore_state
 
 from .kept_models import KeptModel, comes_back
 
@@ -127,7 +127,7 @@ class _DoneBeforeError(Exception):
         self.output = output
 
 
-class _Restored:
+class _Restored(TakesEffectLater):
     """Keeps what was restored for an object that Trainer has not built yet."""
 
     def __init__(self) -> None:
@@ -223,7 +223,9 @@ class _CheckpointCallback(TrainerCallback):
             part.update({name: built[name] for name in restored})
             check_state(part)
             if goes_on:
-                restore_state({name: built[name] for name in restored}, restored, step=step)
+                now = {name: built[name] for name in restored}
+                restore_state(now, restored, step=step)
+                require_restored(now, restored, step=step)
         progress.callbacks.warn_of_others()
         if self._checkpointer.noticed:
             self._checkpointer.leave()
@@ -241,6 +243,7 @@ class _CheckpointCallback(TrainerCallback):
             progress.epoch += 1
         self._epochs_begun += 1
         progress.epoch_is_over = False
+        self._checkpointer.count_epochs(progress.epoch)
         for stream in self._streams:
             stream.begin(self._key(ranks=False), collate=self._key())
         if self._epochs_begun == 1 and progress.epoch_order:
@@ -484,7 +487,7 @@ class _KeyedBatches:
             yield KeyedIndex(key=b"%s %d" % (key, number), index=index)
 
 
-class _Progress:
+class _Progress(TakesEffectLater):
     """Where Trainer and its callbacks are, as a part of the state.
 
     Attributes:
@@ -546,7 +549,6 @@ class _Progress:
             "owes_save": self.owes_save,
             "finished": self.finished,
             "callbacks": self.callbacks.state_dict(),
-            "frozen": [name for name, value in trainer.model.named_parameters() if not value.requires_grad],
             # What was lost and not logged yet.
             "loss": trainer._tr_loss,
             "logged_step": trainer._globalstep_last_logged,
@@ -557,9 +559,6 @@ class _Progress:
         for name in ("epoch", "epoch_step", "epoch_random", "epoch_order", "owes_evaluation", "owes_save", "finished"):
             setattr(self, name, state[name])
         self.callbacks.load_state_dict(state["callbacks"])
-        frozen = set(state["frozen"])
-        for name, value in self._trainer.model.named_parameters():
-            value.requires_grad_(name not in frozen)
         self._trainer._tr_loss.copy_(state["loss"])
         self._trainer._globalstep_last_logged = state["logged_step"]
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
-from spotkeep.state.encoding import object_state, set_object_state, stateful_kind, with_article
+from spotkeep.state.encoding import object_state, stateful_kind, with_article
+from spotkeep.state.restoring import set_object_state
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, dict, set, deque)

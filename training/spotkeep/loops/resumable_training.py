@@ -19,6 +19,7 @@ from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
 from spotkeep.state.open_gradients import OpenGradients
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.restoring import TakesEffectLater
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
 from .order_memory import OrderMemory
@@ -359,6 +360,7 @@ class _Loop:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
         lasting_loaders = len(self.progress.loaders)
         self.leave_if_noticed()
+        self._checkpointer.count_epochs(self.progress.epochs_completed)
         self.running = True
         try:
             for index, value in enumerate(values):
@@ -456,6 +458,7 @@ class _Loop:
         for noted in (self._began_at, self._given_at, self._went_around):
             noted.clear()
         self.progress.end_epoch(lasting_loaders)
+        self._checkpointer.count_epochs(self.progress.epochs_completed)
         last = self.progress.epochs_completed == self._total_epochs
         if not last and self._checkpointer.save_if_due():
             self._checkpointer.leave()
@@ -473,7 +476,7 @@ class _Loop:
         return self._total_epochs * -(-size // self._batches_per_step)
 
 
-class _Progress:
+class _Progress(TakesEffectLater):
     """Where the loops are, as a part of the state.
 
     Attributes:

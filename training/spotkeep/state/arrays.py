@@ -7,10 +7,12 @@ loading imports the library that the checkpoint names, because the state could n
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, Callable, Union
 
 from spotkeep.errors import MissingLibraryError
@@ -56,6 +58,12 @@ def is_torch_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_wrapper(tensor: Any) -> bool:
+    """Say whether a tensor is of a class of its own, whose memory may be anywhere."""
+    torch = sys.modules["torch"]
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+
+
 def dump_numpy(array: Any) -> tuple[dict[str, Any], Buffer]:
     """Describe a NumPy array or scalar and give its raw bytes.
 
@@ -76,10 +84,10 @@ def dump_numpy(array: Any) -> tuple[dict[str, Any], Buffer]:
         raise UnsupportedArrayError(
             f"an array of dtype {dtype} cannot be described portably: convert it to a plain dtype first"
         )
-    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     # The order in memory decides the order of summation, and with it the last bit of a result.
-    raw = np.ascontiguousarray(array.T if fortran else array).reshape(-1)
-    meta = {"dtype": description, "shape": list(array.shape), "order": "F" if fortran else "C"}
+    order = _numpy_order(array)
+    raw = np.ascontiguousarray(_in_order(array, order)).reshape(-1)
+    meta = {"dtype": description, "shape": list(array.shape), "order": order}
     return meta, (raw.view(np.uint8).data if raw.nbytes else b"")
 
 
@@ -93,7 +101,7 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
     shape = _shape(meta)
     order = meta.get("order")
     if order not in ("C", "F"):
-        raise InvalidArrayError(f"an array's order is {order!r}, neither C nor F")
+        order = _permutation(order, len(shape))
     try:
         description = meta["dtype"]
         dtype = np.dtype(_spelling(description) if isinstance(description, str) else _descr(description))
@@ -104,19 +112,63 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
     if math.prod(shape) * dtype.itemsize != size:
         raise InvalidArrayError(f"an array of shape {shape} and dtype {dtype} does not have {size} bytes")
     alike = is_numpy_array(like) and like.dtype == dtype and list(like.shape) == shape and like.flags.writeable
-    if alike and (like.flags.c_contiguous if order == "C" else like.flags.f_contiguous):
+    if alike and _in_order(like, order).flags.c_contiguous:
         return like
     try:
+        if isinstance(order, list):
+            return np.empty([shape[axis] for axis in order], dtype=dtype).transpose(_inverse(order))
         return np.empty(shape, dtype=dtype, order=order)
     except (ValueError, OverflowError, MemoryError) as error:
         raise InvalidArrayError(f"an array of shape {shape} cannot be made: {error}") from error
 
 
-def numpy_bytes(array: Any, order: str) -> memoryview:
+def numpy_bytes(array: Any, order: str | list[int]) -> memoryview:
     """Give the memory of an array that `new_numpy` gave, to be filled."""
     np = sys.modules["numpy"]
-    flat = (array.T if order == "F" else array).reshape(-1)
+    flat = _in_order(array, order).reshape(-1)
     return memoryview(flat.view(np.uint8).data if array.nbytes else b"")
+
+
+def _numpy_order(array: Any) -> str | list[int]:
+    if array.flags.c_contiguous or not array.nbytes:
+        return "C"
+    if array.flags.f_contiguous:
+        return "F"
+    # In bytes: a field of a structured array may begin anywhere.
+    return _memory_order(array.shape, array.strides, step=array.itemsize) or "C"
+
+
+def _in_order(array: Any, order: str | list[int]) -> Any:
+    """Give a view whose C order is the order of the memory."""
+    return array if order == "C" else array.T if order == "F" else array.transpose(order)
+
+
+def _memory_order(shape: Sequence[int], strides: Sequence[int], *, step: int = 1) -> list[int] | None:
+    """Give the dimensions as they lie in memory, the outermost first.
+
+    None where that is their own order, or where the elements do not fill a piece of memory.
+    """
+    # A dimension of one element has a stride that says nothing. Among equal strides it lies innermost, where
+    # torch's `channels_last` has it.
+    order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], shape[axis] == 1))
+    expected = step
+    for axis in reversed(order):
+        if shape[axis] != 1 and strides[axis] != expected:
+            return None
+        expected *= shape[axis]
+    return None if order == list(range(len(shape))) else order
+
+
+def _permutation(order: Any, dimensions: int) -> list[int]:
+    if not isinstance(order, list) or not all(type(axis) is int for axis in order):
+        raise InvalidArrayError(f"an array's order is {order!r}, neither C nor F nor a list of its dimensions")
+    if sorted(order) != list(range(dimensions)):
+        raise InvalidArrayError(f"an array's order is {order}, which are not its {dimensions} dimensions")
+    return order
+
+
+def _inverse(order: list[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 class DeviceBytes:
@@ -158,15 +210,24 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             an unknown dtype, or without memory of its own.
     """
     torch = sys.modules["torch"]
-    dtype = str(tensor.dtype).replace("torch.", "", 1)
-    dense = tensor
+    dtype = _dtype_name(tensor.dtype)
+    dense, order = tensor, None
     # Nearly all are plain. A state has thousands of them, and describing each holds the training up.
     if dtype not in _TORCH_DTYPES or not _is_plain(tensor, torch):
+        if is_wrapper(tensor) and torch.nn.parameter.is_lazy(tensor):
+            raise UnsupportedArrayError(
+                "a parameter of a lazy module has no shape yet: give the module a batch before this point, so that it "
+                "makes its parameters"
+            )
         _refuse_what_is_not_dense(tensor, dtype, torch)
-        dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    meta = {"dtype": dtype, "shape": list(tensor.shape)}
+        dense = tensor.detach().resolve_conj().resolve_neg()
+        order = _torch_order(dense)
+        dense = dense.contiguous() if order is None else dense.permute(order)
+    meta: dict[str, Any] = {"dtype": dtype, "shape": list(tensor.shape)}
+    if order is not None:
+        meta["order"] = order
     _require_little_endian()
-    if not dense.is_cuda:
+    if not (dense.is_cpu or dense.is_cuda):
         # Before its address is asked for: other devices need not have any.
         dense = dense.cpu()
     if dense.numel() and not dense.data_ptr():
@@ -175,6 +236,16 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             "given back; save a plain tensor that has them"
         )
     return meta, (DeviceBytes(dense) if dense.is_cuda and dense.numel() else torch_bytes(dense))
+
+
+def same_form(one: Any, other: Any) -> bool:
+    """Say whether two tensors of one shape have the same type, and lie alike in memory."""
+    return bool(one.dtype == other.dtype and _torch_order(one) == _torch_order(other))
+
+
+@functools.cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).replace("torch.", "", 1)
 
 
 def is_floating(meta: dict[str, Any]) -> bool:
@@ -226,21 +297,41 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
     if math.prod(shape) * dtype.itemsize != size:
         raise InvalidArrayError(f"a tensor of shape {shape} and dtype {name} does not have {size} bytes")
-    if is_torch_tensor(like) and like.dtype == dtype and list(like.shape) == shape and _is_plain(like, torch):
+    order = None if meta.get("order") is None else _permutation(meta["order"], len(shape))
+    if is_torch_tensor(like) and like.dtype == dtype and list(like.shape) == shape and _lies_in(like, order, torch):
         return like.detach()
     try:
-        return torch.empty(shape, dtype=dtype)
+        if order is not None:
+            return torch.empty([shape[axis] for axis in order], dtype=dtype, device="cpu").permute(_inverse(order))
+        return torch.empty(shape, dtype=dtype, device="cpu")
     except (RuntimeError, OverflowError, TypeError) as error:
         raise InvalidArrayError(f"a tensor of shape {shape} cannot be made: {error}") from error
 
 
+def _torch_order(tensor: Any) -> list[int] | None:
+    return _memory_order(tensor.shape, tensor.stride()) if tensor.numel() else None
+
+
 def _is_plain(tensor: Any, torch: Any) -> bool:
-    """Say whether a tensor's memory is its elements in order, so that they can be read straight into it."""
+    """Say whether a tensor's memory is its elements in C order, and nothing else."""
+    if not _has_memory_here(tensor, torch) or not tensor.is_contiguous():
+        return False
+    # A dimension of one element may have any stride, and kernels choose by it.
+    return tensor.ndim < 2 or 1 not in tensor.shape or _torch_order(tensor) is None
+
+
+def _lies_in(tensor: Any, order: list[int] | None, torch: Any) -> bool:
+    """Say whether a tensor's memory is its elements in this order of its dimensions, and nothing else."""
+    if order is None:
+        return _is_plain(tensor, torch)
+    return _has_memory_here(tensor, torch) and _torch_order(tensor) == order
+
+
+def _has_memory_here(tensor: Any, torch: Any) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
         and tensor.is_cpu
-        and tensor.is_contiguous()
         and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
     )
 

@@ -22,6 +22,9 @@ from typing import Any, Callable
 from spotkeep.errors import StateError
 
 from . import arrays
+from .in_place import ProcessMemory
+from .random_states import bit_generator_state
+from .state_dicts import StateDict, is_module, module_state
 
 Json = Any
 
@@ -30,6 +33,9 @@ _PAGE_BYTES = 4096
 _MAX_DEPTH = 100
 _PLAIN_INT = 2**53
 _SURROGATE = re.compile("[\ud800-\udfff]")
+LEFT_OUT: Json = {"left out": None}
+"""Stands for an object that was not asked."""
+
 _HASHABLE_KEYS = (str, int, float, complex, bool, bytes, tuple, type(None))
 
 
@@ -65,17 +71,23 @@ class EncodedState:
     blobs: tuple[Blob, ...]
 
 
-def encode_state(state: dict[str, Any], *, max_file_bytes: int = 2**30) -> EncodedState:
+def encode_state(
+    state: dict[str, Any],
+    *,
+    max_file_bytes: int = 2**30,
+    left_out: Callable[[Any], bool] = lambda _: False,
+) -> EncodedState:
     """Turn a state into a document and blobs.
 
     Args:
         state: Names and values; anything that `docs/checkpoint-format.md` lists.
         max_file_bytes: A data file that holds something does not grow beyond this.
+        left_out: Objects that are not asked for their state: `LEFT_OUT` stands for it, which nothing decodes.
 
     Raises:
         StateError: If anything in it cannot be saved; names every such entry.
     """
-    encoder = _Encoder(max_file_bytes)
+    encoder = _Encoder(max_file_bytes, left_out)
     document = encoder.encode(state, "state", depth=0, live=True)
     if encoder.problems:
         raise StateError(encoder.problems)
@@ -133,28 +145,18 @@ def stateful_kind(value: Any) -> str | None:
 def object_state(value: Any) -> Any:
     """Ask an object of any `stateful_kind` for its state."""
     kind = stateful_kind(value)
+    if is_module(value):
+        return module_state(value)
     if kind == "state_dict":
         return value.state_dict()
     if kind == "bit_generator":
-        return value.bit_generator.state
+        return bit_generator_state(value.bit_generator)
     return value.get_state() if kind == "set_state" else value.getstate()
 
 
-def set_object_state(value: Any, state: Any) -> None:
-    """Give an object of any `stateful_kind` its state back."""
-    kind = stateful_kind(value)
-    if kind == "state_dict":
-        value.load_state_dict(state)
-    elif kind == "bit_generator":
-        value.bit_generator.state = state
-    elif kind == "set_state":
-        value.set_state(state)
-    else:
-        value.setstate(state)
-
-
 class _Encoder:
-    def __init__(self, max_file_bytes: int) -> None:
+    def __init__(self, max_file_bytes: int, left_out: Callable[[Any], bool]) -> None:
+        self._left_out = left_out
         self.problems: list[str] = []
         self.blobs: list[Blob] = []
         self._max_file_bytes = max_file_bytes
@@ -180,24 +182,28 @@ class _Encoder:
         if type(value) in (bytes, bytearray):
             return {type(value).__name__: self._place(value)}
         if arrays.is_torch_tensor(value):
-            return self._encode_array("tensor", value, path)
+            return self._encode_array("tensor", value, path, live=live)
         if arrays.is_numpy_array(value):
             return self._encode_array("ndarray", value, path)
         if arrays.is_numpy_scalar(value):
             return self._encode_array("scalar", value, path)
-        if type(value) in (list, tuple, dict, OrderedDict, Counter):
+        if type(value) in (list, tuple, dict, OrderedDict, StateDict, Counter):
             return self._encode_container(value, path, depth=depth, live=live)
         if live and stateful_kind(value) is not None:
+            if self._left_out(value):
+                return LEFT_OUT
             return self.encode(object_state(value), path, depth=depth + 1, live=False)
         self._refuse(path, value)
         return None
 
-    def _encode_array(self, kind: str, value: Any, path: str) -> Json:
+    def _encode_array(self, kind: str, value: Any, path: str, *, live: bool = False) -> Json:
         try:
             meta, raw = arrays.dump_torch(value) if kind == "tensor" else arrays.dump_numpy(value)
         except arrays.UnsupportedArrayError as error:
             self.problems.append(f"{path}: {error}")
             return None
+        if live and kind == "tensor" and value.requires_grad and value.is_leaf:
+            meta["requires_grad"] = True
         return {kind: {**meta, **self._place(raw)}}
 
     def _encode_container(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
@@ -215,23 +221,49 @@ class _Encoder:
                     for index, item in enumerate(value)
                 ]
                 return items if type(value) is list else {"tuple": items}
-            pairs = []
-            for key, item in value.items():
-                if not isinstance(key, _HASHABLE_KEYS):
-                    self.problems.append(
-                        f"{path}: the key {key!r} is {with_article(_type_name(key))}; use str, int, float or tuple"
-                    )
-                    continue
-                inside = f"{path}[{key!r}]"
-                pairs.append(
-                    [
-                        self.encode(key, f"{inside} (the key)", depth=depth + 1, live=False),
-                        self.encode(item, inside, depth=depth + 1, live=live),
-                    ]
-                )
+            pairs = self._pairs(value, path, depth=depth, live=live)
+            metadata = getattr(value, "_metadata", None)
+            if type(value) is StateDict or metadata:
+                return {"state_dict": {"items": pairs, **self._beside(value, metadata, path, depth=depth)}}
             return {"counter" if type(value) is Counter else "dict": pairs}
         finally:
             self._open_containers.discard(id(value))
+
+    def _pairs(self, value: Any, path: str, *, depth: int, live: bool) -> list[Json]:
+        pairs = []
+        for key, item in value.items():
+            if not isinstance(key, _HASHABLE_KEYS):
+                self.problems.append(
+                    f"{path}: the key {key!r} is {with_article(_type_name(key))}; use str, int, float or tuple"
+                )
+                continue
+            inside = f"{path}[{key!r}]"
+            pairs.append(
+                [
+                    self.encode(key, f"{inside} (the key)", depth=depth + 1, live=False),
+                    self.encode(item, inside, depth=depth + 1, live=live),
+                ]
+            )
+        return pairs
+
+    def _beside(self, value: Any, metadata: Any, path: str, *, depth: int) -> dict[str, Json]:
+        """Encode what a `state_dict` carries beside its items. Most modules have the same metadata as the others."""
+        beside: dict[str, Json] = {}
+        if metadata:
+            groups: dict[str, tuple[Any, list[str]]] = {}
+            for name, local in metadata.items():
+                key = str(local["version"]) if len(local) == 1 and "version" in local else repr(local)
+                groups.setdefault(key, (local, []))[1].append(name)
+            inside = f"{path}._metadata"
+            beside["metadata"] = [
+                [self.encode(dict(local), inside, depth=depth + 1, live=False), names]
+                for local, names in groups.values()
+            ]
+        for name in ("frozen", "evaluating"):
+            names = getattr(value, name, None)
+            if names is not None:
+                beside[name] = list(names)
+        return beside
 
     def _place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
         alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
@@ -261,6 +293,7 @@ class _Decoder:
         self._read = read
         self._fill = fill
         self._last_end = (0, 0)
+        self._memory: ProcessMemory | None = None
 
     def decode(self, node: Json, live: Any = None) -> Any:
         if node is None or isinstance(node, (bool, int, float, str)):
@@ -282,6 +315,7 @@ class _Decoder:
             "tuple": lambda body: self._tuple(body, live),
             "dict": lambda body: self._dict(body, live),
             "counter": lambda body: Counter(self._dict(body, None)),
+            "state_dict": lambda body: self._state_dict(body, live),
             "ndarray": lambda body: self._ndarray(body, live),
             "scalar": self._scalar,
             "tensor": lambda body: self._tensor(body, live),
@@ -318,6 +352,21 @@ class _Decoder:
         pairs = ((self.decode(key), item) for key, item in body)
         return {key: self.decode(item, known.get(key)) for key, item in pairs}
 
+    def _state_dict(self, body: Json, live: Any) -> StateDict:
+        if not isinstance(body, dict):
+            raise MalformedStateError("a state_dict has no items")
+        state = StateDict(self._dict(body.get("items"), live))
+        groups = body.get("metadata")
+        if groups is not None:
+            state._metadata = OrderedDict(
+                (name, self._dict(local["dict"], None)) for local, names in groups for name in _names(names)
+            )
+        if "frozen" in body:
+            state.frozen = _names(body["frozen"])
+        if "evaluating" in body:
+            state.evaluating = _names(body["evaluating"])
+        return state
+
     def _ndarray(self, body: Json, live: Any) -> Any:
         file_index, offset, size = self._place(body)
         array = arrays.new_numpy(body, size, like=live)
@@ -333,10 +382,14 @@ class _Decoder:
 
     def _tensor(self, body: Json, live: Any) -> Any:
         file_index, offset, size = self._place(body)
+        if arrays.is_torch_tensor(live):
+            self._memory = self._memory or ProcessMemory()
+            live = live if self._memory.may_be_written(live) else None
         tensor = arrays.new_torch(body, size, like=live)
         if size:
             self._fill(file_index, offset, arrays.torch_bytes(tensor))
-        return tensor
+        trained = body.get("requires_grad") is True and (tensor.is_floating_point() or tensor.is_complex())
+        return tensor.requires_grad_() if trained else tensor
 
     def _blob(self, body: Json) -> arrays.Buffer:
         file_index, offset, size = self._place(body)
@@ -356,6 +409,12 @@ class _Decoder:
 
 def _items(live: Any, count: int) -> Sequence[Any]:
     return live if isinstance(live, (list, tuple)) and len(live) == count else [None] * count
+
+
+def _names(body: Json) -> tuple[str, ...]:
+    if not isinstance(body, list) or not all(isinstance(name, str) for name in body):
+        raise MalformedStateError(f"expected names, found {str(body)[:80]!r}")
+    return tuple(body)
 
 
 def _text(body: Json) -> str:

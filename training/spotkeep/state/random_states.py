@@ -21,6 +21,9 @@ from spotkeep.loaded import loaded
 
 _logger = logging.getLogger("spotkeep")
 
+_SEED_SEQUENCE = "seed_sequence"
+_CHILDREN_AT_ONCE = 1000
+
 
 class RandomStates:
     """Every global random state, for the state of a `Checkpointer`.
@@ -66,6 +69,51 @@ class RandomLane:
     ) -> None:
         self._states = capture_random_states(devices=False)
         restore_random_states(self._outside)
+
+
+def bit_generator_state(generator: Any) -> dict[str, Any]:
+    """Give the state of a `BitGenerator` of NumPy, with that of the sequence its children are seeded from.
+
+    NumPy's own state leaves out how many children were spawned, so the first ones would come once more.
+    """
+    state: dict[str, Any] = generator.state
+    sequence: Any = getattr(generator, "seed_seq", None)
+    if type(sequence).__name__ != "SeedSequence":
+        return state
+    if not (sequence.n_children_spawned or _takes_a_sequence(generator)):
+        return state
+    return {**state, _SEED_SEQUENCE: dict(sequence.state)}
+
+
+def set_bit_generator_state(generator: Any, state: dict[str, Any]) -> None:
+    """Give a `BitGenerator` back what `bit_generator_state` gave.
+
+    Raises:
+        ValueError: If it is the state of another kind of generator.
+    """
+    known = dict(state)
+    saved = known.pop(_SEED_SEQUENCE, None)
+    generator.state = known
+    if saved is None:
+        return
+    live: Any = generator.seed_seq
+    missing = saved["n_children_spawned"] - live.n_children_spawned
+    if missing >= 0 and repr({**live.state, "n_children_spawned": 0}) == repr({**saved, "n_children_spawned": 0}):
+        # The script may hold the sequence itself.
+        while missing > 0:
+            missing -= len(live.spawn(min(missing, _CHILDREN_AT_ONCE)))
+    elif _takes_a_sequence(generator):
+        generator.__setstate__((generator.state, _import("numpy.random").SeedSequence(**saved)))
+    else:
+        raise ValueError(
+            "its children were spawned from another seed, and this NumPy cannot replace that: seed the generator alike "
+            "at each start, or use NumPy 2"
+        )
+
+
+def _takes_a_sequence(generator: Any) -> bool:
+    """Say whether this NumPy lets a generator's seed sequence be replaced."""
+    return isinstance(generator.__reduce__()[-1], tuple)
 
 
 def capture_random_states(*, devices: bool = True) -> dict[str, Any]:

@@ -1,18 +1,47 @@
-"""Puts restored values into the objects of a running script, all or none.
+"""Puts restored values into the objects of a running script, all or none, and finds out whether they are there.
 
 Arrays and tensors are filled in place, objects get their `load_state_dict` (or their generator state), dictionaries and
 lists get the restored content. What would not fit is found first, and nothing is changed then.
+
+A loader may accept a state and keep another one. So what it was given is compared with what it gives afterwards. What
+can be put right is put right before; the rest is an error that names the entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+import logging
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
 
 from spotkeep.errors import StateError, StateMismatchError, UsageError
+from spotkeep.loaded import loaded
 
 from . import arrays
-from .encoding import encode_state, set_object_state, stateful_kind, with_article
+from .comparing import Difference, SameForm, compare
+from .encoding import Json, encode_state, object_state, stateful_kind, with_article
+from .in_place import ProcessMemory, array_problem, tensor_problem
+from .random_states import RandomStates, capture_random_states, restore_random_states, set_bit_generator_state
+from .state_dicts import (
+    is_module,
+    is_optimizer,
+    loads_in_its_own_way,
+    module_tensors,
+    put_back_module,
+    put_back_optimizer,
+    tensors_beside,
+)
+
+_logger = logging.getLogger("spotkeep")
+
+_NAMED = 5
+"""How many entries of a module are named."""
+
+_RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
+
+
+class TakesEffectLater:
+    """An object that keeps what it is given until the script comes to it: it gives something else until then."""
 
 
 def check_state(state: Mapping[str, Any]) -> bool:
@@ -35,7 +64,46 @@ def check_state(state: Mapping[str, Any]) -> bool:
     ]
     if problems:
         raise StateError(problems)
-    return bool(encode_state(dict(state)).blobs)
+    encoded = encode_state(dict(state))
+    problems = _not_in_place(state)
+    if problems:
+        raise StateError(problems)
+    return bool(encoded.blobs)
+
+
+def require_taken_back(state: Mapping[str, Any], *, digest: Callable[[arrays.Buffer], Any]) -> None:
+    """Let objects take back their own state, before any training is spent on what they would refuse at a resume.
+
+    Torch's own modules and optimizers are known to, and so are generators. An object without arrays is left alone, and
+    so is one that can be iterated over: its state is a place in the data, which must not move. What an object keeps in
+    its attributes is as it was afterwards, and so are the random numbers.
+
+    Args:
+        state: What `check_state` let pass.
+        digest: Gives equal values for equal bytes.
+
+    Raises:
+        StateError: Naming every entry that does not take back what it gives.
+    """
+    problems: list[str] = []
+    random = capture_random_states()
+    try:
+        for path, value in objects_in(state):
+            if _is_empty(value):
+                _warn_of_empty(path, value)
+            elif is_module(value) and loads_in_its_own_way(value):
+                problems += _own_state_refused(value, path, digest)
+            elif _may_be_tried(value):
+                kept = dict(vars(value))
+                try:
+                    problems += _own_state_refused(value, path, digest)
+                finally:
+                    vars(value).clear()
+                    vars(value).update(kept)
+    finally:
+        restore_random_states(random)
+    if problems:
+        raise StateError(problems)
 
 
 def require_fit(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
@@ -64,13 +132,255 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
     require_fit(state, restored, step=step)
     name = ""
     try:
-        for name in state:
-            if _fillable(state[name]):
-                _fill(state[name], restored[name])
-            elif isinstance(state, MutableMapping):
-                state[name] = restored[name]
+        # Random numbers come last: a loader may draw some.
+        for name in sorted(state, key=lambda name: _is_random(state[name])):
+            value = _put_back(state[name], restored[name])
+            if value is not state[name] and isinstance(state, MutableMapping):
+                state[name] = value
     except (ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
         raise StateMismatchError(step, [f"state[{name!r}] refused what was saved: {error}"]) from error
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of a live state, and what was saved at their place.
+
+    Attributes:
+        form: Where they are, in the state and in the checkpoint.
+        raw: The bytes.
+    """
+
+    form: SameForm
+    raw: arrays.Buffer | arrays.DeviceBytes
+
+
+def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[Held]]:
+    """Compare a live state with the document it was restored from, as far as its objects say what they hold.
+
+    Returns:
+        What differs, and the bytes that are still to be compared with those of the checkpoint.
+    """
+    random = capture_random_states()
+    try:
+        encoded = encode_state(dict(state), left_out=_says_nothing)
+    finally:
+        restore_random_states(random)
+    differences, same_form = compare(saved, encoded.document)
+    raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
+    return differences, [Held(form, raw[form.live["file"], form.live["offset"]]) for form in same_form]
+
+
+def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:
+    """Judge what is not as it was saved.
+
+    Plain values of objects that are neither torch's nor ours may mean something else after a load (how often was it
+    resumed?). So they are said, and no error.
+
+    Raises:
+        StateMismatchError: Naming every array and tensor that is not what was saved, and what torch's objects,
+            generators and plain parts of the state hold.
+    """
+    if not differences:
+        return
+    owners = list(objects_in(state))
+    problems: list[str] = []
+    warnings: list[str] = []
+    for difference in differences:
+        owner = next((value for path, value in owners if _is_inside(difference.path, path)), None)
+        if _package(owner) == "spotkeep" and not (_is_random(owner) or difference.of_array):
+            continue  # What adapters keep until their framework asks for it.
+        strict = owner is None or _is_known(owner)
+        if is_module(owner) and not difference.of_array:
+            # Its extra state, which may be anything.
+            strict = "_extra_state" not in difference.path and "requires_grad" in difference.problem
+        said_only = difference.added or not (difference.of_array or strict)
+        (warnings if said_only or "the order in memory" in difference.problem else problems).append(str(difference))
+    if problems:
+        raise StateMismatchError(step, [f"{problem}, after it was restored" for problem in problems])
+    for warning in warnings:
+        _logger.warning("after the checkpoint of step %d was restored: %s", step, warning)
+
+
+def require_restored(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
+    """Compare a live state with values that are still in memory, those that `restore_state` was given.
+
+    Raises:
+        StateMismatchError: Naming what is not as it was.
+    """
+    saved = encode_state(dict(restored))
+    kept = {(blob.file_index, blob.offset): blob.raw for blob in saved.blobs}
+    differences, held = compare_restored(state, saved.document)
+    differences += [
+        altered(one.form)
+        for one in held
+        if not _same_bytes(arrays.host_bytes(one.raw), kept[one.form.saved["file"], one.form.saved["offset"]])
+    ]
+    require_no_difference(state, differences, step=step)
+
+
+def altered(form: SameForm) -> Difference:
+    """Give the difference of bytes that are not those of the checkpoint."""
+    return Difference(form.path, "its values are not the saved ones", of_array=True)
+
+
+def objects_in(state: Any, path: str = "state") -> Iterator[tuple[str, Any]]:
+    """Give the objects that have a state of their own, each with its place."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from objects_in(value, f"{path}[{key!r}]")
+    elif isinstance(state, (list, tuple)):
+        for index, value in enumerate(state):
+            yield from objects_in(value, f"{path}[{index}]")
+    elif stateful_kind(state) is not None and not arrays.is_torch_tensor(state):
+        yield path, state
+
+
+def _is_inside(path: str, owner: str) -> bool:
+    return path.startswith(owner) and path[len(owner) : len(owner) + 1] in ("", "[", ".")
+
+
+def _is_random(value: Any) -> bool:
+    return isinstance(value, RandomStates) or stateful_kind(value) in _RANDOM_KINDS
+
+
+def _package(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
+def _is_known(value: Any) -> bool:
+    """Say whether an object gives after a load what it was given, down to plain values."""
+    return _is_random(value) or is_optimizer(value) or _package(value) == "torch"
+
+
+def _says_nothing(value: Any) -> bool:
+    """Say whether an object does not give what it holds: it waits for the script, or for a pass over the data."""
+    if isinstance(value, TakesEffectLater):
+        return True
+    return not is_module(value) and _is_iterable(value) and stateful_kind(value) == "state_dict"
+
+
+def _is_iterable(value: Any) -> bool:
+    return hasattr(type(value), "__iter__") or hasattr(type(value), "__next__")
+
+
+def _may_be_tried(value: Any) -> bool:
+    if is_module(value) or _is_known(value) or _says_nothing(value) or _package(value) == "spotkeep":
+        return False
+    if not hasattr(value, "__dict__"):
+        return False
+    # The loader of an optimizer replaces its groups, which the script may hold.
+    return not hasattr(value, "param_groups") and bool(encode_state({"": value}).blobs)
+
+
+def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], Any]) -> list[str]:
+    """Let an object take back its own state. Gives what is wrong then."""
+    before = _snapshot(value, digest)
+    torch = loaded("torch")
+    no_memory = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
+    try:
+        value.load_state_dict(object_state(value))
+    except no_memory:
+        return []
+    except Exception as error:  # noqa: BLE001 - it would end a resume, whatever it is
+        return [f"{path} gives a state that it does not take back, so no resume could restore it: {_first_line(error)}"]
+    after = _snapshot(value, digest)
+    differences, same_form = compare(before.document, after.document, path)
+    differences += [
+        altered(form)
+        for form in same_form
+        if before.digests[form.saved["file"], form.saved["offset"]]
+        != after.digests[form.live["file"], form.live["offset"]]
+    ]
+    for difference in differences:
+        if not difference.of_array:
+            _logger.warning("%s, where it takes back its own state: a resume may change it", difference)
+    return [
+        f"{difference}, after it took back its own state: a resume would change it"
+        for difference in differences
+        if difference.of_array
+    ]
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    document: Json
+    digests: Mapping[tuple[int, int], Any]
+
+
+def _snapshot(value: Any, digest: Callable[[arrays.Buffer], Any]) -> _Snapshot:
+    encoded = encode_state({"": value})
+    digests = {(blob.file_index, blob.offset): digest(arrays.host_bytes(blob.raw)) for blob in encoded.blobs}
+    return _Snapshot(encoded.document["dict"][0][1], digests)
+
+
+def _is_empty(value: Any) -> bool:
+    if stateful_kind(value) != "state_dict" or _says_nothing(value) or _package(value) == "spotkeep":
+        return False
+    given = object_state(value)
+    return isinstance(given, Mapping) and not given
+
+
+def _warn_of_empty(path: str, value: Any) -> None:
+    if not is_module(value):
+        holds = [name for name, kept in getattr(value, "__dict__", {}).items() if _is_array(kept)]
+    else:
+        holds = [name for name, _ in tensors_beside(value)]
+    if holds:
+        _logger.warning(
+            "the state_dict of %s is empty, so nothing of %s is saved, and a resume begins with it anew: its %s %s not "
+            "in it. A metric of torchmetrics gives its values after metric.persistent(True); a buffer needs "
+            "register_buffer(..., persistent=True)",
+            path,
+            type(value).__name__,
+            ", ".join(holds[:5]),
+            "is" if len(holds) == 1 else "are",
+        )
+
+
+def _is_array(value: Any) -> bool:
+    return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:500]}"
+
+
+def _same_bytes(one: arrays.Buffer, other: arrays.Buffer | arrays.DeviceBytes) -> bool:
+    left, right = memoryview(one), memoryview(arrays.host_bytes(other))
+    size = 2**20
+    return all(
+        bytes(left[start : start + size]) == bytes(right[start : start + size])
+        for start in range(0, max(len(left), len(right)), size)
+    )
+
+
+def _not_in_place(state: Mapping[str, Any]) -> list[str]:
+    memory = ProcessMemory() if loaded("torch") is not None else None
+
+    def problems(value: Any, path: str) -> Iterator[str]:
+        problem = None
+        if arrays.is_numpy_array(value):
+            problem = array_problem(value)
+        elif memory is not None and arrays.is_torch_tensor(value):
+            problem = tensor_problem(value, memory)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                yield from problems(item, f"{path}[{key!r}]")
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from problems(item, f"{path}[{index}]")
+        elif memory is not None and is_module(value):
+            own_way = loads_in_its_own_way(value)
+            for name, tensor in module_tensors(value):
+                found = tensor_problem(tensor, memory)
+                # Its own loader may put another tensor in its place: `require_taken_back` tries that.
+                if found is not None and not (own_way and memory.may_be_written(tensor)):
+                    yield f"{path}[{name!r}]: {found}"
+        if problem is not None:
+            yield f"{path}: {problem}"
+
+    return [problem for name, value in state.items() for problem in problems(value, f"state[{name!r}]")]
 
 
 def _fillable(value: Any) -> bool:
@@ -95,6 +405,10 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
         if arrays.is_numpy_array(live) and not live.flags.writeable:
             return [f"{path}: the script's array is read-only"]
         return []
+    if is_optimizer(live):
+        return _other_groups(live, saved, path)
+    if is_module(live) and isinstance(saved, dict) and not loads_in_its_own_way(live):
+        return _other_entries(live.state_dict(), saved, path)
     if isinstance(live, dict):
         if not isinstance(saved, dict):
             return [f"{path}: the checkpoint has a {type(saved).__name__}, the script a dictionary"]
@@ -118,9 +432,52 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
     return []
 
 
+def _other_entries(live: Mapping[Any, Any], saved: Mapping[Any, Any], path: str) -> list[str]:
+    shapes, here = (
+        {name: tuple(value.shape) for name, value in items.items() if arrays.is_torch_tensor(value)}
+        for items in (saved, live)
+    )
+    problems = [f"the checkpoint has no {path}[{name!r}]" for name in here if name not in shapes]
+    problems += [
+        f"the checkpoint has {path}[{name!r}], the script's module does not" for name in shapes if name not in here
+    ]
+    problems += [
+        f"{path}[{name!r}] is of shape {shapes[name]} in the checkpoint, and of {here[name]} in the script"
+        for name in here
+        if name in shapes and shapes[name] != here[name]
+    ]
+    others = [f"{path}: {len(problems) - _NAMED} more of its entries do not fit"] if len(problems) > _NAMED else []
+    return problems[:_NAMED] + others
+
+
+def _other_groups(live: Any, saved: Any, path: str) -> list[str]:
+    groups = saved.get("param_groups") if isinstance(saved, dict) else None
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        return []
+    sizes = [len(group.get("params", ())) for group in groups]
+    here = [len(group["params"]) for group in live.param_groups]
+    if sizes == here:
+        return []
+    return [f"{path}: the checkpoint has parameter groups of {sizes} parameters, the script of {here}"]
+
+
 def _held(value: Any) -> bool:
     """Say whether the script may hold on to this very object, so that replacing it would go unnoticed."""
     return arrays.is_numpy_array(value) or arrays.is_torch_tensor(value) or stateful_kind(value) is not None
+
+
+def _put_back(live: Any, saved: Any) -> Any:
+    """Fill a value in place where that can be, or take the saved one. Gives what stands there then."""
+    if _fillable(live):
+        _fill(live, saved)
+        return live
+    if type(live) is not tuple or type(saved) is not tuple or len(live) != len(saved):
+        return saved
+    # A tuple is made anew; the script may hold the objects and arrays in it.
+    return tuple(
+        saved_item if _is_array(item) and _mismatches(item, saved_item, "") else _put_back(item, saved_item)
+        for item, saved_item in zip(live, saved)
+    )
 
 
 def _fill(live: Any, saved: Any) -> None:
@@ -130,23 +487,36 @@ def _fill(live: Any, saved: Any) -> None:
         live[...] = saved
     elif arrays.is_torch_tensor(live):
         if live.data_ptr() != saved.data_ptr():
-            live.detach().copy_(saved)
+            live.detach().copy_(saved.detach())
+        if live.is_leaf and live.requires_grad is not saved.requires_grad:
+            live.requires_grad_(saved.requires_grad)
     elif isinstance(live, dict):
         for key in [key for key in live if key not in saved]:
             del live[key]
         for key, value in saved.items():
-            if key in live and _fillable(live[key]):
-                _fill(live[key], value)
-            else:
-                live[key] = value
+            live[key] = _put_back(live.get(key), value)
     elif isinstance(live, list):
         if len(live) != len(saved):
             live[:] = saved
             return
         for index, value in enumerate(saved):
-            if _fillable(live[index]):
-                _fill(live[index], value)
-            else:
-                live[index] = value
+            live[index] = _put_back(live[index], value)
     else:
         set_object_state(live, saved)
+
+
+def set_object_state(value: Any, state: Any) -> None:
+    """Give an object of any `stateful_kind` its state back."""
+    kind = stateful_kind(value)
+    if is_module(value):
+        put_back_module(value, state)
+    elif is_optimizer(value):
+        put_back_optimizer(value, state)
+    elif kind == "state_dict":
+        value.load_state_dict(state)
+    elif kind == "bit_generator":
+        set_bit_generator_state(value.bit_generator, state)
+    elif kind == "set_state":
+        value.set_state(state)
+    else:
+        value.setstate(state)

@@ -1,0 +1,228 @@
+"""What a torch module keeps beside the items of its `state_dict`, and what an optimizer's own loader would change.
+
+A `state_dict` carries the version of each module in its `_metadata`, by which a loader knows what it has to convert.
+Which parameters require gradients, and which modules are in evaluation mode, no `state_dict` says. An optimizer's
+loader casts what it keeps to the types of the parameters.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable
+
+from spotkeep.loaded import loaded
+
+from .arrays import is_torch_tensor, same_form
+
+_OVERRIDABLE = (
+    *("state_dict", "_save_to_state_dict", "get_extra_state"),
+    *("load_state_dict", "_load_from_state_dict", "set_extra_state"),
+)
+
+
+class StateDict(OrderedDict):  # type: ignore[type-arg]
+    """The items of a `state_dict`, and what belongs to them.
+
+    Attributes:
+        frozen: The parameters that do not require gradients; None where that is not known.
+        evaluating: The modules that are in evaluation mode, the module itself as an empty name; None likewise.
+    """
+
+    frozen: tuple[str, ...] | None = None
+    evaluating: tuple[str, ...] | None = None
+    _metadata: Any = None  # Where torch's loader looks for it.
+
+
+def is_module(value: Any) -> bool:
+    """Say whether this is a torch module."""
+    torch = loaded("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_optimizer(value: Any) -> bool:
+    """Say whether this is a torch optimizer."""
+    torch = loaded("torch")
+    return torch is not None and isinstance(value, torch.optim.Optimizer)
+
+
+def module_state(module: Any) -> Any:
+    """Give the `state_dict` of a module, with what belongs to it."""
+    items = module.state_dict()
+    if not isinstance(items, dict):
+        return items
+    state = StateDict(items)
+    state._metadata = getattr(items, "_metadata", None)
+    state.frozen, state.evaluating = _flags(module)
+    return state
+
+
+def put_back_module(module: Any, saved: Any) -> None:
+    """Give a module its state back: values, types, orders in memory, which parameters are frozen, and the modes.
+
+    Raises:
+        RuntimeError: If its own loader refuses.
+    """
+    if not isinstance(saved, StateDict):
+        module.load_state_dict(saved)
+        return
+    module.load_state_dict(saved if loads_in_its_own_way(module) else _without_copies(module, saved))
+    for part in _parts(module):
+        name = part.name.rstrip(".")
+        if saved.evaluating is not None:
+            training = name not in saved.evaluating
+            if part.module.training is not training:
+                # Not by `train()`, which changes all that is inside, and which modules override.
+                part.module.training = training
+        for key, tensor in [*part.module._parameters.items(), *part.module._buffers.items()]:
+            if tensor is None:
+                continue
+            full_name = part.name + key
+            kept: Any = saved.get(full_name)
+            if is_torch_tensor(kept) and kept.shape == tensor.shape and not same_form(kept, tensor):
+                # As `Module.to` does it.
+                tensor.data = kept.detach().to(tensor.device)
+            if saved.frozen is not None and key in part.module._parameters:
+                requires_grad = full_name not in saved.frozen
+                if tensor.requires_grad is not requires_grad:
+                    tensor.requires_grad_(requires_grad)
+
+
+def _without_copies(module: Any, saved: StateDict) -> StateDict:
+    """Give the tensors that were read into the module's own memory as the very tensors: torch does not copy those."""
+    given = StateDict(saved)
+    given._metadata = saved._metadata
+    for name, tensor in module_tensors(module):
+        kept: Any = given.get(name)
+        alike = is_torch_tensor(kept) and kept.shape == tensor.shape and same_form(kept, tensor)
+        if alike and tensor.is_cpu and kept.data_ptr() == tensor.data_ptr():
+            given[name] = tensor
+    return given
+
+
+def put_back_optimizer(optimizer: Any, saved: Any) -> None:
+    """Give an optimizer its state back, each tensor in the type and the order in memory that it had.
+
+    Raises:
+        ValueError: If its own loader refuses.
+    """
+    devices = [
+        {key: value.device for key, value in group.items() if is_torch_tensor(value)}
+        for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(saved)
+    for group, known in zip(optimizer.param_groups, devices):
+        for key, device in known.items():
+            if is_torch_tensor(group.get(key)):
+                group[key] = group[key].to(device)
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    by_number = dict(zip(numbers, parameters))
+    for number, kept in saved["state"].items():
+        holder = by_number.get(number, number)
+        if holder in optimizer.state:
+            optimizer.state[holder] = _in_form_of(kept, optimizer.state[holder])
+
+
+def _in_form_of(saved: Any, live: Any) -> Any:
+    """Give what an optimizer has loaded, with the saved tensors in the place of those that were cast."""
+    if is_torch_tensor(saved) and is_torch_tensor(live):
+        return live if same_form(saved, live) else saved.to(live.device)
+    if isinstance(saved, dict) and isinstance(live, dict):
+        for key, value in saved.items():
+            if key in live:
+                live[key] = _in_form_of(value, live[key])
+        return live
+    if type(saved) in (list, tuple) and type(live) is type(saved) and len(live) == len(saved):
+        return type(live)(_in_form_of(one, other) for one, other in zip(saved, live))
+    return live
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One module inside another.
+
+    Attributes:
+        name: Its name with a dot behind it; empty for the outermost.
+        module: The module.
+    """
+
+    name: str
+    module: Any
+
+
+def module_tensors(module: Any) -> Iterator[tuple[str, Any]]:
+    """Give the parameters and buffers of a module that its `state_dict` names, each once."""
+    seen: set[int] = set()
+    for part in _parts(module):
+        left_out = part.module._non_persistent_buffers_set
+        for key, tensor in [*part.module._parameters.items(), *part.module._buffers.items()]:
+            if tensor is not None and key not in left_out and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield part.name + key, tensor
+
+
+def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
+    """Find the tensors of a module that its `state_dict` does not have. Gives names, and what reads the value."""
+    found: list[tuple[str, Callable[[], Any]]] = []
+    for part in _parts(module):
+        holder = part.module
+        kept = dict.fromkeys(sorted(holder._non_persistent_buffers_set))
+        for name, value in vars(holder).items():
+            if not is_torch_tensor(value):
+                continue
+            # `torch.nn.utils.weight_norm` and `spectral_norm` make a weight from these before each batch.
+            if not {f"{name}_g", f"{name}_orig"} & {key for key, _ in holder._parameters.items()}:
+                kept[name] = None
+        # What a metric of torchmetrics adds up; it is a list before its first batch.
+        persistent = vars(holder).get("_persistent", {})
+        for name in vars(holder).get("_defaults", ()):
+            kept.pop(name, None)
+            if not persistent.get(name):
+                kept[name] = None
+        found += [(part.name + name, partial(getattr, holder, name, None)) for name in kept]
+    return found
+
+
+def loads_in_its_own_way(module: Any) -> bool:
+    """Say whether anything but torch's own code gives or takes the state of a module."""
+    torch: Any = loaded("torch")
+    return any(
+        part.module._state_dict_hooks
+        or part.module._load_state_dict_pre_hooks
+        or part.module._load_state_dict_post_hooks
+        or (
+            # Observers of quantization take other shapes than they have.
+            (not (kind := type(part.module).__module__).startswith("torch.") or kind.startswith("torch.ao."))
+            and any(getattr(type(part.module), name) is not getattr(torch.nn.Module, name) for name in _OVERRIDABLE)
+        )
+        for part in _parts(module)
+    )
+
+
+def _parts(module: Any) -> Iterator[_Part]:
+    left = [("", module)]
+    while left:
+        name, part = left.pop()
+        yield _Part(name, part)
+        left += [(f"{name}{key}.", inner) for key, inner in part._modules.items() if inner is not None]
+
+
+def _flags(module: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give the names of frozen parameters and of modules in evaluation mode. At each save, so it is in a hurry."""
+    frozen: list[str] = []
+    evaluating: list[str] = []
+    left = [("", module)]
+    while left:
+        name, part = left.pop()
+        if not part.training:
+            evaluating.append(name[:-1])
+        for key, parameter in part._parameters.items():
+            if parameter is not None and not parameter.requires_grad:
+                frozen.append(name + key)
+        for key, inner in part._modules.items():
+            if inner is not None:
+                left.append((f"{name}{key}.", inner))
+    return tuple(frozen), tuple(evaluating)
