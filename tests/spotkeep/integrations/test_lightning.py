@@ -131,6 +131,43 @@ class Measures(Net):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "loss"}}
 
 
+class Momentum(torch.optim.Optimizer):
+    """Keeps its state in another type than the parameters have."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = closure()
+        for value in self.param_groups[0]["params"]:
+            kept = self.state[value].setdefault("momentum", torch.zeros(value.shape, dtype=torch.float32))
+            value.sub_(kept.mul_(0.9).add_(value.grad), alpha=0.01)
+        return loss
+
+
+class Precise(Net):
+    """Keeps the version of its weights, and cannot take others."""
+
+    def __init__(self):
+        super().__init__()
+        self.double()
+
+    def training_step(self, batch, batch_idx):
+        with torch.enable_grad():
+            return super().training_step([batch[0].double(), batch[1]], batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        super().validation_step([batch[0].double(), batch[1]], batch_idx)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        assert local_metadata.get("version") == 1, "older weights would be converted"
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+
+    def configure_optimizers(self):
+        return Momentum(self.parameters())
+
+
 class OwnGenerator(torch.utils.data.Sampler):
     """Shuffles with a generator of its own, which goes on from pass to pass."""
 
@@ -211,6 +248,7 @@ CASES = {
     "as it comes": ({}, {4, 5}, {1, 5, 10}),
     "accumulated": ({"accumulate_grad_batches": 2}, {3, 6}, {1, 5}),
     "evaluated twice": ({"val_check_interval": 2}, {2, 5}, {7, 9}),
+    "types and versions": ({"net": Precise}, {4}, {8}),
     "unfrozen": ({"net": Backbone, "own": (Unfreezes,)}, {9}, {4, 8, 12}),
     "measured": ({"net": Measures}, {9}, {3, 5, 12}),
     "averaged in a swing": (

@@ -41,6 +41,7 @@ from spotkeep.state.random_states import (
     seeded_random_states,
 )
 from spotkeep.state.restoring import TakesEffectLater
+from spotkeep.state.state_dicts import StateDict, put_back_optimizer
 
 from .kept_models import KeptModel, comes_back
 
@@ -427,6 +428,7 @@ class _CheckpointCallback(Callback):
         rest["state_dict"] = {name: value for name, value in dumped["state_dict"].items() if name not in parameters}
         return {
             "checkpoint": rest,
+            "metadata": getattr(dumped["state_dict"], "_metadata", None),
             "epoch": self._epoch,
             "batches": self._batches,
             "seed": self._seed,
@@ -453,7 +455,9 @@ class _CheckpointCallback(Callback):
         """Take what `own` gave."""
         common, own = self.restored or {}, state["checkpoint"]
         self._buffers = own["state_dict"]
-        self.restored = {**own, **common, "state_dict": {**common["state_dict"], **self._buffers}}
+        weights = StateDict({**common["state_dict"], **self._buffers})
+        weights._metadata = state["metadata"]
+        self.restored = {**own, **common, "state_dict": weights}
         self._epoch, self._seed, self._flags = state["epoch"], state["seed"], state["flags"]
         self._epoch_random, self._measured = state["epoch_random"], (state["metrics"], state["logged"])
         self._best_state, self._orders = state["best"], state["orders"]
@@ -617,7 +621,7 @@ def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any])
     weights = restored.get("current_model_state", restored["state_dict"])
     trainer.lightning_module.load_state_dict(weights, strict=False)
     for optimizer, state in zip(trainer.optimizers, restored["optimizer_states"]):
-        optimizer.load_state_dict(state)
+        put_back_optimizer(optimizer, state)
     for config, state in zip(trainer.lr_scheduler_configs, restored["lr_schedulers"]):
         config.scheduler.load_state_dict(state)
     frozen, in_evaluation, without_averages = (

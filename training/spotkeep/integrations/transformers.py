@@ -587,7 +587,6 @@ class _Progress(TakesEffectLater):
             "owes_save": self.owes_save,
             "finished": self.finished,
             "callbacks": self.callbacks.state_dict(),
-            "frozen": [name for name, value in trainer.model.named_parameters() if not value.requires_grad],
             # What was lost and not logged yet.
             "loss": trainer._tr_loss,
             "logged_step": trainer._globalstep_last_logged,
@@ -598,9 +597,6 @@ class _Progress(TakesEffectLater):
         for name in ("epoch", "epoch_step", "epoch_random", "epoch_order", "owes_evaluation", "owes_save", "finished"):
             setattr(self, name, state[name])
         self.callbacks.load_state_dict(state["callbacks"])
-        frozen = set(state["frozen"])
-        for name, value in self._trainer.model.named_parameters():
-            value.requires_grad_(name not in frozen)
         self._trainer._tr_loss.copy_(state["loss"])
         self._trainer._globalstep_last_logged = state["logged_step"]
 
