@@ -170,7 +170,14 @@ def test_global_generators_and_what_is_no_order_are_left_alone():
 
         def read(self): ...
 
-    sampler = Sampler(rng=np.random.mtrand._rand, module=np.random, file=File(), sampler_class=Sampler)
+    class Environment:
+        def get_state(self):
+            return self
+
+        def set_state(self, state): ...
+
+    others = {"module": np.random, "sampler_class": Sampler, "entropy": random.SystemRandom(), "world": Environment()}
+    sampler = Sampler(rng=np.random.mtrand._rand, file=File(), **others)
     captured = OrderMemory({"sampler": sampler}).capture(large=True)
     sampler.file.place = 8
     assert OrderMemory({"sampler": sampler}).capture(large=True) == captured

@@ -6,6 +6,7 @@ They are found in the attributes of these objects. A pass can be begun again whe
 from __future__ import annotations
 
 import hashlib
+import random
 import sys
 import types
 from array import array
@@ -194,10 +195,12 @@ def _seed(generator: Any, seed: bytes) -> None:
 
 def is_generator(value: Any) -> bool:
     """Say whether a value is a random generator of NumPy, torch or Python, and not a global one."""
-    if stateful_kind(value) in (None, "state_dict") or isinstance(value, types.ModuleType):
-        return False
-    of_numpy = getattr(loaded("numpy.random.mtrand"), "_rand", None)
-    return value is not of_numpy and value is not getattr(loaded("torch"), "default_generator", None)
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom)
+    numpy, torch = loaded("numpy.random"), loaded("torch")
+    if numpy is not None and isinstance(value, (numpy.Generator, numpy.RandomState)):
+        return value is not getattr(loaded("numpy.random.mtrand"), "_rand", None)
+    return torch is not None and isinstance(value, torch.Generator) and value is not torch.default_generator
 
 
 def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -> Iterator[tuple[str, Any, bool]]:
