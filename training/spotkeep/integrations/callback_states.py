@@ -29,11 +29,16 @@ def warn_of_what_is_not_saved(callbacks: Iterable[Any], *, known: tuple[type, ..
     """
     for callback in callbacks:
         if not (has_state(callback) or isinstance(callback, known)) and _may_keep_something(callback):
-            _logger.warning(
-                "what the callback %s keeps is not saved; if it keeps anything from one batch, round or epoch to the "
-                "next, give it state_dict and load_state_dict",
-                getattr(callback, "__qualname__", type(callback).__name__),
-            )
+            warn_of(callback)
+
+
+def warn_of(callback: Any) -> None:
+    """Name in the log a callback of which nothing is saved."""
+    _logger.warning(
+        "what the callback %s keeps is not saved; if it keeps anything from one batch, round or epoch to the next, "
+        "give it state_dict and load_state_dict",
+        getattr(callback, "__qualname__", type(callback).__name__),
+    )
 
 
 def _may_keep_something(callback: Any) -> bool:

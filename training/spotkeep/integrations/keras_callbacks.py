@@ -11,11 +11,11 @@ from typing import Any
 from keras import callbacks as known
 
 from spotkeep.errors import UsageError
+from spotkeep.training_folder import PLATFORM_DIRECTORY
+
+from .callback_states import has_state, warn_of_what_is_not_saved
 
 _logger = logging.getLogger("spotkeep")
-
-_PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
-
 
 # What these callbacks keep from one epoch to the next. They have no way of their own to give it.
 _ATTRIBUTES = (
@@ -50,12 +50,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 "file that is kept",
                 callback.filename,
             )
-        if not (_has_state(callback) or _attributes(callback) or isinstance(callback, _STATELESS)):
-            _logger.warning(
-                "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
-                "give it state_dict and load_state_dict",
-                type(callback).__name__,
-            )
+    warn_of_what_is_not_saved(callbacks, known=(*(kind for kind, _ in _ATTRIBUTES), *_STATELESS))
 
 
 def best_files(callbacks: Sequence[Any], *, kept_in: Path) -> list[BestFile]:
@@ -73,7 +68,7 @@ class CallbackStates:
     """What callbacks keep from one batch or epoch to the next."""
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
-        self._callbacks = [callback for callback in callbacks if _has_state(callback) or _attributes(callback)]
+        self._callbacks = [callback for callback in callbacks if has_state(callback) or _attributes(callback)]
 
     def state_dict(self) -> list[Any]:
         """Give the name of each callback's class, and what it keeps."""
@@ -81,7 +76,7 @@ class CallbackStates:
             [
                 type(callback).__name__,
                 callback.state_dict()
-                if _has_state(callback)
+                if has_state(callback)
                 else {name: getattr(callback, name) for name in _attributes(callback) if hasattr(callback, name)},
             ]
             for callback in self._callbacks
@@ -97,7 +92,7 @@ class CallbackStates:
         if saved != here:
             raise ValueError(f"the callbacks {saved} were saved, and here are {here}")
         for callback, (_, state) in zip(self._callbacks, states):
-            if _has_state(callback):
+            if has_state(callback):
                 callback.load_state_dict(state)
             else:
                 vars(callback).update(state)
@@ -120,7 +115,7 @@ class BestFile:
         self._content: bytes | None = None
         self._read_at: tuple[int, int] | None = None
         outside = kept_in.resolve() not in Path(callback.filepath).resolve().parents
-        self._carried = outside and (bool(os.environ.get("SPOTKEEP_CHECKPOINT_DIR")) or kept_in == _PLATFORM_DIRECTORY)
+        self._carried = outside and (bool(os.environ.get("SPOTKEEP_CHECKPOINT_DIR")) or kept_in == PLATFORM_DIRECTORY)
         if self._carried:
             _logger.warning(
                 "the filepath of ModelCheckpoint, %s, lies outside %s, which alone is kept when the machine is lost: "
@@ -167,10 +162,6 @@ class BestFile:
             unfinished.write_bytes(self._content)
             unfinished.replace(file)
         self._read_at = (file.stat().st_mtime_ns, len(self._content))
-
-
-def _has_state(callback: Any) -> bool:
-    return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
 
 
 def _attributes(callback: Any) -> tuple[str, ...]:

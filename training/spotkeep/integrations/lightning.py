@@ -43,6 +43,7 @@ from spotkeep.state.random_states import (
 from spotkeep.state.restoring import TakesEffectLater
 from spotkeep.state.state_dicts import StateDict, put_back_optimizer
 
+from .callback_states import warn_of
 from .kept_models import KeptModel, comes_back
 
 try:
@@ -486,11 +487,7 @@ class _CheckpointCallback(Callback):
             if known or own or not vars(callback) or kind.__qualname__ in self._warned_of:
                 continue
             self._warned_of.add(kind.__qualname__)
-            _logger.warning(
-                "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
-                "give it state_dict and load_state_dict",
-                kind.__name__,
-            )
+            warn_of(callback)
 
     def _dump(self) -> dict[str, Any]:
         self._warn_of_others()

@@ -36,6 +36,7 @@ from spotkeep.state.random_states import (
 )
 from spotkeep.state.restoring import TakesEffectLater, check_state, require_restored, restore_state
 
+from .callback_states import has_state, warn_of
 from .kept_models import KeptModel, comes_back
 
 try:
@@ -618,7 +619,7 @@ class _CallbackStates:
         return [
             [
                 type(callback).__name__,
-                callback.state_dict() if _has_state_dict(callback) else callback.state()["attributes"],
+                callback.state_dict() if has_state(callback) else callback.state()["attributes"],
             ]
             for callback in self._with_state()
         ]
@@ -628,7 +629,7 @@ class _CallbackStates:
         if saved != here:
             raise ValueError(f"the run that saved it had the callbacks {saved}, this one has {here}")
         for callback, (_, state) in zip(self._with_state(), states):
-            if _has_state_dict(callback):
+            if has_state(callback):
                 callback.load_state_dict(state)
             else:
                 for name, value in state.items():
@@ -642,22 +643,14 @@ class _CallbackStates:
             if known or not vars(callback) or callback in self._with_state() or kind.__qualname__ in self._warned_of:
                 continue
             self._warned_of.add(kind.__qualname__)
-            _logger.warning(
-                "what the callback %s keeps is not saved; if it keeps anything from one step or epoch to the next, "
-                "give it state_dict and load_state_dict",
-                kind.__name__,
-            )
+            warn_of(callback)
 
     def _with_state(self) -> list[Any]:
         return [
             callback
             for callback in self._handler.callbacks
-            if _has_state_dict(callback) or isinstance(callback, ExportableState)
+            if has_state(callback) or isinstance(callback, ExportableState)
         ]
-
-
-def _has_state_dict(callback: Any) -> bool:
-    return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
 
 
 def _require_supported(trainer: Any) -> None:
