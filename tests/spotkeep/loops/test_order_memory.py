@@ -158,6 +158,20 @@ def test_one_that_saves_itself_begins_at_its_beginning_though_a_checkpoint_was_r
     assert here.begin_at is None
 
 
+def test_an_iterator_whose_place_cannot_be_saved_is_named_in_the_log(caplog):
+    class SavesItself(Sampler):
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            vars(self).update(state)
+
+    OrderMemory({"plain": Sampler(seed=1, orders=[1, 2]), "named": SavesItself(orders=iter([1]))})
+    assert caplog.text == ""
+    OrderMemory({"sampler": Sampler(inner=Sampler(orders=iter([[2, 1]]), seeds=(seed for seed in (1, 2))))})
+    assert "sampler.inner, a Sampler, keeps an iterator in orders, seeds" in caplog.text
+
+
 def test_what_cannot_be_saved_is_refused_by_its_place():
     with pytest.raises(UsageError, match=r"state\[1\] of the loader is an object"):
         OrderMemory({}, [random.Random(1), object()])

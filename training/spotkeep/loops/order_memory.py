@@ -6,6 +6,7 @@ They are found in the attributes of these objects. A pass can be begun again whe
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import sys
 import types
@@ -19,6 +20,8 @@ from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
 from spotkeep.state.encoding import object_state, stateful_kind, with_article
 from spotkeep.state.restoring import set_object_state
+
+_logger = logging.getLogger("spotkeep")
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, dict, set, deque)
@@ -59,8 +62,10 @@ class OrderMemory:
                         "load_state_dict"
                     )
                 self._roots[f"state[{index}]"] = value
-        for _, value, _ in self._walk():
+        for path, value, full in self._walk():
             _refuse_unseeded(value)
+            if full:
+                _warn_of_iterators(path, value)
         self._lists = {name: list(value) for name, value in self._roots.items() if type(value) is list}
         # These may be somewhere in their data already when this memory is made: a checkpoint was restored into them.
         self._saving = {path for path, value, _ in self._walk() if stateful_kind(value) == "state_dict"}
@@ -218,8 +223,8 @@ def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -
         items = [(f"{path}[{key!r}]", item) for key, item in value.items()] if len(value) <= _FEW else []
     elif _is_open(value):
         full = full and (depth == 0 or not _has_indices(value))
-        own = "_iterator" if _is_loader(value) else None
-        items = [(f"{path}.{name}", item) for name, item in vars(value).items() if name != own]
+        own = vars(value).items()
+        items = [(f"{path}.{name}", item) for name, item in own if not _is_loaders_own(value, name)]
     else:
         return
     known.add(id(value))
@@ -227,6 +232,25 @@ def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -
         yield path, value, full
     for inside, item in items:
         yield from _inside(inside, item, known, depth=depth + 1, full=full)
+
+
+def _warn_of_iterators(path: str, holder: Any) -> None:
+    """Name in the log the iterators that an object keeps: where they are cannot be saved."""
+    kept = getattr(holder, "__dict__", {})
+    names = [name for name, value in kept.items() if isinstance(value, Iterator) and not _is_loaders_own(holder, name)]
+    if names and stateful_kind(holder) is None:
+        _logger.warning(
+            "%s, %s, keeps an iterator in %s, and where it is cannot be saved: after an interruption it begins anew, "
+            "and may give the order of an earlier pass. Let the order follow from a seed and the epoch, keep a list "
+            "and a number, or give the object state_dict and load_state_dict",
+            path,
+            with_article(type(holder).__name__),
+            ", ".join(names),
+        )
+
+
+def _is_loaders_own(holder: Any, name: str) -> bool:
+    return name == "_iterator" and _is_loader(holder)
 
 
 def _is_open(value: Any) -> bool:
