@@ -18,7 +18,7 @@ from spotkeep_jobs.record.record import Attempt
 
 REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})
 MOST_TRAININGS: Final = 1000
-"""So many trainings of a script are told apart; the steps of further ones count as those of one more."""
+"""So many trainings of a script are counted apart. The steps of further ones count as those of one more."""
 
 
 @dataclass(frozen=True, kw_only=True)

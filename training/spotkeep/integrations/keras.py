@@ -202,7 +202,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
         if self._checkpointer.noticed:
             self._checkpointer.leave()
         if self._checkpointer.step:
-            # Callbacks are told of the epoch and of batches again, and the data is loaded again. Both change things.
+            # Callbacks hear of the epoch and of batches again, and the data is loaded again. Both change things.
             self._resumed = copied_state(self._state)
             # An epoch behind the last one: the training was stopped early, and stays so.
             model._initial_epoch = self.params["epochs"] if self._position.stopped else self._position.epoch

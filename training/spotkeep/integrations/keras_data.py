@@ -153,7 +153,7 @@ class Stream(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> None:
-        """None: nobody knows when the generator ends."""
+        """None: the end of the generator is not known."""
 
     def __getitem__(self, index: int) -> Any:
         position = self._start + index

@@ -159,12 +159,12 @@ class PlainBatches(BatchSource):
         saved: Mapping[str, Any],  # noqa: ARG002 - all is made again
     ) -> Iterator[Any]:
         batches = self._open(start)
-        began = told = time.monotonic()
+        began = said_at = time.monotonic()
         for number, batch in enumerate(islice(batches, position), 1):
             self.given(batch)
-            if time.monotonic() - told > _SECONDS_BETWEEN_LINES:
-                told = time.monotonic()
-                _logger.info("%s: passed over %d of %d batches in %.0f s", self.name, number, position, told - began)
+            if time.monotonic() - said_at > _SECONDS_BETWEEN_LINES:
+                said_at = time.monotonic()
+                _logger.info("%s: passed over %d of %d batches in %.0f s", self.name, number, position, said_at - began)
         require_count(self.digest.count, position)
         return batches
 

@@ -249,7 +249,7 @@ def test_a_link_to_the_newest_leads_to_the_newest_whole_one(checkpoints):
     (folder / "m-1.h5").write_bytes(HALF)
     put_aside(folder)
     assert (folder / "lightning" / "last.ckpt").resolve().name == "epoch=9-step=90.ckpt"
-    assert (folder / "lightning" / "elsewhere").is_symlink(), "it led nowhere before"
+    assert (folder / "lightning" / "elsewhere").is_symlink(), "it pointed nowhere before"
     assert not (folder / "only").is_symlink()
 
 
