@@ -191,8 +191,9 @@ class Checkpointer:
         self._allow_world_size_change = allow_world_size_change
         self._on_restore = on_restore
         self._has_on_restore = on_restore is not None
-        saves_them = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
-        self._open_gradients = None if saves_them else OpenGradients(state)
+        # ResumableTraining saves them, in its place in the loops.
+        are_saved = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
+        self._open_gradients = None if are_saved else OpenGradients(state)
         self._ranks: Ranks = OneRank()
         self._joinables = Joinables()
         self._looked_for_joinables = False
@@ -235,7 +236,7 @@ class Checkpointer:
         self._step_began_saving = False
         self._epochs_completed: int | None = None
         self._beginning: Beginning | None = None
-        self._form_told = self._beside_told = False
+        self._form_said = self._beside_said = False
         self._durable_step: int | None = None
         self._started_step: int | None = None
         self._done_before = 0  # the steps of a loop that this object has gone through to its end
@@ -874,23 +875,23 @@ class Checkpointer:
         beginning = self._beginning
         if beginning is None:
             return
-        if not (self._form_told or self._has_on_restore):
+        if not (self._form_said or self._has_on_restore):
             document = encoded.document
             if isinstance(document, ShareDocument):
                 document = {"dict": [*state_pairs(document.common), *state_pairs(document.own)]}
             changes = beginning.changed_form({**self._state, **self._per_rank}, document)
             if changes:
-                self._form_told = True
+                self._form_said = True
                 _logger.warning(
                     "the state has another form than when the training began: %s. A script that starts again makes it "
                     "as it was at first, so a resume needs on_restore= of the Checkpointer, which makes it as it was "
                     "then, for example on_restore=lambda step, epoch: optimizer.add_param_group(...)",
                     "; ".join(changes[:_MOST_CHANGES]),
                 )
-        if not self._beside_told:
+        if not self._beside_said:
             names = beginning.changed_beside()
             if names:
-                self._beside_told = True
+                self._beside_said = True
                 _logger.warning(
                     "%s changed since the training began, and no state_dict has %s, so a resume begins with what the "
                     "script makes anew: keep it in a buffer (without persistent=False) or in a dictionary of the "
