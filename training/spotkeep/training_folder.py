@@ -77,7 +77,7 @@ def find_folder(
         directory: As it was given to `Checkpointer`.
         environment: The process's by default.
     """
-    kept = _kept_folder(os.environ if environment is None else environment)
+    kept = kept_folder(environment)
     if kept is None:
         given = Path(_DEFAULT_DIRECTORY if directory is None else directory)
         called = "the default directory" if directory is None else f"directory={str(directory)!r}"
@@ -125,8 +125,13 @@ def require_name(name: str | None) -> None:
         )
 
 
-def _kept_folder(environment: Mapping[str, str]) -> Path | None:
-    variable = environment.get(DIRECTORY_VARIABLE)
+def kept_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Give the folder that the platform keeps for the run; None where there is none.
+
+    Args:
+        environment: The process's by default.
+    """
+    variable = (os.environ if environment is None else environment).get(DIRECTORY_VARIABLE)
     if variable:
         return Path(variable)
     return PLATFORM_DIRECTORY if PLATFORM_DIRECTORY.is_dir() else None

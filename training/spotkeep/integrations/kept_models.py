@@ -11,14 +11,13 @@ again.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotkeep.training_folder import PLATFORM_DIRECTORY
+from spotkeep.training_folder import kept_folder
 
 _RECORD = "copy.json"
 
@@ -112,7 +111,7 @@ def comes_back(path: Path, *, directory: Path) -> bool:
         path: Of a file or a folder.
         directory: That of the checkpoints. The platform's own counts too, whatever this one is.
     """
-    places = [directory, Path(os.environ.get("SPOTKEEP_CHECKPOINT_DIR") or PLATFORM_DIRECTORY)]
+    places = [place for place in (directory, kept_folder()) if place is not None]
     return any(place.resolve() in [path.resolve(), *path.resolve().parents] for place in places)
 
 
