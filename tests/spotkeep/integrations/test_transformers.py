@@ -486,6 +486,12 @@ def test_what_trainer_does_not_know_is_saved_where_it_is_given(tmp_path):
     assert seen == STEPS
 
 
+@pytest.mark.parametrize("option", ["state", "per_rank"])
+def test_a_name_that_is_taken_is_refused(tmp_path, option):
+    with pytest.raises(UsageError, match="the state has 'model', 'random', which is added by itself"):
+        train_resumably(trainer(tmp_path), **{option: {"model": {}, "random": {}, "seen": {}}}, directory=tmp_path)
+
+
 def test_early_stopping_counts_on_and_stays_stopped(tmp_path):
     def early(*callbacks):
         stopping = transformers.EarlyStoppingCallback(early_stopping_patience=2, early_stopping_threshold=99.0)

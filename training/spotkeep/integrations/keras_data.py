@@ -153,7 +153,7 @@ class Stream(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> None:
-        """None: nobody knows when the generator ends."""
+        """None: it is not known when the generator ends."""
 
     def __getitem__(self, index: int) -> Any:
         position = self._start + index

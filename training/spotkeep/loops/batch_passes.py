@@ -159,12 +159,12 @@ class PlainBatches(BatchSource):
         saved: Mapping[str, Any],  # noqa: ARG002 - all is made again
     ) -> Iterator[Any]:
         batches = self._open(start)
-        began = told = time.monotonic()
+        began = said = time.monotonic()
         for number, batch in enumerate(islice(batches, position), 1):
             self.given(batch)
-            if time.monotonic() - told > _SECONDS_BETWEEN_LINES:
-                told = time.monotonic()
-                _logger.info("%s: passed over %d of %d batches in %.0f s", self.name, number, position, told - began)
+            if time.monotonic() - said > _SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                _logger.info("%s: passed over %d of %d batches in %.0f s", self.name, number, position, said - began)
         require_count(self.digest.count, position)
         return batches
 
@@ -181,15 +181,6 @@ def drawn_apart(items: Iterator[Any], start: PassStart) -> Iterator[Any]:
         yield item
         if lane is None:
             lane = RandomLane(seeded_random_states(start.key("items")))
-
-
-def pass_over(items: Iterator[Any], count: int) -> None:
-    """Pass over the first items.
-
-    Raises:
-        UsageError: If there are fewer.
-    """
-    require_count(sum(1 for _ in islice(items, count)), count)
 
 
 def require_count(found: int, count: int) -> None:

@@ -10,7 +10,7 @@ can be put right is put right before; the rest is an error that names the entry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -42,6 +42,21 @@ _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
 class TakesEffectLater:
     """An object that keeps what it is given until the script comes to it: it gives something else until then."""
+
+
+def require_free_names(given: Iterable[str], *, taken: Iterable[str]) -> None:
+    """Refuse names of a script's state that are used for what is added to it.
+
+    Args:
+        given: The names of the script's.
+        taken: Those of what is added.
+
+    Raises:
+        UsageError: Naming each that is in both.
+    """
+    both = sorted({*given} & {*taken})
+    if both:
+        raise UsageError(f"the state has {', '.join(map(repr, both))}, which is added by itself; use other names")
 
 
 def check_state(state: Mapping[str, Any]) -> bool:
