@@ -37,6 +37,8 @@ _logger = logging.getLogger("spotkeep")
 _NAMED = 5
 """How many entries of a module are named."""
 
+_WAY_OUT = ": let load_state_dict of this object keep what state_dict gave"
+
 _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
 
@@ -209,9 +211,13 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
             # Its extra state, which may be anything.
             strict = "_extra_state" not in difference.path and "requires_grad" in difference.problem
         said_only = difference.added or not (difference.of_array or strict)
-        (warnings if said_only or "the order in memory" in difference.problem else problems).append(str(difference))
+        if said_only or "the order in memory" in difference.problem:
+            warnings.append(str(difference))
+        else:
+            way_out = "" if stateful_kind(owner) != "state_dict" or is_module(owner) else _WAY_OUT
+            problems.append(f"{difference}, after it was restored{way_out}")
     if problems:
-        raise StateMismatchError(step, [f"{problem}, after it was restored" for problem in problems])
+        raise StateMismatchError(step, problems)
     for warning in warnings:
         _logger.warning("after the checkpoint of step %d was restored: %s", step, warning)
 
