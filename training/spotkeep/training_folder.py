@@ -22,6 +22,10 @@ from .start import directory_at_start
 DIRECTORY_VARIABLE = "SPOTKEEP_CHECKPOINT_DIR"
 PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 _DEFAULT_DIRECTORY = "checkpoints"
+BEST_MODELS = "best-models"
+"""The folder beside the checkpoints for copies of best models (`integrations/kept_models.py`)."""
+RECORD_OF_A_COPY = "copy.json"
+"""The file that says of such a copy that it is whole."""
 
 _LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,6 +35,7 @@ _TAKEN_NAMES = (
         re.compile(r"data-[0-9]+\.bin|manifest\.json|(interruptions|exits-on-notice)\.json"),
         "it is the name of a file of the library's",
     ),
+    (re.compile(BEST_MODELS), "it is the name of the folder for copies of best models"),
     (re.compile(r"tensorboard"), "it is the name of the folder for TensorBoard"),
     (re.compile(r"checkpoint([-_]?[0-9]+)?"), "it is the name that other libraries give to checkpoints of their own"),
     (

@@ -26,6 +26,7 @@ from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
 from spotkeep.notices.trainings import all_are_done  # noqa: E402
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -389,6 +390,7 @@ def test_the_best_model_comes_back_though_its_folder_was_lost(tmp_path, at, sign
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         train_resumably(best_at(tmp_path, DiesAt(at, signum), output="of attempt 1"), **train)
     shutil.rmtree(tmp_path / "of attempt 1")
+    put_aside_cut_off(tmp_path / "kept", tmp_path / "aside")  # as `run` does before the script starts
     resumed = best_at(tmp_path, output="of attempt 2")
     train_resumably(resumed, **train)
     assert resumed.state.best_model_checkpoint == str(tmp_path / "of attempt 2" / "trainer" / "checkpoint-4")
