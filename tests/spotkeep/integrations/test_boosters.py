@@ -372,9 +372,9 @@ def test_another_length_of_steps_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("boosted", [boosted_by_xgboost, boosted_by_lightgbm])
-def test_a_name_that_is_taken_is_refused(boosted, tmp_path):
-    with pytest.raises(UsageError, match="the state has 'training', which is added by itself"):
-        boosted({}, tmp_path, state={"training": {}})
+def test_a_name_that_is_taken_is_warned_of(boosted, tmp_path, caplog):
+    boosted({}, tmp_path, state={"training": {}, "seen": {}})
+    assert caplog.text.count("the state has 'training', under which the integration saves") == 1
 
 
 def test_position_biases_which_no_booster_holds_are_refused_before_the_first_round(tmp_path):

@@ -18,7 +18,7 @@ from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.state.encoding import copied_state
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
-from spotkeep.state.restoring import require_free_names, restore_state
+from spotkeep.state.restoring import restore_state, warn_of_taken_names
 from spotkeep.training_description import array_text
 
 try:
@@ -189,7 +189,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "seed": GlobalSeed(),
             "fit": self._position,
         }
-        require_free_names(self._given_state, taken=ours)
+        warn_of_taken_names(self._given_state, taken=ours)
         self._state = {**self._given_state, **ours}
         if self._stream is not None:
             self._stream_start = copied_state(self._draws())

@@ -37,9 +37,9 @@ from spotkeep.state.random_states import (
 from spotkeep.state.restoring import (
     TakesEffectLater,
     check_state,
-    require_free_names,
     require_restored,
     restore_state,
+    warn_of_taken_names,
 )
 
 from .callback_states import has_state, warn_of
@@ -89,7 +89,7 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
         What `trainer.train` returns.
 
     Raises:
-        UsageError: If the Trainer trains in a way that cannot be resumed here, or a name in `state` is taken.
+        UsageError: If the Trainer trains in a way that cannot be resumed here.
         StateMismatchError: If a good checkpoint does not fit what Trainer has built.
         SystemExit: With code 75, after a notice; with 0, after the step to pause at.
     """
@@ -97,7 +97,7 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     _switch_jit_checkpoint_off(trainer)
     names = ("model", "optimizer", "scheduler", "scaler")
     own: dict[str, Any] = {**(options.pop("per_rank", None) or {})}
-    require_free_names([*(state or {}), *own], taken=(*names, "random", "trainer"))
+    warn_of_taken_names([*(state or {}), *own], taken=(*names, "random", "trainer"))
     saved: dict[str, Any] = {
         **(state or {}),
         **{name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None},

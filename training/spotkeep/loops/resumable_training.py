@@ -22,7 +22,7 @@ from spotkeep.loaded import loaded
 from spotkeep.state.encoding import objects_in
 from spotkeep.state.open_gradients import OpenGradients
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
-from spotkeep.state.restoring import TakesEffectLater, require_free_names
+from spotkeep.state.restoring import TakesEffectLater
 from spotkeep.training_description import array_text
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
@@ -74,7 +74,9 @@ class ResumableTraining:
         **options: Any,
     ) -> None:
         own = dict(per_rank or {})
-        require_free_names([*state, *own], taken=(_RANDOM, _LOOP))
+        taken = sorted({_RANDOM, _LOOP} & {*state, *own})
+        if taken:
+            raise UsageError(f"the state has {', '.join(map(repr, taken))}, which is added by itself; use other names")
         if batches_per_step < 1:
             raise UsageError(f"batches_per_step is {batches_per_step!r}; pass a number above zero")
         progress = _Progress(OpenGradients(state))

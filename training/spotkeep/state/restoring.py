@@ -46,19 +46,22 @@ class TakesEffectLater:
     """An object that keeps what it is given until the script comes to it: it gives something else until then."""
 
 
-def require_free_names(given: Iterable[str], *, taken: Iterable[str]) -> None:
-    """Refuse names of a script's state that are used for what is added to it.
+def warn_of_taken_names(given: Iterable[str], *, taken: Iterable[str]) -> None:
+    """Name in the log the entries of a script's state in whose place an integration saves what is its own.
+
+    Often that is the same object: the model, or the data.
 
     Args:
         given: The names of the script's.
-        taken: Those of what is added.
-
-    Raises:
-        UsageError: Naming each that is in both.
+        taken: Those of the integration's.
     """
     both = sorted({*given} & {*taken})
     if both:
-        raise UsageError(f"the state has {', '.join(map(repr, both))}, which is added by itself; use other names")
+        _logger.warning(
+            "the state has %s, under which the integration saves what it finds by itself. Unless that is the same "
+            "object, what the script passed is not saved: give it another name",
+            ", ".join(map(repr, both)),
+        )
 
 
 def check_state(state: Mapping[str, Any]) -> bool:
