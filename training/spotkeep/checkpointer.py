@@ -148,6 +148,9 @@ class Checkpointer:
         MissingLibraryError: If boto3 is needed and not installed.
     """
 
+    # Of the process, whose last word counts: a training that ends inside of another one has said it for both.
+    _said_done = False
+
     def __init__(
         self,
         state: Mapping[str, Any],
@@ -191,8 +194,9 @@ class Checkpointer:
         self._allow_world_size_change = allow_world_size_change
         self._on_restore = on_restore
         self._has_on_restore = on_restore is not None
-        saves_them = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
-        self._open_gradients = None if saves_them else OpenGradients(state)
+        # ResumableTraining saves them, in its place in the loops.
+        are_saved = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
+        self._open_gradients = None if are_saved else OpenGradients(state)
         self._ranks: Ranks = OneRank()
         self._joinables = Joinables()
         self._looked_for_joinables = False
@@ -229,7 +233,6 @@ class Checkpointer:
         self._written_step: int | None = None
         self._entered = False
         self._restored = False
-        self._said_done = False
         self._step = 0
         self._step_began: float | None = None
         self._step_began_saving = False
@@ -1109,7 +1112,7 @@ class Checkpointer:
         return bool(hurry), _REASONS[why]
 
     def _begin_step(self) -> None:
-        if self._said_done:
+        if Checkpointer._said_done:
             self._say_whether_done(done=False)
         if self._open_gradients is not None:
             self._open_gradients.begin_batch()
@@ -1193,7 +1196,7 @@ class Checkpointer:
 
     def _say_whether_done(self, *, done: bool) -> None:
         """Say on each rank whether it is done: an exit with code 0 on a notice means that only then."""
-        self._said_done = done
+        Checkpointer._said_done = done
         self._notice_watch.note_training(done=done)
 
     def _report_what_was_measured(self) -> None:

@@ -22,6 +22,10 @@ from .start import directory_at_start
 DIRECTORY_VARIABLE = "SPOTKEEP_CHECKPOINT_DIR"
 PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 _DEFAULT_DIRECTORY = "checkpoints"
+BEST_MODELS = "best-models"
+"""The folder beside the checkpoints for copies of best models (`integrations/kept_models.py`)."""
+RECORD_OF_A_COPY = "copy.json"
+"""The file that says of such a copy that it is whole."""
 
 _LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,6 +35,7 @@ _TAKEN_NAMES = (
         re.compile(r"data-[0-9]+\.bin|manifest\.json|(interruptions|exits-on-notice)\.json"),
         "it is the name of a file of the library's",
     ),
+    (re.compile(BEST_MODELS), "it is the name of the folder for copies of best models"),
     (re.compile(r"tensorboard"), "it is the name of the folder for TensorBoard"),
     (re.compile(r"checkpoint([-_]?[0-9]+)?"), "it is the name that other libraries give to checkpoints of their own"),
     (
@@ -77,7 +82,7 @@ def find_folder(
         directory: As it was given to `Checkpointer`.
         environment: The process's by default.
     """
-    kept = _kept_folder(os.environ if environment is None else environment)
+    kept = kept_folder(environment)
     if kept is None:
         given = Path(_DEFAULT_DIRECTORY if directory is None else directory)
         called = "the default directory" if directory is None else f"directory={str(directory)!r}"
@@ -125,8 +130,13 @@ def require_name(name: str | None) -> None:
         )
 
 
-def _kept_folder(environment: Mapping[str, str]) -> Path | None:
-    variable = environment.get(DIRECTORY_VARIABLE)
+def kept_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Give the folder that the platform keeps for the run; None where there is none.
+
+    Args:
+        environment: The process's by default.
+    """
+    variable = (os.environ if environment is None else environment).get(DIRECTORY_VARIABLE)
     if variable:
         return Path(variable)
     return PLATFORM_DIRECTORY if PLATFORM_DIRECTORY.is_dir() else None

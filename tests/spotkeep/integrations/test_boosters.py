@@ -371,6 +371,12 @@ def test_another_length_of_steps_is_refused(tmp_path):
         )
 
 
+@pytest.mark.parametrize("boosted", [boosted_by_xgboost, boosted_by_lightgbm])
+def test_a_name_that_is_taken_is_warned_of(boosted, tmp_path, caplog):
+    boosted({}, tmp_path, state={"training": {}, "seen": {}})
+    assert caplog.text.count("the state has 'training', under which the integration saves") == 1
+
+
 def test_position_biases_which_no_booster_holds_are_refused_before_the_first_round(tmp_path):
     with pytest.raises(UsageError, match="lambdarank_unbiased"):
         of_xgboost.train_resumably(

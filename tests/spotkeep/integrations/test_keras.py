@@ -287,6 +287,12 @@ def test_keras_own_backup_is_refused(tmp_path):
 
 
 @decided_alike
+def test_a_name_that_is_taken_is_warned_of(tmp_path, caplog):
+    run(tmp_path, state={"data": {"seen": 0}}, epochs=1)
+    assert caplog.text.count("the state has 'data', under which the integration saves") == 1
+
+
+@decided_alike
 def test_another_backend_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
     with pytest.raises(UsageError, match="set KERAS_BACKEND to one of torch, tensorflow, jax"):

@@ -19,8 +19,9 @@ BACKEND = os.environ["KERAS_BACKEND"]
 backend_library = pytest.importorskip(BACKEND)
 keras = pytest.importorskip("keras")
 
-from spotkeep import UsageError  # noqa: E402
+from spotkeep import UsageError, training_folder  # noqa: E402
 from spotkeep.integrations.keras import fit_resumably  # noqa: E402
+from spotkeep.integrations.keras_callbacks import best_files  # noqa: E402
 
 pytestmark = [
     {"torch": pytest.mark.torch, "tensorflow": pytest.mark.tensorflow, "jax": pytest.mark.jax}[BACKEND],
@@ -445,6 +446,24 @@ def test_the_best_model_comes_back_from_the_checkpoint_where_its_file_is_lost(tm
         return compiled(ARRAYS, callbacks=[worse, best], ends=ends)
 
     assert_ends_alike(make, tmp_path)
+    assert "lies outside" in caplog.text
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_the_best_model_is_carried_where_it_lies_outside_of_what_the_platform_keeps(
+    tmp_path, monkeypatch, caplog, variable
+):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    if variable:
+        monkeypatch.setenv("SPOTKEEP_CHECKPOINT_DIR", str(kept))
+    else:
+        monkeypatch.setattr(training_folder, "PLATFORM_DIRECTORY", kept)
+    of_a_name = {"kept_in": kept / "fold-2"}
+    for inside in (kept, kept / "fold-2"):
+        best_files([keras.callbacks.ModelCheckpoint(inside / "best.keras", save_best_only=True)], **of_a_name)
+    assert not caplog.records
+    best_files([keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", save_best_only=True)], **of_a_name)
     assert "lies outside" in caplog.text
 
 

@@ -26,6 +26,7 @@ from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
 from spotkeep.notices.trainings import all_are_done  # noqa: E402
+from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -389,6 +390,7 @@ def test_the_best_model_comes_back_though_its_folder_was_lost(tmp_path, at, sign
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         train_resumably(best_at(tmp_path, DiesAt(at, signum), output="of attempt 1"), **train)
     shutil.rmtree(tmp_path / "of attempt 1")
+    put_aside_cut_off(tmp_path / "kept", tmp_path / "aside")  # as `run` does before the script starts
     resumed = best_at(tmp_path, output="of attempt 2")
     train_resumably(resumed, **train)
     assert resumed.state.best_model_checkpoint == str(tmp_path / "of attempt 2" / "trainer" / "checkpoint-4")
@@ -484,6 +486,12 @@ def test_what_trainer_does_not_know_is_saved_where_it_is_given(tmp_path):
     seen.zero_()
     train_resumably(trainer(tmp_path, Sees()), **train)
     assert seen == STEPS
+
+
+@pytest.mark.parametrize("option", ["state", "per_rank"])
+def test_a_name_that_is_taken_is_warned_of(tmp_path, option, caplog):
+    train_resumably(trainer(tmp_path, max_steps=1), **{option: {"random": {}, "seen": {}}}, directory=tmp_path)
+    assert caplog.text.count("the state has 'random', under which the integration saves") == 1
 
 
 def test_early_stopping_counts_on_and_stays_stopped(tmp_path):

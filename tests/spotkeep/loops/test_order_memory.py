@@ -105,6 +105,42 @@ def test_long_lists_arrays_and_a_list_that_was_shuffled_come_back():
     assert again == before
 
 
+CHANGES_WITH_ARRAYS = {
+    "an array of another length": lambda sampler: setattr(sampler, "order", np.arange(5)),
+    "an array in the place of None": lambda sampler: setattr(sampler, "none", np.arange(3.0)),
+    "arrays in a list": lambda sampler: sampler.history.append(np.arange(3)),
+    "an empty array": lambda sampler: setattr(sampler, "order", np.zeros((0, 2), np.float32)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_WITH_ARRAYS)
+def test_arrays_of_any_form_come_back(change):
+    there, here = moved(lambda: Sampler(order=np.zeros(2, int), none=None, history=[]), CHANGES_WITH_ARRAYS[change])
+    assert repr(vars(here)) == repr(vars(there))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("size", [0, 3, 5_000])
+def test_tensors_of_any_form_come_back(size):
+    torch = pytest.importorskip("torch")
+
+    def change(sampler):
+        sampler.order, sampler.parts = torch.arange(size), [torch.ones(size, 1, dtype=torch.bfloat16)]
+
+    there, here = moved(lambda: Sampler(order=torch.zeros(2), parts=[]), change)
+    for one, other in ((here.order, there.order), (here.parts[0], there.parts[0])):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert torch.equal(one, other)
+
+
+def test_a_container_of_what_is_not_taken_stays_as_the_script_makes_it():
+    def mix(sampler):
+        sampler.epoch, sampler.cache["mixed"] = 2, [1, *[0.5] * 300]
+
+    _, here = moved(lambda: Sampler(epoch=0, cache={}), mix)
+    assert vars(here) == {"epoch": 2, "cache": {}}
+
+
 def test_between_large_captures_large_values_are_left_alone():
     sampler = Sampler(indices=[*range(10_000)], epoch=0)
     memory = OrderMemory({"sampler": sampler})

@@ -344,9 +344,18 @@ def test_a_sampler_that_goes_on_by_itself_may_stand_in_the_state(tmp_path, insid
     assert attempt(tmp_path / "run") == expected
 
 
-def test_torchdatas_loader_in_the_state_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda loader: {"state": {"loader": loader}},
+        lambda loader: {"state": {"data": [loader]}},
+        lambda loader: {"state": {}, "per_rank": {"loader": loader}},
+    ],
+    ids=["at the top", "inside of a list", "of each rank"],
+)
+def test_torchdatas_loader_in_the_state_is_refused(tmp_path, place):
     loader = of_torchdata([1, 2], 1)
-    training = ResumableTraining({"loader": loader}, directory=tmp_path)
+    training = ResumableTraining(**place(loader), directory=tmp_path)
     with pytest.raises(UsageError, match=r"StatefulDataLoader stands in the state too.*Leave it out"):
         training.loader(loader)
 

@@ -49,6 +49,18 @@ def test_one_that_goes_on_or_another_one_takes_that_back(notice_file: Path, tmp_
     assert not all_are_done(notice_file), "a block that is left without the last step says nothing"
 
 
+def test_one_that_ends_inside_of_another_one_does_not_end_that(notice_file: Path, tmp_path: Path) -> None:
+    said = []
+    with Checkpointer({}, tmp_path / "outer") as outer:
+        for step in outer.steps(3):
+            said.append(all_are_done(notice_file))
+            if step == 1:
+                with Checkpointer({}, tmp_path / "inner") as inner:
+                    list(inner.steps(2))
+    assert said == [False, False, False]
+    assert all_are_done(notice_file)
+
+
 def test_a_pause_is_done_with_what_it_was_to_do(
     notice_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

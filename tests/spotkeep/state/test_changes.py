@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,8 @@ def make():
         "optimizer": torch.optim.Adam(model[0].parameters()),
         "history": {"losses": [1.0], "best": np.zeros(2)},
         "sizes": np.zeros(2),
+        "best": {**model.state_dict()},
+        "labels": Counter("aab"),
     }
 
 
@@ -32,6 +36,8 @@ def train_on(state):
     state["history"]["losses"].append(0.5)
     state["history"]["recent"] = np.ones(7)
     state["sizes"] += 1
+    state["best"] = model.state_dict()  # carries the versions of its modules, and is another kind of dictionary
+    state["labels"].update("c")
 
 
 CHANGES = {
@@ -68,6 +74,21 @@ def test_a_form_that_changes_is_named_and_what_a_training_does_is_not(change):
     act, said = CHANGES[change]
     act(state)
     assert beginning.changed_form(state, encode_state(state).document) == [said]
+
+
+def test_what_a_state_dict_gave_and_a_counter_may_stand_in_the_state(tmp_path, caplog):
+    def trained(*, steps):
+        state = make()
+        state["best"] = state["model"].state_dict()
+        with Checkpointer(state, tmp_path, every_steps=1) as checkpointer:
+            for _step in checkpointer.steps(steps):
+                train_on(state)
+        return state
+
+    there, here = trained(steps=1), trained(steps=1)
+    assert here["labels"] == there["labels"]
+    assert all(torch.equal(value, there["best"][name]) for name, value in here["best"].items())
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("on_restore", [None, lambda step, epoch: None])

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from spotkeep import Checkpointer, ResumableTraining
+from spotkeep.state import open_gradients
 from spotkeep.state.open_gradients import OpenGradients
 
 torch = pytest.importorskip("torch")
@@ -83,6 +84,20 @@ def counted_steps(directory, *, every):
 def test_a_loop_that_counts_batches_as_steps_is_warned_of_once(tmp_path, caplog, every, warnings):
     counted_steps(tmp_path, every=every)
     assert caplog.text.count("no optimizer had done a step with the gradients that were there") == warnings
+
+
+def test_a_loop_of_ones_own_that_steps_before_each_save_is_not_warned(tmp_path, caplog):
+    while open_gradients._counting:  # as in a new process
+        open_gradients._counting.pop().remove()
+    open_gradients._steps.clear()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Checkpointer({"model": model, "optimizer": optimizer}, tmp_path) as checkpointer:
+        for step in range(4):
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+            checkpointer.save(step + 1)
+    assert not caplog.records
 
 
 def test_gradients_that_a_checkpoint_cannot_hold_are_warned_of_and_left_out(tmp_path, caplog):

@@ -275,6 +275,7 @@ def test_plain_values_of_a_stranger_that_changed_are_said_and_its_arrays_are_an_
         require_restored({"a": average, "w": {"n": 2}}, saved, step=5)
     assert len(refusal.value.problems) == 2
     assert "state['w']['n']: 1 was saved, 2 is there" in refusal.value.problems[0]
+    assert "let load_state_dict of this object keep what state_dict gave" in refusal.value.problems[1]
 
 
 def test_what_waits_for_the_script_is_not_compared():

@@ -11,16 +11,13 @@ again.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotkeep.training_folder import PLATFORM_DIRECTORY
-
-_RECORD = "copy.json"
+from spotkeep.training_folder import BEST_MODELS, RECORD_OF_A_COPY, kept_folder
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class KeptModel:
     """
 
     def __init__(self, directory: Path, name: str) -> None:
-        self._place = directory / "best-models" / name
+        self._place = directory / BEST_MODELS / name
 
     def keep(self, path: Path, *, step: int, without: Sequence[str] = ()) -> None:
         """Copy a file or a folder, and remove older copies.
@@ -73,9 +70,9 @@ class KeptModel:
             sizes[inside.as_posix()] = target.stat().st_size
         record = {"name": path.name, "step": step, "sizes": sizes}
         # It comes last, and at once: a copy without it is not whole.
-        unfinished = folder / f"{_RECORD}.unfinished"
+        unfinished = folder / f"{RECORD_OF_A_COPY}.unfinished"
         unfinished.write_text(json.dumps(record), encoding="utf-8")
-        unfinished.replace(folder / _RECORD)
+        unfinished.replace(folder / RECORD_OF_A_COPY)
         for old in older:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -112,14 +109,14 @@ def comes_back(path: Path, *, directory: Path) -> bool:
         path: Of a file or a folder.
         directory: That of the checkpoints. The platform's own counts too, whatever this one is.
     """
-    places = [directory, Path(os.environ.get("SPOTKEEP_CHECKPOINT_DIR") or PLATFORM_DIRECTORY)]
+    places = [place for place in (directory, kept_folder()) if place is not None]
     return any(place.resolve() in [path.resolve(), *path.resolve().parents] for place in places)
 
 
 def _read(folder: Path) -> _Copy | None:
     """Read the record of a copy. None if the copy is not whole: the machine was taken, or only a part came back."""
     try:
-        record: Any = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        record: Any = json.loads((folder / RECORD_OF_A_COPY).read_text(encoding="utf-8"))
         for inside, size in record["sizes"].items():
             if (folder / "files" / inside).stat().st_size != size:
                 return None

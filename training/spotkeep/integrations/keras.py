@@ -18,7 +18,7 @@ from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.state.encoding import copied_state
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
-from spotkeep.state.restoring import restore_state
+from spotkeep.state.restoring import restore_state, warn_of_taken_names
 from spotkeep.training_description import array_text
 
 try:
@@ -177,8 +177,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             updated=[*model.variables, *data.variables.values()],
             attributes=sees_attributes(model),
         )
-        self._state = {
-            **self._given_state,
+        ours = {
             "model": Variables(model, model.variables),
             "optimizer": Variables(model, updated),
             "metrics": Variables(model, model.metrics_variables),
@@ -190,6 +189,8 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "seed": GlobalSeed(),
             "fit": self._position,
         }
+        warn_of_taken_names(self._given_state, taken=ours)
+        self._state = {**self._given_state, **ours}
         if self._stream is not None:
             self._stream_start = copied_state(self._draws())
         self._checkpointer = Checkpointer(self._state, **self._options)

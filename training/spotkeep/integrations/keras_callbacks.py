@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 from keras import callbacks as known
 
 from spotkeep.errors import UsageError
-from spotkeep.training_folder import PLATFORM_DIRECTORY
+from spotkeep.training_folder import kept_folder
 
 from .callback_states import has_state, warn_of_what_is_not_saved
+from .kept_models import comes_back
 
 _logger = logging.getLogger("spotkeep")
 
@@ -114,8 +114,7 @@ class BestFile:
         self._path: str | None = None
         self._content: bytes | None = None
         self._read_at: tuple[int, int] | None = None
-        outside = kept_in.resolve() not in Path(callback.filepath).resolve().parents
-        self._carried = outside and (bool(os.environ.get("SPOTKEEP_CHECKPOINT_DIR")) or kept_in == PLATFORM_DIRECTORY)
+        self._carried = kept_folder() is not None and not comes_back(Path(callback.filepath), directory=kept_in)
         if self._carried:
             _logger.warning(
                 "the filepath of ModelCheckpoint, %s, lies outside %s, which alone is kept when the machine is lost: "

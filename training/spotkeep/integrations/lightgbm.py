@@ -14,6 +14,7 @@ from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.state.restoring import warn_of_taken_names
 from spotkeep.training_description import array_text
 
 from .callback_states import has_state, warn_of_what_is_not_saved
@@ -97,6 +98,7 @@ def train_resumably(
     used = [_Continued(each, num_boost_round, set_by_callbacks) for each in callbacks or ()]
     training = _Training(used, set_by_callbacks, rounds_per_step=rounds_per_step)
     booster = None
+    warn_of_taken_names(state or (), taken=("training",))
     checkpointer = Checkpointer({**(state or {}), "training": training}, **checkpoints)
     data = {"features": array_text(train_set.data), "labels": array_text(train_set.label)}
     checkpointer.describe(

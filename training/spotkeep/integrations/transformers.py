@@ -34,7 +34,13 @@ from spotkeep.state.random_states import (
     restore_random_states,
     seeded_random_states,
 )
-from spotkeep.state.restoring import TakesEffectLater, check_state, require_restored, restore_state
+from spotkeep.state.restoring import (
+    TakesEffectLater,
+    check_state,
+    require_restored,
+    restore_state,
+    warn_of_taken_names,
+)
 
 from .callback_states import has_state, warn_of
 from .kept_models import KeptModel, comes_back
@@ -90,11 +96,13 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     _require_supported(trainer)
     _switch_jit_checkpoint_off(trainer)
     names = ("model", "optimizer", "scheduler", "scaler")
+    own: dict[str, Any] = {**(options.pop("per_rank", None) or {})}
+    warn_of_taken_names([*(state or {}), *own], taken=(*names, "random", "trainer"))
     saved: dict[str, Any] = {
         **(state or {}),
         **{name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None},
     }
-    own: dict[str, Any] = {"random": _Restored(), "trainer": _Restored()}
+    own.update({"random": _Restored(), "trainer": _Restored()})
     if trainer.args.world_size == 1:
         saved.update(own)
         parts = [saved]

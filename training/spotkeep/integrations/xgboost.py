@@ -13,6 +13,7 @@ from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.state.restoring import warn_of_taken_names
 from spotkeep.training_description import array_text
 
 from .callback_states import has_state, warn_of_what_is_not_saved
@@ -116,6 +117,7 @@ def train_resumably(
         booster.noted = training.set_by_callbacks
         return booster
 
+    warn_of_taken_names(state or (), taken=("training",))
     checkpointer = Checkpointer({**(state or {}), "training": training}, **checkpoints)
     rows = {"shape": (dtrain.num_row(), dtrain.num_col()), "labels": array_text(dtrain.get_label())}
     checkpointer.describe(

@@ -183,15 +183,6 @@ def drawn_apart(items: Iterator[Any], start: PassStart) -> Iterator[Any]:
             lane = RandomLane(seeded_random_states(start.key("items")))
 
 
-def pass_over(items: Iterator[Any], count: int) -> None:
-    """Pass over the first items.
-
-    Raises:
-        UsageError: If there are fewer.
-    """
-    require_count(sum(1 for _ in islice(items, count)), count)
-
-
 def require_count(found: int, count: int) -> None:
     """Find out whether there were as many batches to pass over as the pass had given.
 

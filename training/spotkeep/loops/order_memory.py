@@ -310,7 +310,7 @@ _OTHER: tuple[str, list[Any]] = ("other", [])
 def _fingerprint(packed: Any) -> Any:
     """Give what to keep of a value to see that it changes: of a large one the digest alone."""
     if isinstance(packed, tuple) and packed[0] in ("array", "numbers") and len(packed[1]) > _LARGE_BYTES:
-        return _Large(hashlib.blake2b(packed[1], digest_size=16).digest())
+        return _Large(hashlib.blake2b(packed[1], key=repr(packed[2:]).encode()[:64], digest_size=16).digest())
     return packed
 
 
@@ -326,7 +326,8 @@ def _size(value: Any) -> int | None:
         numbers = type(value) is list and type(value[0]) is int and len(value) * 8 <= _LARGEST_BYTES
         return len(value) * 8 if numbers else None
     sizes = [_size(item) for item in ([*value, *value.values()] if type(value) is dict else value)]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    total = sum(size for size in sizes if size is not None)
+    return None if None in sizes or total > _LARGEST_BYTES else total
 
 
 def _is_array(value: Any) -> bool:
@@ -350,7 +351,8 @@ def _packed(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if _is_array(value):
-        return ("array", _raw(value))
+        library, _, dtype = str(value.dtype).rpartition(".")  # torch's are called torch.float32
+        return ("array", _raw(value), library, dtype, tuple(value.shape))
     kind = type(value).__name__
     if type(value) is list and len(value) > _FEW:
         try:
@@ -358,17 +360,20 @@ def _packed(value: Any) -> Any:
         except (TypeError, OverflowError):
             return _OTHER
     if type(value) is dict:
-        return (kind, [[_packed(key), _packed(item)] for key, item in value.items()])
+        pairs = [[_packed(key), _packed(item)] for key, item in value.items()]
+        return _OTHER if any(_OTHER in pair for pair in pairs) else (kind, pairs)
     if type(value) in _CONTAINERS:
         items = [_packed(item) for item in value]
-        return (kind, sorted(items, key=repr) if kind == "set" else items)
+        return _OTHER if _OTHER in items else (kind, sorted(items, key=repr) if kind == "set" else items)
     return _OTHER
 
 
 def _unpacked(packed: Any) -> Any:
     if not isinstance(packed, tuple):
         return packed
-    kind, body = packed
+    kind, body = packed[:2]
+    if kind == "array":
+        return _new_array(*packed[1:])
     if kind == "numbers":
         return array("q", body).tolist()
     if kind == "dict":
@@ -380,11 +385,10 @@ def _put(holder: dict[Any, Any], key: Any, packed: Any) -> None:
     """Put a value where it was, into the object that is there where that can be changed."""
     now: Any = holder.get(key)
     kind = packed[0] if isinstance(packed, tuple) else None
-    if kind == "array":
-        if _is_array(now) and now.nbytes == len(packed[1]):
-            _fill(now, packed[1])
-        return
     if kind == "other":
+        return
+    if kind == "array" and _is_array(now) and _packed(now)[2:] == packed[2:]:
+        _fill(now, packed)
         return
     value = _unpacked(packed)
     if type(now) is type(value) and type(now) in (list, deque):
@@ -397,12 +401,21 @@ def _put(holder: dict[Any, Any], key: Any, packed: Any) -> None:
         holder[key] = value
 
 
-def _fill(now: Any, raw: bytes) -> None:
-    if type(now).__module__.startswith("torch"):
+def _new_array(raw: bytes, library: str, dtype: str, shape: tuple[int, ...]) -> Any:
+    if library == "torch":
         torch = sys.modules["torch"]
-        now.detach().copy_(torch.frombuffer(bytearray(raw), dtype=now.dtype).reshape(now.shape))
+        # An empty buffer it refuses.
+        values = torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)) if raw else torch.empty(0)
+        return values.to(getattr(torch, dtype)).reshape(shape)
+    return sys.modules["numpy"].frombuffer(bytearray(raw), dtype=dtype).reshape(shape)
+
+
+def _fill(now: Any, packed: Any) -> None:
+    values = _new_array(*packed[1:])
+    if type(now).__module__.startswith("torch"):
+        now.detach().copy_(values)
     else:
-        now[...] = sys.modules["numpy"].frombuffer(raw, dtype=now.dtype).reshape(now.shape)
+        now[...] = values
 
 
 def _set_state(value: Any, state: Any, path: str) -> None:

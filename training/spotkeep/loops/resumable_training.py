@@ -19,6 +19,7 @@ from typing import Any, Callable
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loaded import loaded
+from spotkeep.state.encoding import objects_in
 from spotkeep.state.open_gradients import OpenGradients
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 from spotkeep.state.restoring import TakesEffectLater
@@ -81,7 +82,7 @@ class ResumableTraining:
         progress = _Progress(OpenGradients(state))
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
-        self._state = state
+        self._states = (state, own)
         self._checkpointer = Checkpointer(state, per_rank=own, **options)
         self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
 
@@ -110,9 +111,8 @@ class ResumableTraining:
         Raises:
             UsageError: If it gives its batches only once, or never again in the same order.
         """
-        if type(batches).__module__.startswith("torchdata.") and any(
-            value is batches for value in self._state.values()
-        ):
+        in_state = (value for state in self._states for _, value in objects_in(state))
+        if type(batches).__module__.startswith("torchdata.") and any(value is batches for value in in_state):
             raise UsageError(
                 f"the {type(batches).__name__} stands in the state too: asked for its state it begins a pass of its "
                 "own. Leave it out of the state; training.loader keeps its place"

@@ -11,7 +11,6 @@ A rank that is killed breaks the round: there is no checkpoint before the manife
 
 from __future__ import annotations
 
-import logging
 import secrets
 import socket
 import threading
@@ -31,8 +30,6 @@ from spotkeep.state.encoding import Json
 
 from .distributed import Ranks, together
 from .rank_shares import ShareDocument, WrittenShare, first_files, merged, rank_share
-
-_logger = logging.getLogger("spotkeep")
 
 _PROBE_PREFIX = ".spotkeep-probe-"
 _PROBE_SECONDS = 30.0

@@ -72,7 +72,8 @@ class Beginning:
 def _forms(live: Any, node: Json, path: str) -> Iterator[tuple[str, Any]]:
     """Give each array and object of a live state with what must be alike when it is restored."""
     if isinstance(live, dict) or (isinstance(live, Mapping) and path == "state"):
-        for (key, value), (_, item) in zip(live.items(), node["dict"]):
+        (body,) = node.values()  # of a dictionary, a counter, or what a `state_dict` gave
+        for (key, value), (_, item) in zip(live.items(), body["items"] if isinstance(body, dict) else body):
             yield from _forms(value, item, f"{path}[{key!r}]")
     elif isinstance(live, list):
         for index, (value, item) in enumerate(zip(live, node)):

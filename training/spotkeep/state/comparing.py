@@ -1,17 +1,15 @@
 """Compares what a live state encodes to with what was saved: structure, types, orders in memory, plain values. Pure.
 
-The bytes of arrays are compared where they are (`disk/restored_bytes.py`); here it is found out which belong together.
+The bytes of arrays are compared where the files are known (`disk/chunked_files.py`); here it is found out which belong
+together.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
-from .encoding import LEFT_OUT
-
-Json = Any
+from .encoding import LEFT_OUT, Json
 
 _WITH_BYTES = ("tensor", "ndarray", "scalar", "bytes", "bytearray")
 _MAPPINGS = ("dict", "counter", "state_dict")

@@ -31,11 +31,13 @@ class OpenGradients:
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._state = state
         self._before: dict[int, int] = {}
+        self._begun = False
         self._lost = 0
         self._skipping_is_said = False
 
     def begin_batch(self) -> None:
         """Take note that a batch begins: steps are counted from here on."""
+        self._begun = True
         if loaded("torch") is not None:
             _count_steps()
             self._before = dict(_steps)
@@ -53,9 +55,10 @@ class OpenGradients:
     def warn_if_lost(self) -> None:
         """Warn, once, where saves leave out gradients that are open.
 
-        Not at the first: a gradient scaler leaves out steps, the first ones above all.
+        Not at the first: a gradient scaler leaves out steps, the first ones above all. Not in a loop that only calls
+        `save`: it does not say where a batch begins.
         """
-        if self._lost < _FIRST_WARNING:
+        if self._begun and self._lost < _FIRST_WARNING:
             optimizers = list(self._optimizers())
             idle = [optimizer for optimizer in optimizers if not self._has_stepped(optimizer)]
             with_gradients = any(parameter.grad is not None for one in idle for parameter in _parameters(one))

@@ -118,6 +118,8 @@ class ChangedAttributes:
         self._named: set[tuple[str, str]] = set()
         self._first: dict[str, dict[str, Any]] = {}
         self._others: dict[str, set[str]] = {}
+        # What was put back is no first value, though it may be equal to one, or seem to be.
+        self._restored: set[tuple[str, str]] = set()
         for path, owner in self._owners.items():
             self._first[path] = {
                 name: _kept(value) for name, value in vars(owner).items() if self._is_wanted(owner, name, value)
@@ -147,6 +149,7 @@ class ChangedAttributes:
             first = self._first[path].get(name, _MISSING)
             if name not in changed.get(path, {}) and first is not _MISSING and not isinstance(first, _Watched):
                 _put(self._owners[path], name, _copied(first))
+        self._restored = {(path, name) for path, attributes in changed.items() for name in attributes}
         for path, attributes in changed.items():
             for name, value in attributes.items():
                 _put(self._owners[path], name, value)
@@ -166,7 +169,8 @@ class ChangedAttributes:
             first, others, attributes = self._first[path], self._others[path], vars(owner)
             for name, kept in first.items():
                 value = attributes.get(name, _MISSING)
-                if value is not kept and _is_value(value) and not _is_as_kept(value, kept):
+                restored = (path, name) in self._restored
+                if value is not kept and _is_value(value) and (restored or not _is_as_kept(value, kept)):
                     yield path, name, value
             for name in sorted(attributes.keys() - first.keys() - others):
                 if self._is_wanted(owner, name, attributes[name]):

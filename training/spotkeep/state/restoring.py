@@ -10,7 +10,7 @@ can be put right is put right before; the rest is an error that names the entry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -37,11 +37,31 @@ _logger = logging.getLogger("spotkeep")
 _NAMED = 5
 """How many entries of a module are named."""
 
+_WAY_OUT = ": let load_state_dict of this object keep what state_dict gave"
+
 _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
 
 class TakesEffectLater:
     """An object that keeps what it is given until the script comes to it: it gives something else until then."""
+
+
+def warn_of_taken_names(given: Iterable[str], *, taken: Iterable[str]) -> None:
+    """Name in the log the entries of a script's state in whose place an integration saves what is its own.
+
+    Often that is the same object: the model, or the data.
+
+    Args:
+        given: The names of the script's.
+        taken: Those of the integration's.
+    """
+    both = sorted({*given} & {*taken})
+    if both:
+        _logger.warning(
+            "the state has %s, under which the integration saves what it finds by itself. Unless that is the same "
+            "object, what the script passed is not saved: give it another name",
+            ", ".join(map(repr, both)),
+        )
 
 
 def check_state(state: Mapping[str, Any]) -> bool:
@@ -203,9 +223,13 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
             # Its extra state, which may be anything.
             strict = "_extra_state" not in difference.path and "requires_grad" in difference.problem
         said_only = difference.added or not (difference.of_array or strict)
-        (warnings if said_only or "the order in memory" in difference.problem else problems).append(str(difference))
+        if said_only or "the order in memory" in difference.problem:
+            warnings.append(str(difference))
+        else:
+            way_out = "" if stateful_kind(owner) != "state_dict" or is_module(owner) else _WAY_OUT
+            problems.append(f"{difference}, after it was restored{way_out}")
     if problems:
-        raise StateMismatchError(step, [f"{problem}, after it was restored" for problem in problems])
+        raise StateMismatchError(step, problems)
     for warning in warnings:
         _logger.warning("after the checkpoint of step %d was restored: %s", step, warning)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep.training_folder import BEST_MODELS, RECORD_OF_A_COPY
 
 _MOST_FILES = 100_000
 _DEEPEST = 40
@@ -89,7 +90,12 @@ def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
 
 
 def _is_the_librarys(folder: Folder) -> bool:
-    """Say whether a folder is one of the library's own checkpoints. A script may give the name, too."""
+    """Say whether a folder is one of the library's own checkpoints, or its copy of a best model.
+
+    A script may give the names, too. Of a best model the copy holds what is needed to load it, and nothing to resume.
+    """
+    if RECORD_OF_A_COPY in folder.files and folder.path.parent.parent.name == BEST_MODELS:
+        return True
     own = any(name.startswith(_FILES_OF_THE_LIBRARYS) for name in folder.files)
     return own and _NAME_OF_THE_LIBRARYS.fullmatch(folder.path.name) is not None
 
