@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import copy
+from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
@@ -25,6 +26,17 @@ def make():
         "best": {**model.state_dict()},
         "labels": Counter("aab"),
     }
+
+
+@pytest.mark.parametrize("kind", [dict, Counter, OrderedDict, "a state_dict"])
+def test_a_dictionary_of_any_kind_may_stand_in_the_state(tmp_path, kind):
+    """The best weights so far are kept as a copy of a `state_dict`, which carries the versions of its modules."""
+    layer = torch.nn.Linear(2, 1)
+    kept = copy.deepcopy(layer.state_dict()) if kind == "a state_dict" else kind({"a": 1})
+    with Checkpointer({"best": {"loss": 1.0, "weights": kept}}, directory=tmp_path) as checkpointer:
+        for _ in checkpointer.steps(2):
+            checkpointer.save(checkpointer.step)
+    assert Beginning({"best": kept}).changed_form({"best": kept}, encode_state({"best": kept}).document) == []
 
 
 def train_on(state):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import arrays
-from .encoding import Json, encode_state, objects_in, stateful_kind
+from .encoding import Json, encode_state, encoded_pairs, objects_in, stateful_kind
 from .state_dicts import is_module, is_optimizer, loads_in_its_own_way, numbers_beside, tensors_beside
 
 _NAMED = 5
@@ -72,8 +72,7 @@ class Beginning:
 def _forms(live: Any, node: Json, path: str) -> Iterator[tuple[str, Any]]:
     """Give each array and object of a live state with what must be alike when it is restored."""
     if isinstance(live, dict) or (isinstance(live, Mapping) and path == "state"):
-        (body,) = node.values()  # of a dictionary, a counter, or what a `state_dict` gave
-        for (key, value), (_, item) in zip(live.items(), body["items"] if isinstance(body, dict) else body):
+        for (key, value), (_, item) in zip(live.items(), encoded_pairs(node)):
             yield from _forms(value, item, f"{path}[{key!r}]")
     elif isinstance(live, list):
         for index, (value, item) in enumerate(zip(live, node)):

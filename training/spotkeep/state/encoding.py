@@ -178,6 +178,13 @@ def objects_in(value: Any, path: str = "state", depth: int = 0) -> Iterator[tupl
         yield path, value
 
 
+def encoded_pairs(node: Json) -> list[Json]:
+    """Give the pairs of an encoded mapping: a dictionary, a counter, or a kept `state_dict`."""
+    ((kind, body),) = node.items()
+    pairs: list[Json] = body["items"] if kind == "state_dict" else body
+    return pairs
+
+
 class BlobPlaces:
     """Gives raw bytes their places, one after another.
 
