@@ -59,6 +59,7 @@ from .state.restoring import (
     require_no_difference,
     require_taken_back,
 )
+from .state.shared_memory import SharedMemory
 from .state.updated_tensors import UpdatedTensors
 from .training_description import (
     changes,
@@ -194,6 +195,7 @@ class Checkpointer:
         self._allow_world_size_change = allow_world_size_change
         self._on_restore = on_restore
         self._has_on_restore = on_restore is not None
+        self._shared_memory: SharedMemory | None = None
         # ResumableTraining saves them, in its place in the loops.
         are_saved = any(hasattr(value, "open_gradients") for value in self._per_rank.values())
         self._open_gradients = None if are_saved else OpenGradients(state)
@@ -699,6 +701,8 @@ class Checkpointer:
                 f"none of the checkpoints {', '.join(map(self._directory.name, steps))} in {self.directory} is good, "
                 "and reading them has overwritten a part of the state; to start from the beginning, move them away"
             )
+        if self._shared_memory is not None:
+            self._shared_memory.join_where_equal()
         return None
 
     def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint | None:
@@ -710,6 +714,9 @@ class Checkpointer:
             if verify_first or self._on_restore is not None:
                 self._directory.verify(step, view=self._view)
             self._make_as_it_was(step)
+            if self._shared_memory is None:
+                self._shared_memory = SharedMemory({**self._state, **self._per_rank})
+                self._shared_memory.part()
             opened = self._directory.open(step, live={**self._state, **self._per_rank}, view=self._view)
             own = self._per_rank if self._takes_own(opened.manifest) else {}
             require_fit({**self._state, **own}, opened.state, step=step)
@@ -755,6 +762,8 @@ class Checkpointer:
             own = {name: value for name, value in found.state.items() if name in self._per_rank}
             put_back(self._per_rank, own, step=step)
             live.update(self._per_rank)
+        if self._shared_memory is not None:
+            self._shared_memory.join_where_equal()
         differences, held = compare_restored(live, found.document)
         differences += [altered(held[index].form) for index in found.altered(held)]
         require_no_difference(live, differences, step=step)
