@@ -1,8 +1,8 @@
 """Arrays and tensors in dictionaries and lists of a state that are the memory of something else in it, when it begins.
 
 A script may keep the best weights as `{"best": dict(model.state_dict())}`: the model's own memory, until it puts a
-copy there. A checkpoint from later has two values for that memory. So before it is read such a tensor gets memory of its
-own, and where the two values turn out to be equal, the two are one again.
+copy there. A checkpoint from later has two values for that memory. So before it is read such a tensor gets memory
+of its own, and where the two values turn out to be equal, the two are one again.
 """
 
 from __future__ import annotations
