@@ -281,15 +281,28 @@ MlflowArn = Annotated[
         fix="Give one such as arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/experiments.",
     ),
 ]
-DataLocation = Annotated[
-    str,
-    Field(max_length=256),
-    _checked(
-        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([^*?$\s]*/)?",
-        problem="is not an S3 location that ends with '/'",
-        fix="Give a bucket or a prefix of it, without *, ? or $: s3://my-data/ or s3://my-data/cifar10/.",
-    ),
-]
+
+
+def _data_location(value: str) -> str:
+    """Check an S3 location as it will stand in an IAM policy.
+
+    Source: https://docs.aws.amazon.com/IAM/latest/APIReference/API_CreatePolicy.html (PolicyDocument, its pattern)
+    """
+    fix = "Give a bucket or a prefix of it: s3://my-data/ or s3://my-data/cifar10/."
+    found = re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", value, re.DOTALL)
+    if found is None:
+        raise _refuse("is not an S3 location: s3:// and the name of a bucket", fix)
+    key = found[1] or ""
+    if special := sorted({character for character in key if character in "*?$"}):
+        raise _refuse(f"holds {' '.join(special)}, which means something else in an IAM policy", fix)
+    if not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", key):
+        raise _refuse("holds a character that no IAM policy takes", "Name a folder above it, or rename the folder.")
+    if not key.endswith("/"):
+        raise _refuse("does not end with '/'", fix)
+    return value
+
+
+DataLocation = Annotated[str, Field(max_length=256), AfterValidator(_data_location)]
 KeyArn = Annotated[
     str,
     _checked(

@@ -150,8 +150,11 @@ TWO_SUBNETS = {"vpc_id": "vpc-12345678", "vpc_subnet_ids": "subnet-12345678,subn
             "assumed-role/<role>/<session>",
         ),
         ({"verify_callers": "true", "administrators": "*"}, "administrators[0]", "not the ARN of users"),
-        ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
-        ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "ends with '/'"),
+        ({"data_locations": "lab-data/"}, "data_locations[0]", "is not an S3 location"),
+        ({"data_locations": "s3://lab-data"}, "data_locations[0]", "does not end with '/'"),
+        ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "holds $, which means something"),
+        ({"data_locations": "s3://lab-data/\N{GREEK SMALL LETTER LAMDA}/"}, "data_locations[0]", "no IAM policy takes"),
+        ({"data_locations": ["s3://lab-data/a\tb/"]}, "data_locations[0]", "no IAM policy takes"),
         ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
         (
             {"volume_kms_key_arn": "arn:aws:kms:us-west-2:123456789012:key/1234abcd", "region": "eu-west-1"},
@@ -165,7 +168,11 @@ TWO_SUBNETS = {"vpc_id": "vpc-12345678", "vpc_subnet_ids": "subnet-12345678,subn
             "vpc_availability_zones",
             "names 0 zones for 1 subnets",
         ),
-        ({**TWO_SUBNETS, "vpc_availability_zones": "eu-west-1a,eu-west-1a"}, "vpc_availability_zones", "more than once"),
+        (
+            {**TWO_SUBNETS, "vpc_availability_zones": "eu-west-1a,eu-west-1a"},
+            "vpc_availability_zones",
+            "more than once",
+        ),
         (
             {**TWO_SUBNETS, "vpc_availability_zones": "eu-west-1a,eu-west-2b"},
             "vpc_availability_zones",
@@ -201,6 +208,11 @@ def test_an_address_that_used_to_be_a_setting_is_refused_without_being_shown() -
 def test_an_owner_is_written_as_job_files_write_it_and_an_address_may_have_spaces_around_it() -> None:
     assert "begins or ends with a space" in str(problems_of(owner_emails={"ada ": "a@example.com"}))
     assert Settings.from_context({"notify_emails": [" a@example.com "]}).notify_emails == ("a@example.com",)
+
+
+def test_a_data_location_is_any_prefix_that_a_channel_may_name_and_a_policy_may_hold() -> None:
+    locations = ("s3://lab-data/", "s3://lab-data/two words/", "s3://lab-data/caf\u00e9/a=1&b/")
+    assert Settings.from_context({"data_locations": ", ".join(locations)}).data_locations == locations
 
 
 def test_an_address_has_as_many_owners_as_a_filter_takes() -> None:
