@@ -297,9 +297,22 @@ def _data_location(value: str) -> str:
         raise _refuse(f"holds {' '.join(special)}, which means something else in an IAM policy", fix)
     if not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", key):
         raise _refuse("holds a character that no IAM policy takes", "Name a folder above it, or rename the folder.")
+    if not _brackets_match(key):
+        raise _refuse(
+            "holds a bracket that the CDK cannot read in the name of a finding: {, } or one without its other half",
+            "Name a folder above it, or rename the folder.",
+        )
     if not key.endswith("/"):
         raise _refuse("does not end with '/'", fix)
     return value
+
+
+def _brackets_match(text: str) -> bool:
+    """Return whether a text holds no brackets but pairs of ( ) and [ ], one within another."""
+    brackets = re.sub(r"[^()\[\]{}]", "", text)
+    while brackets != (fewer := re.sub(r"\(\)|\[\]", "", brackets)):
+        brackets = fewer
+    return not brackets
 
 
 DataLocation = Annotated[str, Field(max_length=256), AfterValidator(_data_location)]

@@ -154,6 +154,8 @@ TWO_SUBNETS = {"vpc_id": "vpc-12345678", "vpc_subnet_ids": "subnet-12345678,subn
         ({"data_locations": "s3://lab-data"}, "data_locations[0]", "does not end with '/'"),
         ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "holds $, which means something"),
         ({"data_locations": "s3://lab-data/\N{GREEK SMALL LETTER LAMDA}/"}, "data_locations[0]", "no IAM policy takes"),
+        ({"data_locations": "s3://lab-data/a)/"}, "data_locations[0]", "holds a bracket"),
+        ({"data_locations": "s3://lab-data/{a}/"}, "data_locations[0]", "holds a bracket"),
         ({"data_locations": ["s3://lab-data/a\tb/"]}, "data_locations[0]", "no IAM policy takes"),
         ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
         (
@@ -211,7 +213,7 @@ def test_an_owner_is_written_as_job_files_write_it_and_an_address_may_have_space
 
 
 def test_a_data_location_is_any_prefix_that_a_channel_may_name_and_a_policy_may_hold() -> None:
-    locations = ("s3://lab-data/", "s3://lab-data/two words/", "s3://lab-data/caf\u00e9/a=1&b/")
+    locations = ("s3://lab-data/", "s3://lab-data/two words/", "s3://lab-data/caf\u00e9/a=1&b [2] (x(y))/")
     assert Settings.from_context({"data_locations": ", ".join(locations)}).data_locations == locations
 
 
