@@ -144,7 +144,13 @@ def _tar_gz(origin: Path, files: list[PurePosixPath]) -> tuple[bytes, dict[PureP
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for path in files:
-            content = read_file(origin / path, most_bytes=MAX_SOURCE_BYTES)
+            try:
+                content = read_file(origin / path, most_bytes=MAX_SOURCE_BYTES)
+            except OSError as error:
+                hint = "make it readable, or leave it out: remove it, or name it in .gitignore"
+                raise LocalSourceError(
+                    f"{origin / path} cannot be read: {error.strerror or error}", hint=hint
+                ) from error
             heads[path] = content[:HEAD_BYTES]
             entry = tarfile.TarInfo(str(path))
             entry.size = len(content)

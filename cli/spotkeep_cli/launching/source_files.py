@@ -174,7 +174,8 @@ class _Checkout:
         answer = self._git(directory, "ls-files", "-z", *options)
         said = answer.stderr.decode(errors="replace")
         if _UNREAD_RULES.search(said):
-            raise self._unanswered(directory, said)  # git then lists what the file would have it ignore
+            # git goes on without these rules, and lists what they would have it ignore.
+            raise self._unanswered(directory, said, mend="let git read its rules: none are read through a link")
         entries = answer.stdout.decode(errors="surrogateescape").split("\0")
         warnings = [line.strip() for line in said.splitlines() if line.startswith(("warning:", "error:"))]
         return [entry for entry in entries if entry], tuple(warnings)
@@ -196,15 +197,15 @@ class _Checkout:
             raise self._unanswered(directory, said)
         return answer
 
-    def _unanswered(self, directory: Path, said: str) -> LocalSourceError:
+    def _unanswered(self, directory: Path, said: str, *, mend: str | None = None) -> LocalSourceError:
         where = shlex.quote(str(directory))
         words = " ".join(said.split())
         if len(words) > _MOST_WORDS_OF_GIT:
             words = f"{words[:_MOST_WORDS_OF_GIT]}..."
+        repair = f"make this work: git -C {where} status. If {self.top / '.git'} is no repository of yours, remove it"
         return LocalSourceError(
             f"git does not say which files of {directory} it ignores: {words}",
-            hint=f"make this work, then try again: git -C {where} status. If {self.top / '.git'} is no repository of "
-            f"yours, remove it. To send all files, whatever git ignores: tar -czf code.tar.gz -C {where} . and "
+            hint=f"{mend or repair}. To send all files, whatever git ignores: tar -czf code.tar.gz -C {where} . and "
             "source: code.tar.gz",
         )
 
