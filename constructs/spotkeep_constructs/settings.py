@@ -9,7 +9,8 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -122,9 +123,19 @@ def _refuse(problem: str, fix: str) -> PydanticCustomError:
 
 def _from_json(text: str, problem: str, fix: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_each_name_once)
+    except PydanticCustomError:
+        raise
     except ValueError as error:
         raise _refuse(problem, fix) from error
+
+
+def _each_name_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping; of a name that is given twice, one value would go unsaid."""
+    repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    if repeated:
+        raise _refuse(f"names {', '.join(repeated)} more than once", "Name each once.")
+    return dict(pairs)
 
 
 def _list_from_text(value: Any) -> Any:
@@ -147,7 +158,7 @@ def _mapping_from_text(value: Any) -> Any:
     pairs = [item.partition("=") for item in value.split(",") if item.strip()]
     if any(not separator for _, separator, _ in pairs):
         raise _refuse("holds an entry without '='", "Write it as name=value,name=value or as JSON.")
-    return {name.strip(): price.strip() for name, _, price in pairs}
+    return _each_name_once([(name.strip(), value.strip()) for name, _, value in pairs])
 
 
 def _object_from_text(value: Any) -> Any:

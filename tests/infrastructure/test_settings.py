@@ -137,6 +137,8 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
         ({"notify_emails": "a@example.com,a@example.com"}, "notify_emails", "more than once"),
         ({"operator_emails": "a@example.com,a@example.com"}, "operator_emails", "more than once"),
+        ({"owner_emails": "ada=a@example.com, ada=b@example.com"}, "owner_emails", "names ada more than once"),
+        ({"prices": '{"ml.m5.xlarge": 1, "ml.m5.xlarge": 2}'}, "prices", "names ml.m5.xlarge more than once"),
         ({"owner_emails": "ada=a@example.com,bob=a@example.com"}, "owner_emails", "SNS subscribes an address once"),
         (
             {"notify_emails": "a@example.com", "owner_emails": "ada=a@example.com"},
