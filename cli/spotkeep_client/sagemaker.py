@@ -13,7 +13,6 @@ Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3)
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import warnings
@@ -28,6 +27,7 @@ from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData
 from sagemaker.train.model_trainer import Mode
 from sagemaker.train.tuner import HyperparameterTuner
+from sagemaker.train.utils import safe_serialize
 
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
@@ -199,7 +199,7 @@ class SpotTrainer(ModelTrainer):
         if compute.enable_managed_spot_training is None and not compute.keep_alive_period_in_seconds:
             values["compute.enable_managed_spot_training"] = True
         if self.hyperparameters:
-            values["hyperparameters"] = {name: _argument(value) for name, value in self.hyperparameters.items()}
+            values["hyperparameters"] = {name: safe_serialize(value) for name, value in self.hyperparameters.items()}
         by_name = {each.channel_name: each for each in (*(self.input_data_config or ()), *channels)}
         values["input_data_config"] = [_plain(each) for each in by_name.values()]
         values["metric_definitions"] = [
@@ -281,8 +281,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value
-
-
-def _argument(value: Any) -> Any:
-    """Return a hyperparameter as the SDK hands it to a script."""
-    return value if isinstance(value, str | int | float) else json.dumps(value)

@@ -101,6 +101,7 @@ def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_o
         "name": "resnet-50",
         "image": IMAGE,
         "command": ["python", "train.py"],
+        "arguments": "json",
         "install": "requirements.txt",
         "instance_type": "ml.g5.xlarge",
         "instance_count": 1,
@@ -112,7 +113,7 @@ def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_o
             {"name": "train", "uri": "s3://theirs/newer/", "input_mode": "File"},
             {"name": "test", "uri": "s3://theirs/test/", "input_mode": "File"},
         ],
-        "hyperparameters": {"epochs": 30, "lr": 0.1, "layers": "[1, 2]"},
+        "hyperparameters": {"epochs": "30", "lr": "0.1", "layers": "[1, 2]"},
         "environment": {"OMP_NUM_THREADS": "4"},
         "tags": {"project": "vision"},
         "max_cost": 25,
@@ -221,7 +222,7 @@ def test_a_trainer_with_a_sweep_launches_one(
     sweeping = trainer(source_code=code, hyperparameters={"epochs": 3}, sweep=REQUEST, queue="gpu", share="research")
     sweeping.train()
     launch = deployment.invocations[-1]
-    assert (launch["sweep"], launch["queue"], launch["hyperparameters"]) == (REQUEST, "gpu", {"epochs": 3})
+    assert (launch["sweep"], launch["queue"], launch["hyperparameters"]) == (REQUEST, "gpu", {"epochs": "3"})
     assert len(deployment.uploads) == 1
     assert sweeping.sweep is not None
     assert sweeping.sweep.best().number == 2

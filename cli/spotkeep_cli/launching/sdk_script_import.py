@@ -187,13 +187,15 @@ def _command(values: Mapping[str, Any], left_out: list[LeftOut]) -> dict[str, An
         if "source_code" in values or any(each.field in (*_SCRIPTS, _COMMAND, "source_code") for each in left_out):
             left_out.append(LeftOut(field="command", why="what trains is computed or missing: write a command"))
         return {}
+    # The version 3 hands over values as JSON, the estimators of version 2 as SageMaker's toolkit does.
+    form = {"arguments": "json"} if "source_code" in values else {}
     words = ["bash" if str(script).endswith(".sh") else "python", str(script)]
     if values.get("distributed") == "Torchrun" and (_first(values, _INSTANCES) or 1) == 1:
         words = ["torchrun", "--standalone", f"--nproc-per-node={values.get(_PROCESSES) or 'auto'}", str(script)]
     elif values.get("distributed"):
         why = "only Torchrun on one instance is imported: give the command that starts the processes"
         left_out.append(LeftOut(field="distributed", why=why))
-    return {"command": words, "source": _first(values, _SOURCES) or "."}
+    return {"command": words, "source": _first(values, _SOURCES) or ".", **form}
 
 
 def _channels(values: Mapping[str, Any], left_out: list[LeftOut]) -> Iterator[dict[str, Any]]:

@@ -70,6 +70,7 @@ def test_a_model_trainer_of_version_3() -> None:
         "capacity": "spot",
         "checkpoints": True,
         "command": ["python", "train.py"],
+        "arguments": "json",
         "channels": [{"name": "train", "uri": "s3://theirs/data/", "input_mode": "File"}],
         "tags": {"team": "vision"},
     }
