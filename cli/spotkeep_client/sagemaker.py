@@ -16,10 +16,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, PrivateAttr
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.resources import TrainingJob
 from sagemaker.core.utils.utils import Unassigned
 from sagemaker.core.workflow.pipeline_context import PipelineSession
@@ -168,14 +170,10 @@ class SpotTrainer(ModelTrainer):
         Raises:
             RefusedError: They hold what a run cannot keep.
         """
-        job = import_arguments(self._values(channels), list(self._not_a_job()), name="training")
-        refused = [each for each in job.left_out if not each.replaced and each.field not in self._job_fields]
-        if refused:
-            problems = [
-                LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out")
-                for each in refused
-            ]
-            raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+        values = self._values(channels)
+        _refuse(list(_of_a_pipeline({**values, "hyperparameters": self.hyperparameters})))
+        job = import_arguments(values, list(self._not_a_job()), name="training")
+        _refuse([each for each in job.left_out if not each.replaced and each.field not in self._job_fields])
         if self._remote_debug_config is not None and self._remote_debug_config.enable_remote_debug:
             job.fields["debug"] = True
         job.fields.update(self._job_fields)
@@ -265,6 +263,26 @@ def make_adoptable(
     others = [tag for tag in tuner.tags or () if tag.get("Key") not in ours]
     tuner.tags = [*others, *({"Key": key, "Value": value} for key, value in ours.items())]
     return tuner
+
+
+def _refuse(arguments: Sequence[LeftOut]) -> None:
+    if arguments:
+        problems = [
+            LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out") for each in arguments
+        ]
+        raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+
+
+def _of_a_pipeline(value: Any, path: str = "") -> Iterator[LeftOut]:
+    """Yield what has its value when a pipeline is executed."""
+    if isinstance(value, PipelineVariable):
+        yield LeftOut(field=path, why="a variable of a pipeline has no value before the pipeline is executed")
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _of_a_pipeline(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _of_a_pipeline(each, path)
 
 
 def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
