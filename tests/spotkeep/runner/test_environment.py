@@ -174,6 +174,7 @@ def test_every_variable_of_the_toolkit_has_the_toolkits_name_and_value(of_files)
     assert not OF_A_PROGRAM & set(found)
     assert set(found) - set(OF_THE_TOOLKIT) == {
         "SM_TRAINING_ENV", "SM_HOST_COUNT", "SM_CURRENT_HOST_RANK", "SM_MASTER", "SM_MASTER_ADDR", "SM_MASTER_PORT",
+        "SM_INPUT_DATA_DIR", "SM_OUTPUT_FAILURE",
         "SM_CHANNEL_MY_DATA", "SM_HP_LEARNING_RATE", "SM_HP_LR_DECAY", "SM_HP_BATCH_SIZE", "SM_HP_GR_SSE",
     }  # fmt: skip
 

@@ -169,6 +169,14 @@ def test_a_command_that_cannot_start_is_reported(tmp_path, monkeypatch, capfd, f
     assert reason in capfd.readouterr().err
 
 
+def test_a_command_runs_in_its_source_and_is_told_where_that_is(tmp_path, monkeypatch, capfd, make_tar):
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
+    (tmp_path / "ml/input/data/source").mkdir(parents=True)
+    make_tar({"name": "train.py"}).rename(tmp_path / "ml/input/data/source/source.tar.gz")
+    assert run_job(["sh", "-c", 'test "$PWD" -ef "$SM_SOURCE_DIR" && ls "$SM_SOURCE_DIR"']) == 0
+    assert "train.py" in capfd.readouterr().out.split()
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["run"], ["run", "--"], ["walk"], ["--unknown"], ["run", "--arguments", "all", "--", "true"]]
 )

@@ -190,6 +190,8 @@ def _toolkit_variables(
         "SM_HOST_COUNT": len(configuration.hosts),
         "SM_CURRENT_HOST_RANK": configuration.hosts.index(configuration.current_host),
         "SM_MASTER": configuration.hosts[0],
+        "SM_INPUT_DATA_DIR": str(layout.data),
+        "SM_OUTPUT_FAILURE": str(layout.failure),
         **_named("SM_CHANNEL_", facts["channel_input_dirs"]),
         **_named("SM_HP_", {name: _as_written(value) for name, value in _without_platforms(given).items()}),
     }

@@ -103,6 +103,8 @@ def _supervised(
             arguments=words,
         )
         source = prepare_source(layout, environment)
+        if source is not None:
+            environment["SM_SOURCE_DIR"] = str(source)
         if not supervisor.announced:
             environment = prepare_machine(
                 preparation,
