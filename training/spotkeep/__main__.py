@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn
 
 from .runner.installation import Preparation
-from .runner.job import run_job
+from .runner.job import ARGUMENTS, HYPERPARAMETERS, run_job
 from .runner.metric_lines import SEARCH_COMMAND
 from .runner.metric_search import search_standard_input
 from .runner.requirements import NONE
@@ -46,9 +46,10 @@ def _main(arguments: list[str]) -> int:
     run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
     run.add_argument(
         "--arguments",
-        choices=("hyperparameters", "none"),
-        default="hyperparameters",
-        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter (default), or nothing",
+        choices=ARGUMENTS,
+        default=HYPERPARAMETERS,
+        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter, in the way of SageMaker's "
+        "toolkit (default) or with VALUE as JSON, or none",
     )
     run.add_argument(
         "--install",
@@ -75,7 +76,7 @@ def _main(arguments: list[str]) -> int:
         parser.error("no command after `run --`")
     return run_job(
         command,
-        pass_hyperparameters=given.arguments == "hyperparameters",
+        arguments=given.arguments,
         preparation=Preparation(
             install=given.install,
             requirements=tuple(given.requirement),

@@ -186,7 +186,7 @@ def _checkpoints(job: _Job) -> Iterator[Problem]:
 def _shell(job: _Job) -> Iterator[Problem]:
     if not job.command or PurePosixPath(job.command[0]).name not in _SHELLS:
         return
-    script = next((PurePosixPath(word) for word in job.command[1:] if not word.startswith("-")), None)
+    script = next((path for path in map(PurePosixPath, job.command[1:]) if path in job.files), None)
     text = job.text_of(script) if script is not None else None
     inline = " ".join(job.command[1:])
     if re.search(r"(^|[\s;&])exec\s", text if text is not None else inline):

@@ -29,17 +29,20 @@ from .source import prepare_source
 from .supervision import Supervisor
 
 NO_PREPARATION = Preparation()
+ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
+"""What follows the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
 
 _KILLED_BY_SIGTERM = 143
 
 
 def run_job(
-    command: Sequence[str], *, pass_hyperparameters: bool = True, preparation: Preparation = NO_PREPARATION
+    command: Sequence[str], *, arguments: str = HYPERPARAMETERS, preparation: Preparation = NO_PREPARATION
 ) -> int:
     """Run a training command as this environment's job. Gives the exit code.
 
-    The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false. What is to be
-    installed and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
+    What follows the command is one of `ARGUMENTS`: the job's hyperparameters in the way of SageMaker's toolkit, or as
+    JSON in the way of the SageMaker SDK 3, or none. What is to be installed and set up first is a part of the job: a
+    notice that comes meanwhile ends it as it ends the command.
 
     After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
     accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container
@@ -62,7 +65,7 @@ def run_job(
                 layout,
                 supervisor,
                 notice_file=notice_file,
-                pass_hyperparameters=pass_hyperparameters,
+                arguments=arguments,
                 preparation=preparation,
                 scratch=scratch,
             )
@@ -80,7 +83,7 @@ def _supervised(
     supervisor: Supervisor,
     *,
     notice_file: Path,
-    pass_hyperparameters: bool,
+    arguments: str,
     preparation: Preparation,
     scratch: Path,
 ) -> int:
@@ -89,6 +92,7 @@ def _supervised(
         configuration = read_configuration(layout)
         for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
             _make(directory)
+        words = command_arguments(configuration.hyperparameters, as_json=arguments == JSON)
         environment = job_environment(
             inherited=os.environ,
             layout=layout,
@@ -96,8 +100,11 @@ def _supervised(
             hardware=find_hardware(),
             import_root=import_root(),
             notice_file=notice_file,
+            arguments=words,
         )
         source = prepare_source(layout, environment)
+        if source is not None:
+            environment["SM_SOURCE_DIR"] = str(source)
         if not supervisor.announced:
             environment = prepare_machine(
                 preparation,
@@ -115,9 +122,8 @@ def _supervised(
         exits_before = take_exits(checkpoints, launch=launch)
         forget_trainings(notice_file)
         put_aside_cut_off(checkpoints, layout.put_aside)
-        arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
-            [*command, *arguments],
+            [*command, *(words if arguments != NO_ARGUMENTS else ())],
             environment=environment,
             directory=source,
             search_root=import_root() if searched_metrics(os.environ) else None,
