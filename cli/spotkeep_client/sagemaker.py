@@ -219,11 +219,14 @@ class SpotTrainer(ModelTrainer):
                 yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
 
     def _source(self, source: str | None, *, copy: Path) -> str | None:
-        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out."""
+        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out.
+
+        The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
+        """
         if source is None or source.endswith(".tar.gz") or source.startswith("s3://"):
             return source
         patterns = (self.source_code.ignore_patterns if self.source_code else None) or ()
-        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns))
+        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns, ".git", ".gitignore"))
         return str(copy / "source")
 
 
