@@ -16,6 +16,7 @@ from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left
 from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
 
+from .block import bash_words
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
 from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
@@ -34,12 +35,13 @@ _KILLED_BY_SIGTERM = 143
 
 
 def run_job(
-    command: Sequence[str], *, pass_hyperparameters: bool = True, preparation: Preparation = NO_PREPARATION
+    command: Sequence[str] | str, *, pass_hyperparameters: bool = True, preparation: Preparation = NO_PREPARATION
 ) -> int:
     """Run a training command as this environment's job. Gives the exit code.
 
-    The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false. What is to be
-    installed and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
+    The command is words, or a block of lines for bash. The job's hyperparameters are its arguments, unless
+    `pass_hyperparameters` is false. What is to be installed and set up first is a part of the job: a notice that comes
+    meanwhile ends it as it ends the command.
 
     After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
     accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container
@@ -75,7 +77,7 @@ def run_job(
 
 
 def _supervised(
-    command: Sequence[str],
+    command: Sequence[str] | str,
     layout: JobLayout,
     supervisor: Supervisor,
     *,
@@ -97,6 +99,8 @@ def _supervised(
             import_root=import_root(),
             notice_file=notice_file,
         )
+        if isinstance(command, str):
+            bash_words(command, [], environment=environment)  # Before anything is installed for it.
         source = prepare_source(layout, environment)
         if not supervisor.announced:
             environment = prepare_machine(
@@ -117,7 +121,8 @@ def _supervised(
         put_aside_cut_off(checkpoints, layout.put_aside)
         arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
-            [*command, *arguments],
+            command,
+            arguments=arguments,
             environment=environment,
             directory=source,
             search_root=import_root() if searched_metrics(os.environ) else None,
