@@ -30,6 +30,10 @@ _SHELLS_OWN: Final = frozenset({
 """What a shell does itself, or reads as its grammar. Left out is what is a program as well (`echo`, `test`, `time`)."""
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SHELL_SWITCH: Final = re.compile(r"-[A-Za-z]*c")
+_BEFORE_A_PROGRAM: Final = frozenset({"!", "{", "do", "elif", "else", "exec", "if", "then", "time", "until", "while"})
+_ENDS: Final = ";&|()<>\n"
+_OPTION: Final = re.compile(r"[ \t]*--?[A-Za-z]\S*")
+_SETTING: Final = re.compile(r"[ \t]+[+~]*[\w.@/-]+=")
 _QUOTES_OF_WRITERS: Final = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
 _DASHES_OF_WRITERS: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _HIDDEN: Final = "\u00a0\u200b\u202f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -48,17 +52,56 @@ def lines_of(text: str) -> str:
     return "\n".join(lines)
 
 
+def one_line_of(text: str) -> str | None:
+    """Return a command of one line; None for a block of several.
+
+    A line that ends with a backslash goes on with the next. So does one below which only options (`--lr 0.1`) and
+    indented settings (`model=big`) stand: no program begins so, and in YAML `>` leaves the ends of indented lines.
+    """
+    body = _without_continuations(lines_of(text))
+    first, *others = [line for line in body.split("\n") if line.strip()] or [""]
+    margin = len(first) - len(first.lstrip())
+    goes_on = (_OPTION.match(each) or (_SETTING.match(each, margin) and not each[:margin].strip()) for each in others)
+    return None if not all(goes_on) else " ".join([first.strip(), *(each.strip() for each in others)])
+
+
 def is_block(text: str) -> bool:
     """Say whether a text is a block for bash: it has several lines, or it has one that is ended and needs a shell.
 
     YAML ends each text of `|` and `>` with a line end. So one line that needs no shell is a command as any other.
     """
-    body = lines_of(text)
-    return "\n" in body or (_is_ended(text) and why_a_shell(body) is not None)
+    line = one_line_of(text)
+    return line is None or (_is_ended(text) and why_a_shell(line) is not None)
 
 
 def _is_ended(text: str) -> bool:
-    return text.strip(_BLANKS)[-1:] in {"\n", "\r"}
+    return "\n" in text or "\r" in text
+
+
+def _without_continuations(body: str) -> str:
+    """Return lines without the line ends that a backslash takes away."""
+    ends = [at for at, _, _ in _read_by_a_shell(body) if body.startswith("\\\n", at)]
+    return "".join(
+        body[begin:end] for begin, end in zip([0, *(at + 2 for at in ends)], [*ends, len(body)], strict=True)
+    )
+
+
+def option_without_a_program(block: str) -> str | None:
+    """Return where a line of a block begins with an option, in words; None for nowhere.
+
+    Options of a list in parentheses, and patterns of `case`, are left out.
+    """
+    open_parentheses = 0
+    for at, _, starts in _read_by_a_shell(block):
+        open_parentheses = max(0, open_parentheses + {"(": 1, ")": -1}.get(block[at], 0))
+        if block[at] != "-" or not starts or open_parentheses:
+            continue
+        option = _OPTION.match(block, at)
+        above, _, before = block[:at].rpartition("\n")
+        if option is not None and ")" not in option[0] and not before.strip() and not above.endswith("\\"):
+            number = above.count("\n") + 2 if "\n" in block[:at] else 1
+            return f"begins line {number} with the option {option[0]}, and the line above has ended"
+    return None
 
 
 def why_a_shell(line: str) -> str | None:
@@ -117,6 +160,45 @@ def reads_hyperparameters(block: str) -> bool:
     return _HYPERPARAMETERS.search(block) is not None
 
 
+def programs_of(block: str) -> list[tuple[str, ...]]:
+    """Return the words of each program that a block runs, as far as they can be read without running it.
+
+    Words of the shell's grammar and assignments before a program are left out; what is quoted loses its quotes.
+    """
+    left_out: list[tuple[int, int]] = []
+    block = _without_continuations(block)
+    for _ in _read_by_a_shell(block, left_out=left_out):
+        pass
+    begins, ends = [0, *(end for _, end in left_out)], [*(begin for begin, _ in left_out), len(block)]
+    lexer = shlex.shlex(
+        "".join(block[a:b] for a, b in zip(begins, ends, strict=True)), posix=True, punctuation_chars=_ENDS
+    )
+    lexer.commenters, lexer.whitespace, lexer.whitespace_split = "", " \t", True
+    found: list[list[str]] = [[]]
+    redirected = False
+    try:
+        for token in lexer:
+            if not set(token) <= set(_ENDS):
+                # What a redirection names is no word of the program.
+                found[-1] += [] if redirected else [token]
+                redirected = False
+            elif redirected := bool(set(token) & set("<>")):
+                found[-1][-1:] = [word for word in found[-1][-1:] if not word.isdigit()]
+            else:
+                found.append([])
+    except ValueError:  # A quote that is never closed: bash says so.
+        return []
+    return [words for each in found if (words := _without_grammar(each))]
+
+
+def _without_grammar(words: list[str]) -> tuple[str, ...]:
+    first = next(
+        (at for at, word in enumerate(words) if word not in _BEFORE_A_PROGRAM and not _ASSIGNMENT.match(word)),
+        len(words),
+    )
+    return tuple(words[first:])
+
+
 def does_nothing(block: str) -> bool:
     """Say whether a block is comments and empty lines alone."""
     return all(not line.strip() or line.lstrip().startswith("#") for line in block.split("\n"))
@@ -133,14 +215,19 @@ def other_interpreter(block: str) -> str | None:
     return None if name in {"sh", "bash", "dash"} else name or first
 
 
-def _read_by_a_shell(text: str) -> Iterator[tuple[int, bool, bool]]:
+def _read_by_a_shell(text: str, *, left_out: list[tuple[int, int]] | None = None) -> Iterator[tuple[int, bool, bool]]:
     """Yield the characters that a shell looks at: those in single quotes, comments, here-documents are left out.
+
+    Args:
+        text: A command.
+        left_out: Gets the begin and the end of each comment and here-document.
 
     Yields:
         Where it is; whether it is in double quotes; whether it begins a word. Of what is escaped, the backslash; of a
         comment or a here-document, the first character.
     """
     at, quoted, starts = 0, False, True
+    left_out = [] if left_out is None else left_out
     here: list[tuple[bool, str]] = []
     while at < len(text):
         character = text[at]
@@ -159,7 +246,8 @@ def _read_by_a_shell(text: str) -> Iterator[tuple[int, bool, bool]]:
             at += 1
         elif character == "#" and starts:
             end = text.find("\n", at)
-            at = len(text) if end < 0 else end
+            left_out.append((at, len(text) if end < 0 else end))
+            at = left_out[-1][1]
         elif (ansi := _ANSI_QUOTED.match(text, at)) is not None:
             at, starts = ansi.end(), False
         elif text.startswith("<<<", at):
@@ -168,8 +256,8 @@ def _read_by_a_shell(text: str) -> Iterator[tuple[int, bool, bool]]:
             here.append((opened[1] == "-", opened[2] or opened[3] or opened[4]))
             at, starts = opened.end(), False
         elif character == "\n" and here:
-            at, starts = _behind(text, at + 1, here), True
-            here = []
+            left_out.append((at + 1, _behind(text, at + 1, here)))
+            at, starts, here = left_out[-1][1], True, []
         else:
             at, starts = at + 1, character in " \t\n;&|()<>"
 

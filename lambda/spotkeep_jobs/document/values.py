@@ -40,6 +40,8 @@ from spotkeep_jobs.document.shell_text import (
     is_block,
     lines_of,
     misprint,
+    one_line_of,
+    option_without_a_program,
     other_interpreter,
     why_a_shell,
 )
@@ -236,7 +238,7 @@ def _command(value: object, *, field: str, longest_block: int, longest_piece: in
         text = read_text(value)
         if is_block(text):
             return _block(text, longest_block=longest_block, longest_piece=longest_piece)
-        words: list[object] = list(_words_of(lines_of(text), field=field))
+        words: list[object] = list(_words_of(one_line_of(text) or "", field=field))
     elif isinstance(value, list | tuple):
         words = list(value)
     else:
@@ -275,6 +277,9 @@ def _block(text: str, *, longest_block: int, longest_piece: int) -> str:
             "Put it into a script of the source and call that, or remove the line",
         )
     _refuse_misprints(block)
+    option = option_without_a_program(block)
+    if option is not None:
+        raise wrong(option, "End the line above with a backslash, as the last character, if the command goes on")
     pieces = len(block_pieces(block, longest=longest_piece))
     if pieces > longest_block:
         raise wrong(

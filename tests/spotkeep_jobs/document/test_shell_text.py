@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.shell_text import reads_hyperparameters
+from spotkeep_jobs.document.shell_text import programs_of, reads_hyperparameters
 from spotkeep_jobs.document.values import read_command, read_setup
 
 WORDS = {
@@ -39,6 +39,9 @@ WORDS = {
     'bash -lc "cd src && python train.py --out $SM_MODEL_DIR"': [
         "bash", "-lc", "cd src && python train.py --out $SM_MODEL_DIR",
     ],
+    "python train.py \\\n  --lr 0.1 \\\r\n\t--epochs 3\n": ["python", "train.py", "--lr", "0.1", "--epochs", "3"],
+    "python train.py\n    --lr 0.1\n    -b 3\n": ["python", "train.py", "--lr", "0.1", "-b", "3"],
+    "python train.py\n    model=big\n    +data.lr=0.1": ["python", "train.py", "model=big", "+data.lr=0.1"],
     "time python train.py": ["time", "python", "train.py"],
 }  # fmt: skip
 
@@ -51,7 +54,11 @@ def test_a_text_of_one_line_is_words(text, words):
 BLOCKS = {
     "python prepare.py\npython train.py\n": None,
     "\n\n  python prepare.py\r\n  python train.py\r\n\r\n": "  python prepare.py\n  python train.py\n",
-    "python train.py \\\n\t--lr 0.1": "python train.py \\\n\t--lr 0.1\n",
+    "python train.py --to $SM_MODEL_DIR \\\n\t--lr 0.1": "python train.py --to $SM_MODEL_DIR \\\n\t--lr 0.1\n",
+    "python prepare.py\n    python train.py": "python prepare.py\n    python train.py\n",
+    "python prepare.py\nmodel=big\n": None,
+    'args=(\n  --lr 0.1\n  -x\n)\ncase $1 in\n  -h|--help) exit;;\nesac\npython train.py "${args[@]}"\n': None,
+    "cat <<END\n--lr\nEND\necho '\n--lr' | python train.py\n": None,
     "cd src && python train.py\n": None,
     "export A=1\n": None,
     "#!/bin/bash\nset +e\npython train.py\n": None,
@@ -127,6 +134,8 @@ def test_what_only_looks_like_a_character_of_a_command_line_is_refused(text, nam
     ("text", "named"),
     [
         ("# prepare\n# train\n", "comments alone"),
+        ("cd src\npython train.py\n  --lr 0.1\n", "begins line 3 with the option --lr"),
+        ("python train.py --to $SM_MODEL_DIR\n  --lr 0.1\n", "begins line 2 with the option --lr"),
         ("#!/usr/bin/env python3\nimport train\n", "asks for python3"),
         ("python train.py\necho \0\n", "NUL"),
         ("echo one\n" * 3000, "characters"),
@@ -180,3 +189,26 @@ def test_a_block_reads_its_hyperparameters_in_one_of_these_ways(word):
 def test_every_word_that_was_quoted_for_a_shell_stays_as_it_is():
     words = ["python", "a b", "$HOME", "`x`", "a;b", "#", "“", "it's", 'say "no"', "\\", "*", ""]
     assert read_command(shlex.join(words)) == words
+
+
+def test_the_programs_of_a_block_are_found_without_running_it():
+    block = """\
+#!/bin/bash
+export A=1; B=2 python "pre pare.py" --x 'a && b'  # don't
+cat > out.txt <<'END' && cd src
+python never.py 'it is
+END
+if ! torchrun --nproc-per-node "$(nproc)" \\
+    train.py "$@" 2>&1 | tee -a log.txt; then exec python after.py; fi
+"""
+    assert programs_of(block) == [
+        ("export", "A=1"),
+        ("python", "pre pare.py", "--x", "a && b"),
+        ("cat",),
+        ("cd", "src"),
+        ("torchrun", "--nproc-per-node", "$(nproc)", "train.py", "$@"),
+        ("tee", "-a", "log.txt"),
+        ("python", "after.py"),
+        ("fi",),
+    ]
+    assert programs_of("echo 'never closed") == []
