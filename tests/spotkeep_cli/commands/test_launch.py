@@ -65,7 +65,7 @@ def test_the_source_travels_to_where_the_document_says_and_json_is_the_answer(
     assert validated == {"action": "validate", **launched}
     assert launched["run"] == RUN
     assert launched["token"] == "0123456789abcdef"
-    assert launched["hyperparameters"] == {"lr": 0.001}
+    assert launched["hyperparameters"] == {"lr": "1e-3"}
     [key] = launchable.uploads
     assert launched["source"] == f"s3://{launchable.checkpoint_bucket}/{key}"
     assert key.startswith(f"sources/{RUN}/")

@@ -23,7 +23,7 @@ from spotkeep.runner.git_source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
 from spotkeep.runner.source import SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
-from spotkeep_fleet.runner_options import runner_options
+from spotkeep_fleet.runner_options import command_words, runner_options
 
 from .user import TrainingUser
 
@@ -96,7 +96,8 @@ def runner_words(job: InstanceJob) -> list[str]:
     options = runner_options(
         arguments=job.arguments, install=job.install, requirements=job.requirements, setup=job.setup
     )
-    return ["run", *options, "--", *job.command]
+    option, words = command_words(job.command)
+    return ["run", *options, *option, *words]
 
 
 class TrainingProcess:
