@@ -185,6 +185,7 @@ class _Checkout:
         if not self.variables and self.top != self.top.parent:
             # What is above is another repository: it would answer where this one is damaged.
             environment["GIT_CEILING_DIRECTORIES"] = str(self.top.parent)
+            environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the directory may be a volume of a container
         command = ["git", "-C", str(directory), *WITHOUT_PROGRAMS, *words]
         try:
             answer = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_SECONDS, env=environment)
