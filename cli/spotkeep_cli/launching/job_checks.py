@@ -133,7 +133,10 @@ def _script_is_there(job: _Job) -> Iterator[Problem]:
         nearest = sorted(path for path in job.files if path.name == script.name)
         fix = "name a file of the source; the command runs in its top directory"
         if on_disk:
-            fix = "git ignores it: take it out of .gitignore (`git check-ignore -v` says which line)"
+            fix = (
+                "it is there and stays behind: git ignores it (`git check-ignore -v` says by which line), or it lies "
+                "behind a link, in a submodule that is not checked out, or in a folder that is never packed (.venv)"
+            )
         elif nearest:
             fix = f"did you mean {nearest[0]}? Paths are relative to the source"
         yield Problem(
