@@ -49,7 +49,7 @@ def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
 
 
 def in_one_line(said: str) -> str:
-    """Return what git said as one line, not too long. Its cause stands in the first lines, and what to do in the last."""
+    """Return all that git said as one line: the cause may stand first, and what to do last."""
     words = " ".join(said.split())
     return words if len(words) <= _MOST_SAID else f"{words[:_MOST_SAID]}..."
 
