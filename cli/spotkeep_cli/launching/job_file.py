@@ -317,7 +317,9 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
 
 
 def _is_text(node: yaml.Node, schema: FieldSchema) -> bool:
-    """Return whether what YAML takes for a number or a boolean is kept as it is written."""
+    """Return whether what YAML takes for a number, a boolean or a merge is kept as it is written."""
+    if node.tag == f"{_TAG}merge":
+        return True  # It merges as a name alone.
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.keeps_number(node.value)
     return node.tag == f"{_TAG}bool" and schema.keeps_boolean(node.value)

@@ -61,6 +61,8 @@ def test_a_missing_field_has_the_line_of_what_is_around_it_or_none(tmp_path: Pat
         ("1_000", "1_000"),
         ("true", True),
         ("~", None),
+        ("<<", "<<"),
+        ("=", "="),
         ("4h", "4h"),
         ("-.5", -0.5),
     ],
