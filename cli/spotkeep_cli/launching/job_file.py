@@ -389,6 +389,13 @@ class _JobFileLoader(yaml.SafeLoader):
         finally:
             self._depth -= 1
 
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Read a value; two escapes that JSON writes for one character (a surrogate pair) are that character."""
+        node = super().compose_scalar_node(anchor)
+        if node.style == '"':
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return node
+
 
 _JobFileLoader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (

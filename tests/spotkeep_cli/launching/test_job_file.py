@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError, UsageError
@@ -188,6 +188,14 @@ def test_what_an_import_writes_is_read_as_it_was(
     file.write_text(ImportedJob.of(fields, []).as_job_file(), encoding="utf-8")
     read = read_job_file(file).fields
     assert json.dumps(read) == json.dumps(fields if values else {key: fields[key] for key in ("name", "command")})
+
+
+@given(environment=st.dictionaries(st.text(max_size=5), st.text(max_size=9), max_size=3))
+@example(environment={"\U0001d6fc": "\U0001d6fc /\x7f\u2028"})
+def test_a_job_file_may_be_json(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> None:
+    fields = {"name": "digits", "environment": environment}
+    file = write(tmp_path_factory.mktemp("job"), json.dumps(fields))
+    assert read_job_file(file).fields == fields
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
