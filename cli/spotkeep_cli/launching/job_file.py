@@ -203,6 +203,7 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
                 hint="start with `name: my-job`",
             )
         fields = loader.construct_document(reading.read(root, FieldSchema.of_job_file()))
+        _refuse_joined_commands(root, text.splitlines(), path=path)
     except _WrongNodeError as error:
         raise JobFileError(f"{path}:{error.line}: {error.problem}", hint=error.hint) from error
     except yaml.MarkedYAMLError as error:
@@ -323,6 +324,38 @@ def _is_text(node: yaml.Node, schema: FieldSchema) -> bool:
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.keeps_number(node.value)
     return node.tag == f"{_TAG}bool" and schema.keeps_boolean(node.value)
+
+
+_COMMANDS = ("command", "setup")
+_WHOLE_COMMAND = re.compile(
+    r"(\S*/)?(python[\d.]*\s.*\.py\b|pip\d?\s|(ba)?sh\s+[^-]|git\s|aws\s|apt(-get)?\s|mkdir\s|cp\s|wget\s|curl\s)"
+)
+_NEXT_COMMAND = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|pip\d?|(ba)?sh|apt-get|aws|git|cd|export)\s")
+
+
+def _refuse_joined_commands(root: yaml.MappingNode, lines: Sequence[str], *, path: Path) -> None:
+    """Refuse commands that stand on lines which YAML joins into one: the first would get the others as arguments.
+
+    Only here the lines are seen. YAML keeps line ends in a text of `|` alone.
+    """
+    for key, node in root.value:
+        if key.value not in _COMMANDS or not isinstance(node, yaml.ScalarNode) or node.style == "|":
+            continue
+        first, last = node.start_mark.line, node.end_mark.line
+        begins = lines[first : first + 1] if node.style != ">" else []
+        texts = [line[node.start_mark.column :] for line in begins] + lines[
+            first + 1 : last + bool(node.end_mark.column)
+        ]
+        written = [text.strip().strip("\"'") for text in texts if text.strip()]
+        for at in range(1, len(written)):
+            joined = not re.search(r"(\\|&&|\|\|?|;)$", written[at - 1]) and "\n" not in node.value.strip()
+            if joined and _WHOLE_COMMAND.match(written[at - 1]) and _NEXT_COMMAND.match(written[at]):
+                line = key.start_mark.line + 1
+                raise JobFileError(
+                    f"{path}:{line}: {key.value} has several lines, which YAML joins into one command: "
+                    f"{written[at - 1]!r} would get {written[at]!r} as arguments",
+                    hint=f"write `{key.value}: |`, which keeps the lines: bash then runs one after the other",
+                )
 
 
 def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: str) -> None:

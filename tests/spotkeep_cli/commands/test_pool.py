@@ -126,7 +126,7 @@ def test_extend_sends_the_time_and_says_until_when(pools: Any, make: Any, spotke
     longer = a_pool(make.now, keep_alive_seconds=2700, kept_until=(make.now + timedelta(minutes=33)).isoformat())
     pools.answers["extend-pool"] = {"ok": True, "run": OLD, "pool": longer}
     result = spotkeep("pool", "extend", "sweep", "15m")
-    assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}
+    assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}, "it has left none, as recorded"
     assert "for another 33m" in " ".join(result.output.split())
 
 

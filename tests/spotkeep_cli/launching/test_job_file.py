@@ -198,6 +198,31 @@ def test_a_job_file_may_be_json(tmp_path_factory: pytest.TempPathFactory, enviro
     assert read_job_file(file).fields == fields
 
 
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("command:\n  python prepare.py\n  python train.py\n", True),
+        ("command: >\n  pip install -r more.txt\n  python train.py --lr 0.1\n", True),
+        ("setup: >-\n  apt-get update\n\n  apt-get install -y x\n", False),  # An empty line is a line end.
+        ("setup: 'apt-get update\n  apt-get install -y x'\n", True),
+        ("command: |\n  python prepare.py\n  python train.py\n", False),
+        ("command: >\n  python train.py\n  --lr 0.1\n  data\n", False),
+        ("command: >\n  python prepare.py &&\n  python train.py\n", False),
+        ("command: >\n  torchrun --no-python\n  python train.py\n", False),
+        ("command: python launch.py python train.py\n", False),
+        ("name: >\n  python a.py\n  python b.py\n", False),
+    ],
+)
+def test_commands_that_yaml_joins_into_one_are_refused(tmp_path: Path, text: str, joined: bool) -> None:
+    path = write(tmp_path, f"image: mine\n{text}max_run: 1h\n")
+    if not joined:
+        assert read_job_file(path).fields["max_run"] == "1h"
+        return
+    with pytest.raises(JobFileError, match=r":2: (command|setup) has several lines, which YAML joins") as refused:
+        read_job_file(path)
+    assert ": |`, which keeps the lines" in str(refused.value.hint)
+
+
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match="there is no file"):
         read_job_file(tmp_path / "absent.yaml")
