@@ -6,6 +6,7 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrai
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,20 @@ class LeftOut:
     replaced: bool = False
 
 
+class _AsJsonWrites(yaml.SafeDumper):
+    """Writes numbers as JSON does. PyYAML's 1.0e-05 would reach the script in these characters."""
+
+
+_AsJsonWrites.add_representer(
+    float,
+    lambda dumper, number: (
+        dumper.represent_scalar("tag:yaml.org,2002:float", json.dumps(number))
+        if math.isfinite(number)
+        else dumper.represent_str(json.dumps(number))
+    ),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportedJob:
     """A job document and what it lacks of its request.
@@ -75,10 +90,10 @@ class ImportedJob:
 
     def as_job_file(self) -> str:
         """Return the job file, of printable text: what it lacks in comments, and the document."""
-        document = yaml.safe_dump(self.fields, sort_keys=False, allow_unicode=True)
+        document = yaml.dump(self.fields, Dumper=_AsJsonWrites, sort_keys=False, allow_unicode=True)
         if not document.replace("\n", "").isprintable():
             # A next line (U+0085) is written as it is, and read as a space.
-            document = yaml.safe_dump(self.fields, sort_keys=False)
+            document = yaml.dump(self.fields, Dumper=_AsJsonWrites, sort_keys=False)
         return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
 

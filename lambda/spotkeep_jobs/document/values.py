@@ -7,6 +7,7 @@ words (`wrong`), for a person to put right. A text that is kept as it is is a ty
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import unicodedata
@@ -196,6 +197,9 @@ def _scalar(value: object) -> str:
     """Return numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
     if isinstance(value, str):
         return read_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON's reader makes it of 12e4567, which may be a commit.
+        raise wrong("is larger than any number, or none", "Write it as text, in quotes")
     if isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < _BIG_BITS):
         return json.dumps(value)
     if value is None:
@@ -533,7 +537,8 @@ def read_hyperparameter_name(value: object) -> str:
 
 def read_hyperparameter(value: object) -> str:
     """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
-    return _single_line(_scalar(value), longest=256, what="the script")
+    text = json.dumps(value) if isinstance(value, float) else _scalar(value)
+    return _single_line(text, longest=256, what="the script")
 
 
 VariableName = Annotated[

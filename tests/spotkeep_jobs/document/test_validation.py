@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -287,6 +288,8 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"environment": {"A": "x" * 513}}, "environment.A"),
         ({"environment": {"1A": "x"}}, "environment.1A"),
         ({"environment": {"A": "nul\0"}}, "environment.A"),
+        ({"environment": json.loads('{"A": 12e4567}')}, "environment.A"),
+        ({"command": ["python", "train.py", math.nan]}, "command"),
         ({"environment": {"SPOTKEEP_RUN": "x"}}, "environment.SPOTKEEP_RUN"),
         ({"environment": {"SM_MODEL_DIR": "x"}}, "environment.SM_MODEL_DIR"),
         ({"environment": {"SPOTKEEP_METRICS_1": "x"}}, "environment.SPOTKEEP_METRICS_1"),
