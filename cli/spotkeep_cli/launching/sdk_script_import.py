@@ -60,7 +60,12 @@ _COMMAND: Final = "source_code.command"
 _PROCESSES: Final = "distributed.process_count_per_node"
 _CHECKPOINTS: Final = "checkpoint_config.local_path"
 _CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
-_NEEDS_A_SHELL: Final = re.compile(r"^\s*\w+=|[^\w@%+=:,./\s-]")
+_OF_THE_SHELL: Final = (
+    r"\.|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|readonly|select|set|"
+    r"shopt|source|time|trap|typeset|ulimit|umask|unset|until|while"
+)
+"""What bash does itself, where it is the first word: there is no such program, or it does something else."""
+_NEEDS_A_SHELL: Final = re.compile(rf"^\s*\w+=|[^\w@%+=:,./\s-]|^\s*({_OF_THE_SHELL})(\s|$)")
 _S3_PREFIX: Final = {"s3_data_type": "S3Prefix", "s3_data_distribution_type": "FullyReplicated"}
 """What a source of data says of itself that is the prefix of a channel, and all of it on each instance."""
 _INPUT_MODES: Final = ("training_input_mode", "input_mode")

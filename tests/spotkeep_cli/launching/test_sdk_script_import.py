@@ -121,6 +121,8 @@ SHELL = ("bash", "-eo", "pipefail", "-c")
         ('command="echo don\\\'t", args=["a b"]', [*SHELL, "echo don't 'a b'"]),
         ('command="a && b"', [*SHELL, "a && b"]),
         ('command="LR=1 python train.py"', [*SHELL, "LR=1 python train.py"]),
+        ('command="exec python train.py"', [*SHELL, "exec python train.py"]),
+        ('command="./setup.sh"', ["./setup.sh"]),
         ('command="b", entry_script="train.py"', ["b"]),
     ],
 )
