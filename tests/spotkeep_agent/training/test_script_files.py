@@ -46,7 +46,7 @@ class Objects:
         raw, labels = self.stored[key]
         return len(raw), labels
 
-    def read(self, key: str, *, start: int, size: int) -> bytes:
+    def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         self._fail()
         self.before_read()
         return self.stored[key][0][start : start + size]
