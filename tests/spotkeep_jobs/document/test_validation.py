@@ -174,6 +174,38 @@ def test_a_machine_is_set_up_by_a_command() -> None:
     assert problem_fields(judged(setup="")) == ["setup"]
 
 
+def test_a_text_of_several_lines_is_a_block_and_stays_one_in_the_record() -> None:
+    block, setup = "cd src\npython train.py\n", "apt-get update\napt-get install -y x\n"
+    request = judged(command=block, setup=setup).accepted()
+    assert (request.command, request.setup) == (block, setup)
+    assert JobRequest.model_validate(request.as_document()) == request
+    field, text = the_problem(setup="apt-get update && apt-get install -y x")
+    assert field == "setup"
+    assert "no shell reads a text of one line" in text
+    assert "`setup: |`" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "warns"),
+    [
+        ({"command": "cd src\npython train.py\n"}, True),
+        ({"command": 'cd src\npython train.py "$@"\n'}, False),
+        ({"command": 'cd src\npython train.py --config "$SM_HPS"\n'}, False),
+        ({"command": "cd src\npython train.py\n", "arguments": "none"}, False),
+        ({"command": "python train.py \\\n  --epochs 3\n"}, False),
+    ],
+)
+def test_hyperparameters_that_a_block_does_not_use_are_a_warning(fields: dict[str, Any], warns: bool) -> None:
+    found = [each for each in judged(**fields, hyperparameters={"lr": 0.1}).warnings if "hyperparameters (lr)" in each]
+    assert len(found) == warns
+
+
+def test_a_second_python_script_among_the_words_is_a_warning() -> None:
+    [warning] = judged(command="python prepare.py --all python3 train.py").warnings
+    assert "the words python3 train.py as arguments" in warning
+    assert judged(command="python train.py --model python").warnings == ()
+
+
 # Every listed refusal, with both ways out where there are two
 
 
