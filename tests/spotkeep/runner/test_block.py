@@ -157,14 +157,14 @@ def test_an_image_without_bash_is_named_before_anything_is_installed(start_block
     (tmp_path / "empty").mkdir()
     job = start_block("python train.py\n", options=["--requirement", "missing==1"], PATH=str(tmp_path / "empty"))
     assert job.finish() == MissingToolError.exit_code
-    assert "this image has no bash" in job.failure
+    assert job.failure.startswith("not started: the command is a block of lines for bash, and this image has no bash")
     assert "a list of words" in job.failure
 
 
 def test_a_block_that_bash_cannot_read_runs_not_even_in_part(start_block):
     job = start_block("echo begins\nif true\n")
     assert job.finish() == 126
-    assert job.failure == "bash cannot read the command: line 3: syntax error: unexpected end of file"
+    assert job.failure == "not started: bash cannot read the command: line 3: syntax error: unexpected end of file"
     assert "begins" not in job.lines
 
 
