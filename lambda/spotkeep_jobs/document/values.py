@@ -207,7 +207,7 @@ def _scalar(value: object) -> str:
 
 _AS_WORDS_OR_BLOCK: Final = (
     "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
-    "as a list of words: [python, train.py]. What is quoted stays a part of its word"
+    "as a list of words: [python, train.py]. What is in single quotes stays as it is"
 )
 
 
