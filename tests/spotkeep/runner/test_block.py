@@ -139,6 +139,22 @@ def test_a_program_without_a_handler_that_a_notice_kills_has_not_failed(start_bl
     assert "never" not in job.lines
 
 
+def test_a_block_that_ignores_sigterm_keeps_it_from_its_programs(start_block):
+    """The notice file reaches the library in them, and a launcher that would kill its workers hears of nothing."""
+    script = """
+        import os, pathlib, signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("the signal"))
+        print("waiting", flush=True)
+        while not pathlib.Path(os.environ["SPOTKEEP_NOTICE_FILE"]).exists():
+            time.sleep(0.01)
+    """
+    job = start_block("trap '' TERM\npython train.py\necho goes on\n", script=script, SPOTKEEP_NOTICE_SECONDS="0")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 75
+    assert "goes on" in job.lines
+
+
 def test_another_signal_reaches_the_program_and_the_block_goes_on(start_block):
     script = """
         import signal

@@ -5,14 +5,13 @@ in between. A program's own children (a data loader's workers) are its own busin
 
 The programs of a pipeline are started together. One that reads what another one writes (`tee`, `grep`) ends when its
 input ends. If it died of the signal first, the other could not print, and so not save. It gets the signal only if it
-has a handler for it.
+has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from what it runs.
 
 Source: proc(5), "/proc/pid/stat", "/proc/pid/status".
 """
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +27,12 @@ class _Process:
     name: str
 
 
-def programs_behind(shell: int, *, processes: Path = _PROCESSES) -> list[int]:
+def programs_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> list[int]:
     """Give the processes that a signal is meant for which reaches this process; it itself where it is no shell.
 
     Args:
         shell: A process id.
+        signum: The signal.
         processes: Where the kernel shows processes. Where it shows none, there is only the process itself.
     """
     known = _known(processes)
@@ -45,18 +45,18 @@ def programs_behind(shell: int, *, processes: Path = _PROCESSES) -> list[int]:
         seen.add(pid)
         below = children.get(pid, [])
         if below and _is_shell(pid, known, processes):
-            open_ends += below
+            open_ends += [] if _has(signum, "SigIgn", pid, processes) else below
         else:
             reached.append(pid)
     written = {pid: {_pipe(pid, end, processes) for end in _OUTPUTS} for pid in seen}
-    return sorted(pid for pid in reached if pid == shell or not _only_reads(pid, written, processes))
+    return sorted(pid for pid in reached if pid == shell or not _only_reads(pid, signum, written, processes))
 
 
-def _only_reads(pid: int, written: dict[int, set[str]], processes: Path) -> bool:
-    """Say whether it reads what another of them writes, and would die of SIGTERM."""
+def _only_reads(pid: int, signum: int, written: dict[int, set[str]], processes: Path) -> bool:
+    """Say whether it reads what another of them writes, and has no handler for the signal."""
     reads = _pipe(pid, _INPUT, processes)
     is_read = bool(reads) and any(reads in pipes for other, pipes in written.items() if other != pid)
-    return is_read and not _has_handler(pid, processes)
+    return is_read and not _has(signum, "SigCgt", pid, processes)
 
 
 def _known(processes: Path) -> dict[int, _Process]:
@@ -88,10 +88,11 @@ def _pipe(pid: int, descriptor: int, processes: Path) -> str:
     return target if target.startswith("pipe:") else ""
 
 
-def _has_handler(pid: int, processes: Path) -> bool:
+def _has(signum: int, what: str, pid: int, processes: Path) -> bool:
+    """Say whether a process catches (`SigCgt`) or ignores (`SigIgn`) a signal; False where it has ended."""
     try:
         lines = (processes / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return True
-    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+        return False
+    mask = next((line.split()[1] for line in lines if line.startswith(f"{what}:")), "0")
+    return bool(int(mask, 16) >> (signum - 1) & 1)
