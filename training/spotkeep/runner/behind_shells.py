@@ -7,13 +7,16 @@ The programs of a pipeline are started together. One that reads what another one
 input ends. If it died of the signal first, the other could not print, and so not save. It gets the signal only if it
 has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from what it runs.
 
+macOS shows neither pipes nor handlers: there every program gets the signal.
+
 Source: proc(5), "/proc/pid/stat", "/proc/pid/status".
 """
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _PROCESSES = Path("/proc")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
@@ -33,7 +36,7 @@ def programs_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) ->
     Args:
         shell: A process id.
         signum: The signal.
-        processes: Where the kernel shows processes. Where it shows none, there is only the process itself.
+        processes: Where the kernel shows processes. Where it shows none, `ps` does.
     """
     known = _known(processes)
     children: dict[int, list[int]] = {}
@@ -60,8 +63,10 @@ def _only_reads(pid: int, signum: int, written: dict[int, set[str]], processes: 
 
 
 def _known(processes: Path) -> dict[int, _Process]:
+    if not processes.is_dir():
+        return _known_to_ps()
     known = {}
-    for folder in processes.iterdir() if processes.is_dir() else ():
+    for folder in processes.iterdir():
         if folder.name.isdigit():
             try:
                 head, _, rest = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
@@ -69,6 +74,15 @@ def _known(processes: Path) -> dict[int, _Process]:
             except (OSError, ValueError, IndexError):
                 continue  # It has ended meanwhile.
     return known
+
+
+def _known_to_ps() -> dict[int, _Process]:
+    try:
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, check=False).stdout
+    except OSError:
+        return {}
+    rows = (line.split(None, 2) for line in listed.decode("utf-8", "replace").splitlines())
+    return {int(row[0]): _Process(parent=int(row[1]), name=PurePosixPath(row[2]).name) for row in rows if len(row) == 3}
 
 
 def _is_shell(pid: int, known: dict[int, _Process], processes: Path) -> bool:
