@@ -333,7 +333,7 @@ _WHOLE_COMMAND = re.compile(
 _NEXT_COMMAND = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|pip\d?|(ba)?sh|apt-get|aws|git|cd|export)\s")
 
 
-def _refuse_joined_commands(root: yaml.MappingNode, lines: Sequence[str], *, path: Path) -> None:
+def _refuse_joined_commands(root: yaml.MappingNode, lines: list[str], *, path: Path) -> None:
     """Refuse commands that stand on lines which YAML joins into one: the first would get the others as arguments.
 
     Only here the lines are seen. YAML keeps line ends in a text of `|` alone.

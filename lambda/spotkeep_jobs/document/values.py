@@ -211,7 +211,7 @@ def _scalar(value: object) -> str:
 
 _AS_WORDS_OR_BLOCK: Final = (
     "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
-    "as a list of words: [python, train.py]. What is quoted stays a part of its word"
+    "as a list of words: [python, train.py]. What is in single quotes stays as it is"
 )
 
 
@@ -254,7 +254,14 @@ def _command(value: object, *, field: str, longest_block: int, longest_piece: in
             f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
             "Put options into hyperparameters or into a file of the source",
         )
-    return [_single_line(_scalar(word), longest=MAX_WORD, what="the command") for word in words]
+    read = [_single_line(_scalar(word), longest=MAX_WORD, what="the command") for word in words]
+    if re.match(r"[^/\s]+\s", read[0]):
+        raise wrong(
+            f"has {read[0][:80]!r} for its program, with a blank in it",
+            "A list holds the words of one command: [python, train.py]. Commands on lines of their own are a text (in "
+            f"YAML: `{field}: |` and the lines below it)",
+        )
+    return read
 
 
 def _words_of(line: str, *, field: str) -> list[str]:
