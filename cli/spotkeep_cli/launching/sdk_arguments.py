@@ -35,6 +35,7 @@ from spotkeep_cli.launching.training_job_import import (
     metrics_of,
     replaced,
     shortened_name,
+    text_that_stays,
 )
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.reading import printable_name
@@ -66,7 +67,12 @@ _DEBUG: Final = ("enable_remote_debug", "remote_debug_config.enable_remote_debug
 _IMAGES: Final = ("training_image", "image_uri", "image_name")
 _CREDENTIALS: Final = tuple(f"git_config.{name}" for name in ("username", "password", "token", "2FA_enabled"))
 _INPUT_MODES: Final = ("training_input_mode", "input_mode")
-_NEEDS_A_SHELL: Final = re.compile(r"^\s*\w+=|[^\w@%+=:,./\s-]")
+_OF_THE_SHELL: Final = (
+    r"\.|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|readonly|select|set|"
+    r"shopt|source|time|trap|typeset|ulimit|umask|unset|until|while"
+)
+"""What bash does itself, where it is the first word: there is no such program, or it does something else."""
+_NEEDS_A_SHELL: Final = re.compile(rf"^\s*\w+=|[^\w@%+=:,./\s-]|^\s*({_OF_THE_SHELL})(\s|$)")
 _CONTAINERS: Final = {
     "compute": ("Compute", "TrainingJobCompute"), "source_code": ("SourceCode",), "distributed": ("MPI",),
     "stopping_condition": ("StoppingCondition",), "remote_debug_config": ("RemoteDebugConfig",),
@@ -481,9 +487,15 @@ class _Job:
         elif given is not None and not isinstance(given, dict):
             self._leave_out("hyperparameters", _NO_MAPPING)
         elif given:
-            # An Estimator without a source directory hands over what Python prints; the others hand over JSON.
-            as_json = self._trainer != "Estimator" or "source_dir" in self._values
-            self.fields["hyperparameters"] = {name: _text(value, as_json=as_json) for name, value in given.items()}
+            self.fields["hyperparameters"] = {name: self._text(value) for name, value in given.items()}
+
+    def _text(self, value: Any) -> Any:
+        """Return a hyperparameter as the SDK hands it over; a job file takes texts, numbers and booleans alone."""
+        if self._trainer == "Estimator" and "source_dir" not in self._values:
+            return value if isinstance(value, str | int | float) and not isinstance(value, bool) else str(value)
+        if isinstance(value, str) and self._trainer != "ModelTrainer":
+            return text_that_stays(value)
+        return json.dumps(value) if value is None or isinstance(value, list | dict) else value
 
     def _channels(self) -> Iterator[dict[str, Any]]:
         mode = self._take(*_INPUT_MODES) or "File"
@@ -498,6 +510,7 @@ class _Job:
             for each in given if isinstance(given, list) else ():
                 members = _channel_members(each)
                 name = members.pop("channel_name", None)
+                written = {_member(key): key for key in members}
                 yield from channel_of(
                     name,
                     {_member(key): value for key, value in members.items()},
@@ -505,7 +518,7 @@ class _Job:
                     path=f"inputs.{name}",
                     mode=mode,
                     instances=self._instance_count,
-                    written=lambda member, members=members: next(key for key in members if _member(key) == member),
+                    written=written.__getitem__,
                 )
 
 
@@ -550,10 +563,3 @@ def _shell_command(command: str, arguments: list[str]) -> list[str] | str:
     line = " ".join([*words, *map(shlex.quote, arguments)])
     # The SDK's shell ends at the first command that fails, too. Unlike it, a block sees a failure before a pipe.
     return f"set +u  # as the SageMaker SDK runs it\n{line}\n"
-
-
-def _text(value: Any, *, as_json: bool) -> Any:
-    """Return a hyperparameter as the SDK hands it over, where a job file takes only texts, numbers and booleans."""
-    if as_json:
-        return json.dumps(value) if value is None or isinstance(value, list | dict) else value
-    return value if isinstance(value, str | int | float) and not isinstance(value, bool) else str(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -251,6 +252,19 @@ def command_of_script(script: str) -> list[str]:
     return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
 
 
+def text_that_stays(text: str) -> str:
+    """Return a hyperparameter that a script gets as this text: in quotes where JSON would mean something else.
+
+    A number stays as it is, since a job hands it over as it is written.
+    """
+    try:
+        meant = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    is_number = isinstance(meant, int | float) and not isinstance(meant, bool) and math.isfinite(meant)
+    return text if is_number else json.dumps(text)
+
+
 def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
     """Yield what it means that a script has its checkpoints in another directory than Spotkeep saves.
 
@@ -457,10 +471,9 @@ def _mlflow(rest: _Rest) -> dict[str, str]:
 
 
 def _value(text: str) -> str:
-    """Return a hyperparameter as a script gets it: the SageMaker SDK writes texts as JSON, in quotes."""
-    if text.startswith('"'):
-        try:
-            return str(json.loads(text))
-        except ValueError:
-            return text
-    return text
+    """Return a hyperparameter as a script gets it: the SageMaker SDK 2 writes texts as JSON, in quotes."""
+    try:
+        meant = json.loads(text)
+    except ValueError:
+        return text
+    return text_that_stays(meant) if isinstance(meant, str) else text

@@ -124,6 +124,8 @@ def block(line: str) -> str:
         ('command="echo don\\\'t", args=["a b"]', block("echo don't 'a b'")),
         ('command="a && b"', block("a && b")),
         ('command="LR=1 python train.py"', block("LR=1 python train.py")),
+        ('command="exec python train.py"', block("exec python train.py")),
+        ('command="./setup.sh"', ["./setup.sh"]),
         ('command="b", entry_script="train.py"', ["b"]),
     ],
 )
