@@ -34,7 +34,7 @@ from sagemaker.train.utils import safe_serialize
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
-from spotkeep_cli.launching.sdk_script_import import import_arguments
+from spotkeep_cli.launching.sdk_arguments import import_arguments
 from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
