@@ -182,7 +182,7 @@ class TestLaunch:
         assert (sent["volume_size_gb"], sent["instance_count"], sent["keep_alive"]) == (30, 1, 900)
         assert "max_wait" not in sent
         assert sent["name"] == "digits"
-        assert sent["hyperparameters"] == {"lr": 0.001}
+        assert sent["hyperparameters"] == {"lr": "1e-3"}
 
     def test_like_keeps_the_files_own_keep_alive(self, launchable: Any, spotkeep: Any, job_file: Path) -> None:
         spotkeep("launch", str(job_file), "--like", OLD, "--set", "keep_alive=5m", "-y", "--detach")
