@@ -34,7 +34,7 @@ from sagemaker.train.utils import safe_serialize
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
-from spotkeep_cli.launching.sdk_script_import import import_arguments
+from spotkeep_cli.launching.sdk_arguments import import_arguments
 from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
@@ -181,16 +181,7 @@ class SpotTrainer(ModelTrainer):
 
     def _values(self, channels: Sequence[Channel | InputData]) -> dict[str, Any]:
         """Return each plain value that was given by its path in the call."""
-        values = dict[str, Any]()
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if name in _ITS_OWN or value is None or value == {}:
-                continue
-            if isinstance(value, BaseModel):
-                values[name] = type(value).__name__
-                values |= {f"{name}.{inner}": _plain(each) for inner, each in _given(value)}
-            else:
-                values[name] = _plain(value)
+        values = {path: _plain(value) for path, value in _given_to(self) if not path.startswith("with_")}
         # The files are copied without these.
         values.pop("source_code.ignore_patterns", None)
         compute = self.compute or Compute()
@@ -243,29 +234,113 @@ def make_adoptable(
         owner: Whose runs they are; None where that is not recorded.
 
     Raises:
-        RefusedError: A trainer has no checkpoint prefix: an interruption would start its jobs anew.
+        RefusedError: Its jobs would start anew after an interruption, would not be what the trainer says, or would be
+            refused by AWS; it names each reason.
     """
     trainers = {"model_trainer": tuner.model_trainer} if tuner.model_trainer else dict(tuner.model_trainer_dict or {})
-    fix = "Give one: CheckpointConfig(s3_uri='s3://bucket/prefix/')"
-    without = [
-        name for name, each in trainers.items() if not (each.checkpoint_config and each.checkpoint_config.s3_uri)
-    ]
-    if without:
-        problems = [
-            LocatedProblem(field=f"{name}.checkpoint_config", found="none", problem="has no s3_uri", fix=fix)
-            for name in without
-        ]
-        raise RefusedError("its training jobs would start anew after an interruption", problems=problems)
-    for trainer in trainers.values():
+    problems = [problem for name, each in trainers.items() for problem in _not_adoptable(each, name)]
+    if problems:
+        raise RefusedError("its training jobs cannot become runs as they are", problems=problems)
+    for name, trainer in trainers.items():
+        for path, value in _given_to(trainer):
+            if path in _WITHOUT_EFFECT_ON_TUNING and value:
+                warnings.warn(f"{name}.{path} is not used: {_WITHOUT_EFFECT_ON_TUNING[path]}", stacklevel=2)
         trainer.compute.enable_managed_spot_training = True
-        longest = trainer.stopping_condition.max_wait_time_in_seconds
-        if longest is None or isinstance(longest, Unassigned):
-            running = trainer.stopping_condition.max_runtime_in_seconds
-            trainer.stopping_condition.max_wait_time_in_seconds = min(running + DAY_SECONDS, MAX_WAIT_SECONDS)
+        limits = trainer.stopping_condition
+        if not limits.max_wait_time_in_seconds:
+            limits.max_wait_time_in_seconds = min(limits.max_runtime_in_seconds + DAY_SECONDS, MAX_WAIT_SECONDS)
     ours = {DEPLOYMENT_TAG: deployment} | ({} if owner is None else {OWNER_TAG: owner})
-    others = [tag for tag in tuner.tags or () if tag.get("Key") not in ours]
+    for trainer in trainers.values():
+        # The SDK adds them to the tuner's.
+        trainer.tags = [tag for tag in trainer.tags or () if _key_of(tag) not in ours] or None
+    others = [tag for tag in tuner.tags or () if _key_of(tag) not in ours]
     tuner.tags = [*others, *({"Key": key, "Value": value} for key, value in ours.items())]
     return tuner
+
+
+_NOT_SENT: Final = "the SDK leaves it out of a tuning job"
+_LOST_IN_TUNING: Final = {
+    "source_code.command": f"{_NOT_SENT}, and without an entry_script the code too: the jobs would run something else",
+    "distributed": f"{_NOT_SENT}: the image would start one process an instance",
+    "networking.enable_network_isolation": _NOT_SENT,
+    "networking.enable_inter_container_traffic_encryption": _NOT_SENT,
+    "compute.volume_kms_key_id": _NOT_SENT,
+    "compute.instance_groups": _NOT_SENT,
+    "compute.instance_preferences": _NOT_SENT,
+    "compute.instance_placement_config": _NOT_SENT,
+    "compute.training_plan_arn": _NOT_SENT,
+    "algorithm_name": _NOT_SENT,
+    "training_image_config": _NOT_SENT,
+    "model_package_config": _NOT_SENT,
+    "with_session_chaining_config": _NOT_SENT,
+    "with_tensorboard_output_config": _NOT_SENT,
+}
+"""What a tuner's jobs would lack, by its path in the trainer's call: sagemaker 3.27.0, `HyperparameterTuner`."""
+_WITHOUT_EFFECT_ON_TUNING: Final = {
+    "source_code.args": "the SDK hands it to a command alone",
+    "compute.keep_alive_period_in_seconds": "a tuning job keeps no warm pools",
+    "stopping_condition.max_pending_time_in_seconds": _NOT_SENT,
+    "with_infra_check_config": _NOT_SENT,
+    "with_metric_definitions": "the metrics of a tuning job are the tuner's metric_definitions",
+    "with_remote_debug_config": _NOT_SENT,
+}
+_REQUIREMENTS: Final = "requirements.txt"
+
+
+def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]:
+    given = dict(_given_to(trainer))
+    for path, why in _LOST_IN_TUNING.items():
+        if given.get(path):
+            yield LocatedProblem(field=f"{name}.{path}", found="given", problem=why, fix="Leave it out")
+    requirements = given.get("source_code.requirements", _REQUIREMENTS)
+    if requirements != _REQUIREMENTS:
+        why = f"{_NOT_SENT}, where the image installs {_REQUIREMENTS} of the source"
+        fix = f"Name the file {_REQUIREMENTS}"
+        yield LocatedProblem(field=f"{name}.source_code.requirements", found=str(requirements), problem=why, fix=fix)
+    if not given.get("checkpoint_config.s3_uri"):
+        yield LocatedProblem(
+            field=f"{name}.checkpoint_config",
+            found="none",
+            problem="has no s3_uri: the jobs would start anew after an interruption",
+            fix="Give one: CheckpointConfig(s3_uri='s3://bucket/prefix/')",
+        )
+    limits = trainer.stopping_condition
+    running, longest = limits.max_runtime_in_seconds, limits.max_wait_time_in_seconds
+    if not running:
+        yield LocatedProblem(
+            field=f"{name}.stopping_condition.max_runtime_in_seconds",
+            found="none",
+            problem="is missing: the SDK sends none, and AWS takes a day",
+            fix="Give one: StoppingCondition(max_runtime_in_seconds=14_400)",
+        )
+    elif longest and longest < running:
+        yield LocatedProblem(
+            field=f"{name}.stopping_condition.max_wait_time_in_seconds",
+            found=str(longest),
+            problem=f"is below max_runtime_in_seconds ({running}), and AWS refuses the tuning job",
+            fix="Leave it out: a day to wait for capacity is added. Or give more",
+        )
+
+
+def _given_to(trainer: ModelTrainer) -> Iterator[tuple[str, Any]]:
+    """Yield what a trainer was given, by its path in the call; the name of its class for a configuration."""
+    for name in type(trainer).model_fields:
+        value = getattr(trainer, name)
+        if name in _ITS_OWN or value is None or value == {}:
+            continue
+        if isinstance(value, BaseModel):
+            yield name, type(value).__name__
+            yield from ((f"{name}.{inner}", each) for inner, each in _given(value))
+        else:
+            yield name, value
+    for name in (*_CHAINED, "remote_debug_config", "metric_definitions"):
+        if getattr(trainer, f"_{name}") is not None:
+            yield f"with_{name}", True
+
+
+def _key_of(tag: Any) -> str | None:
+    """Return the key of a tag in any of the forms that the SDK takes."""
+    return (tag.get("Key") or tag.get("key")) if isinstance(tag, Mapping) else tag.key
 
 
 def _refuse(arguments: Sequence[LeftOut]) -> None:

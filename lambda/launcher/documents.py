@@ -120,7 +120,10 @@ def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
         judging = replace(context, origin=origin)
         valid = answer_document(replace(asked, document=read.judged, action="validate"), judging)
     except RequestRefusedError as error:
-        raise RequestRefusedError([*read.problems, *error.problems], warnings=error.warnings) from None
+        raise RequestRefusedError(
+            [*read.problems, *error.problems], warnings=[*read.warnings, *error.warnings]
+        ) from None
+    valid["warnings"] = [*read.warnings, *valid["warnings"]]
     if read.problems or read.schedule is None:
         raise RequestRefusedError(read.problems, warnings=valid["warnings"])
     if asked.action == "validate":

@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import tarfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -154,7 +154,7 @@ def test_pipes_sockets_and_devices_are_left_out(repository: Path, monkeypatch: p
         assert packed(repository) == {"train.py": b"print()"}
 
 
-@pytest.mark.parametrize("place", ["repository", "bare"])
+@pytest.mark.parametrize("place", ["repository", "bare", "inside"])
 def test_packing_runs_no_program_that_the_repository_names(repository: Path, tmp_path: Path, place: str) -> None:
     """git runs `core.fsmonitor` when it lists files, and looks for settings in any directory that looks like a
     repository: a bare one can be committed inside another."""
@@ -169,8 +169,14 @@ def test_packing_runs_no_program_that_the_repository_names(repository: Path, tmp
         git(repository, "config", "core.bare", "false")
         git(repository, "config", "core.worktree", ".")
         (repository / "train.py").write_text("print()")
+    source = repository
+    if place == "inside":
+        repository = repository / "library"
+        repository.mkdir()
+        git(repository, "init", "-q")
+        (repository / "train.py").write_text("print()")
     git(repository, "config", "core.fsmonitor", str(program))
-    pack_source(repository)
+    assert PurePosixPath("library/train.py" if place == "inside" else "train.py") in pack_source(source).files
     assert not mark.exists()
 
 

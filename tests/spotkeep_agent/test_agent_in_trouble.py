@@ -131,3 +131,11 @@ def test_a_commit_that_the_repository_lacks_is_reported(cloud: Cloud, tmp_path: 
     training = cloud.record.training
     assert training.state == FAILED
     assert "0" * 40 in (training.failure or "")
+
+
+def test_a_command_that_nothing_can_read_ends_the_run_at_once_and_is_no_script_that_failed(cloud: Cloud) -> None:
+    launch(cloud, command="echo begins\nif true\n", max_script_retries=3)
+    assert cloud.boot("us-east-1a").finish() == 0
+    training = cloud.record.training
+    assert (training.state, training.script_failures) == (INPUT_ERROR, 0)
+    assert (training.failure or "").startswith("not started: bash cannot read the command: line 3: ")

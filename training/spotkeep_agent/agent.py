@@ -27,6 +27,7 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
+from spotkeep.runner.failure import NOT_STARTED
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import (
     FAILED,
@@ -500,6 +501,8 @@ class Agent:
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         job = self._controller.job
         failure = read_failure(self._files) or process.failure(job)
+        if failure.startswith(NOT_STARTED) or process.never_entered(job):  # Another instance would find the same.
+            return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=failure)
         failures = self._controller.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:

@@ -16,6 +16,12 @@ SETUP_PIECE = MAX_WORD - len(_SETUP_BLOCK)
 MAX_SETUP_PIECES = 10
 """So many words of ContainerEntrypoint are left for it beside the other options."""
 
+NOT_STARTED = "not started: "
+"""How the runner's failure begins where the image lacks what the command needs, or nothing can read the command.
+
+A test compares it with `spotkeep.runner.failure`, which imports nothing of ours.
+"""
+
 
 def runner_options(
     *,

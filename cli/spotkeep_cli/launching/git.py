@@ -21,6 +21,8 @@ WITHOUT_PROGRAMS: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "co
 """Options of git itself. Source: https://git-scm.com/docs/git-config (core.fsmonitor, core.hooksPath)"""
 TIMEOUT_SECONDS: Final = 60
 """The longest that git may take for one answer."""
+NOT_INSTALLED: Final = "git is not installed here, or not on PATH"
+_MOST_SAID: Final = 400
 _OF_ONE_REPOSITORY: Final = frozenset(
     {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
      "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_WORK_TREE"}
@@ -44,6 +46,12 @@ def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     return {**kept, "GIT_ALLOW_PROTOCOL": ":".join(protocols), "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+
+
+def in_one_line(said: str) -> str:
+    """Return all that git said as one line: the cause may stand first, and what to do last."""
+    words = " ".join(said.split())
+    return words if len(words) <= _MOST_SAID else f"{words[:_MOST_SAID]}..."
 
 
 def checkout_around(folder: Path) -> Path | None:
@@ -110,10 +118,12 @@ def _commit_of(url: str, branch: str) -> tuple[str | None, str]:
             cwd="/",
             env=environment_allowing(_PROTOCOLS),
         )
+    except FileNotFoundError:
+        return None, NOT_INSTALLED
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
     if answer.returncode:
-        return None, answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else "git failed"
+        return None, in_one_line(answer.stderr) or f"git ended with code {answer.returncode}"
     lines = [line.partition("\t") for line in answer.stdout.splitlines()]
     found = {name: commit for commit, _, name in lines}
     # Of an annotated tag, the commit it stands for.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.shell_text import SHELLS, programs_of
+from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, programs_of
 from spotkeep_jobs.document.values import read_command
 from spotkeep_jobs.errors import Problem
 from spotkeep_local.bounded_reading import read_file
@@ -90,7 +90,7 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
     """Return every warning about a job, in the order a person would fix them."""
     jobs = _jobs(prepared)
     of_a_program = (_script_is_there, _script_compiles, _shell)
-    of_the_job = (_requirements, _script_saves, _checkpoints, _block_is_read, _source_size)
+    of_the_job = (_requirements, _script_saves, _checkpoints, _blocks_are_read, _source_size)
     found = [warning for check in of_a_program for job in jobs for warning in check(job)]
     return [*found, *(warning for check in of_the_job for warning in check(jobs[-1]))]
 
@@ -133,7 +133,10 @@ def _script_is_there(job: _Job) -> Iterator[Problem]:
         nearest = sorted(path for path in job.files if path.name == script.name)
         fix = "name a file of the source; the command runs in its top directory"
         if on_disk:
-            fix = "git ignores it: take it out of .gitignore (`git check-ignore -v` says which line)"
+            fix = (
+                "it is there and stays behind: git ignores it (`git check-ignore -v` says by which line), or it lies "
+                "behind a link, in a submodule that is not checked out, or in a folder that is never packed (.venv)"
+            )
         elif nearest:
             fix = f"did you mean {nearest[0]}? Paths are relative to the source"
         yield Problem(
@@ -230,19 +233,23 @@ def _shell(job: _Job) -> Iterator[Problem]:
     )
 
 
-def _block_is_read(job: _Job) -> Iterator[Problem]:
+def _blocks_are_read(job: _Job) -> Iterator[Problem]:
     bash = shutil.which("bash")
-    if job.block is None or bash is None:
-        return
-    read = subprocess.run([bash, "-n", "-c", job.block], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if read.returncode:
-        said = read.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        yield Problem(
-            field="command",
-            found=f"{job.block.count(chr(10))} lines for bash",
-            problem=f"bash cannot read it: {said.partition('-c: ')[2] or said}",
-            fix="correct it; the job would fail on the instance, before its first line",
+    for name in ("command", "setup"):
+        text = job.fields.get(name)
+        if bash is None or not isinstance(text, str) or not is_block(text):
+            continue
+        read = subprocess.run(
+            [bash, "-n", "-c", lines_of(text)], stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
+        said = read.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        if read.returncode:
+            yield Problem(
+                field=name,
+                found="a block of lines",
+                problem=f"bash cannot read it: {said.partition('-c: ')[2] or said}",
+                fix="correct it; the job would fail on the instance, before its first line",
+            )
 
 
 def _source_size(job: _Job) -> Iterator[Problem]:

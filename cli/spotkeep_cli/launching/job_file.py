@@ -318,7 +318,9 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
 
 
 def _is_text(node: yaml.Node, schema: FieldSchema) -> bool:
-    """Return whether what YAML takes for a number or a boolean is kept as it is written."""
+    """Return whether what YAML takes for a number, a boolean or a merge is kept as it is written."""
+    if node.tag == f"{_TAG}merge":
+        return True  # It merges as a name alone.
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.keeps_number(node.value)
     return node.tag == f"{_TAG}bool" and schema.keeps_boolean(node.value)
@@ -331,7 +333,7 @@ _WHOLE_COMMAND = re.compile(
 _NEXT_COMMAND = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|pip\d?|(ba)?sh|apt-get|aws|git|cd|export)\s")
 
 
-def _refuse_joined_commands(root: yaml.MappingNode, lines: Sequence[str], *, path: Path) -> None:
+def _refuse_joined_commands(root: yaml.MappingNode, lines: list[str], *, path: Path) -> None:
     """Refuse commands that stand on lines which YAML joins into one: the first would get the others as arguments.
 
     Only here the lines are seen. YAML keeps line ends in a text of `|` alone.
@@ -419,6 +421,13 @@ class _JobFileLoader(yaml.SafeLoader):
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Read a value; two escapes that JSON writes for one character (a surrogate pair) are that character."""
+        node = super().compose_scalar_node(anchor)
+        if node.style == '"':
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return node
 
 
 _JobFileLoader.yaml_implicit_resolvers = {}

@@ -16,7 +16,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from spotkeep_cli.errors import UsageError
-from spotkeep_cli.launching.git import TIMEOUT_SECONDS, WITHOUT_PROGRAMS, checkout_around, environment_allowing
+from spotkeep_cli.launching.git import (
+    NOT_INSTALLED,
+    TIMEOUT_SECONDS,
+    WITHOUT_PROGRAMS,
+    checkout_around,
+    environment_allowing,
+    in_one_line,
+)
 
 NEVER_PACKED: Final = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
@@ -26,7 +33,6 @@ NEVER_PACKED: Final = frozenset(
 
 MAX_SOURCE_FILES = 10_000
 
-_MOST_WORDS_OF_GIT: Final = 400
 _SUBMODULE: Final = "160000"
 """The mode of a submodule in an index. Source: https://git-scm.com/docs/index-format"""
 _MOST_BYTES_OF_A_GITFILE: Final = 4096
@@ -185,11 +191,12 @@ class _Checkout:
         if not self.variables and self.top != self.top.parent:
             # What is above is another repository: it would answer where this one is damaged.
             environment["GIT_CEILING_DIRECTORIES"] = str(self.top.parent)
+            environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the directory may be a volume of a container
         command = ["git", "-C", str(directory), *WITHOUT_PROGRAMS, *words]
         try:
             answer = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_SECONDS, env=environment)
         except FileNotFoundError:
-            raise self._unanswered(directory, "git is not installed here, or not on PATH") from None
+            raise self._unanswered(directory, NOT_INSTALLED) from None
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self._unanswered(directory, str(error)) from error
         if answer.returncode:
@@ -199,12 +206,9 @@ class _Checkout:
 
     def _unanswered(self, directory: Path, said: str, *, mend: str | None = None) -> LocalSourceError:
         where = shlex.quote(str(directory))
-        words = " ".join(said.split())
-        if len(words) > _MOST_WORDS_OF_GIT:
-            words = f"{words[:_MOST_WORDS_OF_GIT]}..."
         repair = f"make this work: git -C {where} status. If {self.top / '.git'} is no repository of yours, remove it"
         return LocalSourceError(
-            f"git does not say which files of {directory} it ignores: {words}",
+            f"git does not say which files of {directory} it ignores: {in_one_line(said)}",
             hint=f"{mend or repair}. To send all files, whatever git ignores: tar -czf code.tar.gz -C {where} . and "
             "source: code.tar.gz",
         )

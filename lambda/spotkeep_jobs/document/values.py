@@ -7,6 +7,7 @@ words (`wrong`), for a person to put right. A text that is kept as it is is a ty
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import unicodedata
@@ -196,6 +197,9 @@ def _scalar(value: object) -> str:
     """Return numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
     if isinstance(value, str):
         return read_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON's reader makes it of 12e4567, which may be a commit.
+        raise wrong("is larger than any number, or none", "Write it as text, in quotes")
     if isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < _BIG_BITS):
         return json.dumps(value)
     if value is None:
@@ -207,7 +211,7 @@ def _scalar(value: object) -> str:
 
 _AS_WORDS_OR_BLOCK: Final = (
     "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
-    "as a list of words: [python, train.py]. What is quoted stays a part of its word"
+    "as a list of words: [python, train.py]. What is in single quotes stays as it is"
 )
 
 
@@ -250,7 +254,14 @@ def _command(value: object, *, field: str, longest_block: int, longest_piece: in
             f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
             "Put options into hyperparameters or into a file of the source",
         )
-    return [_single_line(_scalar(word), longest=MAX_WORD, what="the command") for word in words]
+    read = [_single_line(_scalar(word), longest=MAX_WORD, what="the command") for word in words]
+    if re.match(r"[^/\s]+\s", read[0]):
+        raise wrong(
+            f"has {read[0][:80]!r} for its program, with a blank in it",
+            "A list holds the words of one command: [python, train.py]. Commands on lines of their own are a text (in "
+            f"YAML: `{field}: |` and the lines below it)",
+        )
+    return read
 
 
 def _words_of(line: str, *, field: str) -> list[str]:
@@ -533,7 +544,8 @@ def read_hyperparameter_name(value: object) -> str:
 
 def read_hyperparameter(value: object) -> str:
     """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
-    return _single_line(_scalar(value), longest=256, what="the script")
+    text = json.dumps(value) if isinstance(value, float) else _scalar(value)
+    return _single_line(text, longest=256, what="the script")
 
 
 VariableName = Annotated[

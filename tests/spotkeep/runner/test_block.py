@@ -139,6 +139,22 @@ def test_a_program_without_a_handler_that_a_notice_kills_has_not_failed(start_bl
     assert "never" not in job.lines
 
 
+def test_a_block_that_ignores_sigterm_keeps_it_from_its_programs(start_block):
+    """The notice file reaches the library in them, and a launcher that would kill its workers hears of nothing."""
+    script = """
+        import os, pathlib, signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("the signal"))
+        print("waiting", flush=True)
+        while not pathlib.Path(os.environ["SPOTKEEP_NOTICE_FILE"]).exists():
+            time.sleep(0.01)
+    """
+    job = start_block("trap '' TERM\npython train.py\necho goes on\n", script=script, SPOTKEEP_NOTICE_SECONDS="0")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 75
+    assert "goes on" in job.lines
+
+
 def test_another_signal_reaches_the_program_and_the_block_goes_on(start_block):
     script = """
         import signal
@@ -157,14 +173,14 @@ def test_an_image_without_bash_is_named_before_anything_is_installed(start_block
     (tmp_path / "empty").mkdir()
     job = start_block("python train.py\n", options=["--requirement", "missing==1"], PATH=str(tmp_path / "empty"))
     assert job.finish() == MissingToolError.exit_code
-    assert "this image has no bash" in job.failure
+    assert job.failure.startswith("not started: the command is a block of lines for bash, and this image has no bash")
     assert "a list of words" in job.failure
 
 
 def test_a_block_that_bash_cannot_read_runs_not_even_in_part(start_block):
     job = start_block("echo begins\nif true\n")
     assert job.finish() == 126
-    assert job.failure == "bash cannot read the command: line 3: syntax error: unexpected end of file"
+    assert job.failure == "not started: bash cannot read the command: line 3: syntax error: unexpected end of file"
     assert "begins" not in job.lines
 
 

@@ -28,7 +28,7 @@ def make_repository(tmp_path):
     def make(name, **files):
         path = tmp_path / name
         path.mkdir()
-        git(path, "init", "--quiet")
+        git(path, "init", "--quiet", "--template=")
         for number in (1, 2):
             for file, content in ({"train.py": f"print({number})"} | files).items():
                 (path / file).write_text(content)
@@ -39,11 +39,25 @@ def make_repository(tmp_path):
     return make
 
 
+def add_submodule(repository, name, *, address, commit):
+    """Commit a submodule, without a copy of it: what a clone has of it."""
+    git(repository, "config", "--file", ".gitmodules", f"submodule.{name}.path", name)
+    git(repository, "config", "--file", ".gitmodules", f"submodule.{name}.url", str(address))
+    git(repository, "add", ".gitmodules")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},{name}")
+    git(repository, "commit", "--quiet", "-m", f"with {name}")
+
+
+def newest(repository):
+    return git(repository, "rev-parse", "HEAD")
+
+
 @pytest.fixture
-def environment(monkeypatch):
+def environment():
     """The environment of a job, where git takes submodules from a disk."""
     settings = {"protocol.file.allow": "always"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_CONFIG_")}
+    environment["GIT_TEMPLATE_DIR"] = ""  # no samples of hooks to write and to remove
 
     def with_settings(**more):
         settings.update({name.replace("_", "."): value for name, value in more.items()})
@@ -80,7 +94,7 @@ class TestACommit:
         variables = {
             **os.environ,
             "SPOTKEEP_SOURCE_GIT_URL": f"file://{app}",
-            "SPOTKEEP_SOURCE_GIT_COMMIT": git(app, "rev-parse", "HEAD"),
+            "SPOTKEEP_SOURCE_GIT_COMMIT": newest(app),
             "GIT_DIR": str(tmp_path / "of-a-hook"),
         }
         source = prepare_source(JobLayout(base=tmp_path / "ml"), variables)
@@ -110,14 +124,9 @@ class TestSubmodules:
     def test_are_fetched_at_their_commits_whatever_their_addresses_are(self, make_repository, checked_out, capsys):
         """One with an address that is relative, and one inside it; a name that git takes for a pattern."""
         inner, library, app = (make_repository(name) for name in ("inner", "library", "app"))
-        git(library, "submodule", "--quiet", "add", "../inner", "inner")
-        git(library, "commit", "--quiet", "-m", "with inner")
-        git(app, "submodule", "--quiet", "add", "../library", "vendor/lib[1]")
-        git(app / "vendor/lib[1]", "checkout", "--quiet", "--detach", git(library, "rev-parse", "HEAD"))
-        git(app, "submodule", "--quiet", "add", str(inner), "inner")
-        git(app / "inner", "checkout", "--quiet", "--detach", "HEAD~1")
-        git(app, "add", ".")
-        git(app, "commit", "--quiet", "-m", "with submodules")
+        add_submodule(library, "inner", address="../inner", commit=newest(inner))
+        add_submodule(app, "vendor/lib[1]", address="../library", commit=newest(library))
+        add_submodule(app, "inner", address=inner, commit=git(inner, "rev-parse", "HEAD~1"))
         target = checked_out(app)
         printed = {name: (target / name / "train.py").read_text() for name in ("inner", "vendor/lib[1]/inner")}
         assert printed == {"inner": "print(1)", "vendor/lib[1]/inner": "print(2)"}
@@ -129,21 +138,17 @@ class TestSubmodules:
         git(library, "commit", "--quiet", "--allow-empty", "-m", "on a branch")
         git(library, "commit", "--quiet", "--allow-empty", "-m", "newer")
         git(library, "checkout", "--quiet", "-")
-        git(app, "submodule", "--quiet", "add", f"file://{library}", "library")
-        git(app / "library", "checkout", "--quiet", "--detach", "origin/other~1")
-        git(app, "commit", "--quiet", "-a", "-m", "with a submodule")
+        add_submodule(app, "library", address=f"file://{library}", commit=git(library, "rev-parse", "other~1"))
         git(app, "commit", "--quiet", "--allow-empty", "-m", "newer")
         target = checked_out(app, commit="HEAD~1", protocol_version="0")
         assert (target / "library/train.py").read_text() == "print(1)"
         assert not capsys.readouterr().err
 
     def test_that_cannot_be_fetched_are_named_and_the_others_are_there(self, make_repository, checked_out, capsys):
-        library, gone, app = (make_repository(name) for name in ("library", "gone", "app"))
-        git(app, "submodule", "--quiet", "add", str(gone), "a/gone")
-        git(app, "submodule", "--quiet", "add", str(library), "library")
-        git(app, "update-index", "--add", "--cacheinfo", f"160000,{git(gone, 'rev-parse', 'HEAD')},b/unmapped")
-        git(app, "commit", "--quiet", "-m", "with submodules")
-        gone.rename(gone.with_name("moved"))
+        library, app = make_repository("library"), make_repository("app")
+        git(app, "update-index", "--add", "--cacheinfo", f"160000,{newest(library)},b/unmapped")
+        add_submodule(app, "a/gone", address=app.with_name("gone"), commit=newest(library))
+        add_submodule(app, "library", address=library, commit=newest(library))
         target = checked_out(app)
         assert (target / "library/train.py").read_text() == "print(2)"
         first, second = capsys.readouterr().err.splitlines()
@@ -153,8 +158,7 @@ class TestSubmodules:
 
     def test_with_an_address_that_git_does_not_take_are_named(self, make_repository, checked_out, capsys):
         library, app = make_repository("library"), make_repository("app")
-        git(app, "submodule", "--quiet", "add", str(library), "library")
-        git(app, "commit", "--quiet", "-m", "with a submodule")
+        add_submodule(app, "library", address=library, commit=newest(library))
         assert not (checked_out(app, protocol_file_allow="user") / "library/train.py").exists()
         assert "transport 'file' not allowed" in capsys.readouterr().err
 
@@ -163,8 +167,7 @@ def test_pointers_of_git_lfs_are_named(make_repository, checked_out, capsys):
     files = {".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n", "notes.txt": f"# {POINTER}"}
     app = make_repository("app", **{"a.bin": POINTER, "b.bin": "fetched"}, **files)
     library = make_repository("library", **{"c.bin": POINTER}, **files)
-    git(app, "submodule", "--quiet", "add", str(library), "library")
-    git(app, "commit", "--quiet", "-m", "with a submodule")
+    add_submodule(app, "library", address=library, commit=newest(library))
     checked_out(app)
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("spotkeep: a.bin: a pointer of Git LFS")

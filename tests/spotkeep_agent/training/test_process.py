@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def test_a_container_that_docker_cannot_start_says_why(tmp_path: Path) -> None:
     process = start(tmp_path, f"print({said!r}); raise SystemExit(127)", [], [])
     assert process.wait(30) == 127
     assert process.failure(job) == f"docker run python:3.12 exited with code 127:\n{said}"
+    assert process.never_entered(job)
+    assert not process.never_entered(replace(job, image=None)), "a script's own code"
 
 
 def test_the_kernels_kills_meanwhile_say_that_memory_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError, UsageError
 from spotkeep_cli.launching.job_file import MAX_JOB_FILE_BYTES, parse_field_path, parse_override, read_job_file
+from spotkeep_cli.launching.training_job_import import ImportedJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import read_document
 
@@ -60,6 +61,8 @@ def test_a_missing_field_has_the_line_of_what_is_around_it_or_none(tmp_path: Pat
         ("1_000", "1_000"),
         ("true", True),
         ("~", None),
+        ("<<", "<<"),
+        ("=", "="),
         ("4h", "4h"),
         ("-.5", -0.5),
     ],
@@ -163,6 +166,36 @@ def test_one_value_is_text_in_one_field_and_a_number_in_another(tmp_path: Path) 
 def test_a_value_of_text_that_is_null_is_refused_with_the_way_to_write_it(tmp_path: Path) -> None:
     _, problems, _ = read_document(read_job_file(write(tmp_path, "name: a\nenvironment: {HOME: ~}\n")).fields)
     assert ["in quotes" in each.fix for each in problems if each.field == "environment.HOME"] == [True]
+
+
+@given(
+    values=st.dictionaries(
+        st.text(min_size=1, max_size=5) | looks_like_a_number | st.sampled_from([*OTHERS, "~", "null", "<<", "="]),
+        st.text(max_size=9)
+        | looks_like_a_number
+        | st.sampled_from([*OTHERS, "~", "null", "<<", "="])
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.integers()
+        | st.booleans(),
+        max_size=4,
+    )
+)
+def test_what_an_import_writes_is_read_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
+) -> None:
+    fields = {"name": "digits", "command": ["python", "1.10"], "hyperparameters": values, "environment": values}
+    file = tmp_path_factory.mktemp("job") / "job.yaml"
+    file.write_text(ImportedJob.of(fields, []).as_job_file(), encoding="utf-8")
+    read = read_job_file(file).fields
+    assert json.dumps(read) == json.dumps(fields if values else {key: fields[key] for key in ("name", "command")})
+
+
+@given(environment=st.dictionaries(st.text(max_size=5), st.text(max_size=9), max_size=3))
+@example(environment={"\U0001d6fc": "\U0001d6fc /\x7f\u2028"})
+def test_a_job_file_may_be_json(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> None:
+    fields = {"name": "digits", "environment": environment}
+    file = write(tmp_path_factory.mktemp("job"), json.dumps(fields))
+    assert read_job_file(file).fields == fields
 
 
 @pytest.mark.parametrize(

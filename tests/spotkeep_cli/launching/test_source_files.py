@@ -23,7 +23,8 @@ OWN = {"train.py", ".gitignore"}
 
 def git(folder: Path, *words: str) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "protocol.file.allow=always"]
-    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+    environment = {**os.environ, "GIT_TEMPLATE_DIR": ""}  # no samples of hooks to write and to copy
+    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True, env=environment)
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

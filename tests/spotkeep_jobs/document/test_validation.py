@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -206,6 +207,30 @@ def test_a_second_python_script_among_the_words_is_a_warning() -> None:
     assert judged(command="python train.py --model python").warnings == ()
 
 
+def test_a_list_of_commands_is_refused_for_a_list_is_the_words_of_one() -> None:
+    for command in (["python prepare.py", "python train.py"], ["python train.py"], "'python train.py' --lr 0.1"):
+        field, text = the_problem(command=command)
+        assert field == "command"
+        assert "A list holds the words of one command" in text
+    assert judged(command=["/opt/my tools/train", "a b"]).accepted().command == ("/opt/my tools/train", "a b")
+
+
+@pytest.mark.parametrize(
+    ("command", "warns"),
+    [
+        (["python", "prepare.py", "&&", "make"], "the word && as it is"),
+        (["python", "train.py", ">", "log.txt"], "the word > as it is"),
+        (["python", "train.py", "--out", "$SM_MODEL_DIR/x"], "the word $SM_MODEL_DIR/x as it is"),
+        (["python", "train.py", "--lr 0.1"], "'--lr 0.1' as one word"),
+        (["bash", "-c", "a && b", "$HOME"], None),
+        (["python", "train.py", "--re", "^a$|$b", "--text", "one --lr 1", "a && b"], None),
+    ],
+)
+def test_a_list_with_words_for_a_shell_is_a_warning(command: list[str], warns: str | None) -> None:
+    found = judged(command=command).warnings
+    assert [warns in each for each in found] == ([True] if warns else [])
+
+
 # Every listed refusal, with both ways out where there are two
 
 
@@ -287,6 +312,8 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"environment": {"A": "x" * 513}}, "environment.A"),
         ({"environment": {"1A": "x"}}, "environment.1A"),
         ({"environment": {"A": "nul\0"}}, "environment.A"),
+        ({"environment": json.loads('{"A": 12e4567}')}, "environment.A"),
+        ({"command": ["python", "train.py", math.nan]}, "command"),
         ({"environment": {"SPOTKEEP_RUN": "x"}}, "environment.SPOTKEEP_RUN"),
         ({"environment": {"SM_MODEL_DIR": "x"}}, "environment.SM_MODEL_DIR"),
         ({"environment": {"SPOTKEEP_METRICS_1": "x"}}, "environment.SPOTKEEP_METRICS_1"),

@@ -5,16 +5,18 @@ in between. A program's own children (a data loader's workers) are its own busin
 
 The programs of a pipeline are started together. One that reads what another one writes (`tee`, `grep`) ends when its
 input ends. If it died of the signal first, the other could not print, and so not save. It gets the signal only if it
-has a handler for it.
+has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from what it runs.
+
+macOS shows neither pipes nor handlers: there every program gets the signal.
 
 Source: proc(5), "/proc/pid/stat", "/proc/pid/status".
 """
 
 from __future__ import annotations
 
-import signal
+import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _PROCESSES = Path("/proc")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
@@ -28,12 +30,13 @@ class _Process:
     name: str
 
 
-def programs_behind(shell: int, *, processes: Path = _PROCESSES) -> list[int]:
+def programs_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> list[int]:
     """Give the processes that a signal is meant for which reaches this process; it itself where it is no shell.
 
     Args:
         shell: A process id.
-        processes: Where the kernel shows processes. Where it shows none, there is only the process itself.
+        signum: The signal.
+        processes: Where the kernel shows processes. Where it shows none, `ps` does.
     """
     known = _known(processes)
     children: dict[int, list[int]] = {}
@@ -45,23 +48,25 @@ def programs_behind(shell: int, *, processes: Path = _PROCESSES) -> list[int]:
         seen.add(pid)
         below = children.get(pid, [])
         if below and _is_shell(pid, known, processes):
-            open_ends += below
+            open_ends += [] if _has(signum, "SigIgn", pid, processes) else below
         else:
             reached.append(pid)
     written = {pid: {_pipe(pid, end, processes) for end in _OUTPUTS} for pid in seen}
-    return sorted(pid for pid in reached if pid == shell or not _only_reads(pid, written, processes))
+    return sorted(pid for pid in reached if pid == shell or not _only_reads(pid, signum, written, processes))
 
 
-def _only_reads(pid: int, written: dict[int, set[str]], processes: Path) -> bool:
-    """Say whether it reads what another of them writes, and would die of SIGTERM."""
+def _only_reads(pid: int, signum: int, written: dict[int, set[str]], processes: Path) -> bool:
+    """Say whether it reads what another of them writes, and has no handler for the signal."""
     reads = _pipe(pid, _INPUT, processes)
     is_read = bool(reads) and any(reads in pipes for other, pipes in written.items() if other != pid)
-    return is_read and not _has_handler(pid, processes)
+    return is_read and not _has(signum, "SigCgt", pid, processes)
 
 
 def _known(processes: Path) -> dict[int, _Process]:
+    if not processes.is_dir():
+        return _known_to_ps()
     known = {}
-    for folder in processes.iterdir() if processes.is_dir() else ():
+    for folder in processes.iterdir():
         if folder.name.isdigit():
             try:
                 head, _, rest = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
@@ -69,6 +74,15 @@ def _known(processes: Path) -> dict[int, _Process]:
             except (OSError, ValueError, IndexError):
                 continue  # It has ended meanwhile.
     return known
+
+
+def _known_to_ps() -> dict[int, _Process]:
+    try:
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, check=False).stdout
+    except OSError:
+        return {}
+    rows = (line.split(None, 2) for line in listed.decode("utf-8", "replace").splitlines())
+    return {int(row[0]): _Process(parent=int(row[1]), name=PurePosixPath(row[2]).name) for row in rows if len(row) == 3}
 
 
 def _is_shell(pid: int, known: dict[int, _Process], processes: Path) -> bool:
@@ -88,10 +102,11 @@ def _pipe(pid: int, descriptor: int, processes: Path) -> str:
     return target if target.startswith("pipe:") else ""
 
 
-def _has_handler(pid: int, processes: Path) -> bool:
+def _has(signum: int, what: str, pid: int, processes: Path) -> bool:
+    """Say whether a process catches (`SigCgt`) or ignores (`SigIgn`) a signal; False where it has ended."""
     try:
         lines = (processes / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return True
-    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+        return False
+    mask = next((line.split()[1] for line in lines if line.startswith(f"{what}:")), "0")
+    return bool(int(mask, 16) >> (signum - 1) & 1)

@@ -13,6 +13,9 @@ from .block import block_named
 MAX_CHARACTERS = 1024
 """SageMaker takes the first 1,024 characters of the failure file as the job's FailureReason."""
 
+NOT_STARTED = "not started: "
+"""How a failure begins that is the image's or the command's: another machine would find the same."""
+
 _MAX_COMMAND_CHARACTERS = 200
 _KERNEL_COUNTS = Path("/proc/vmstat")
 _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: %d\s*$" % signal.SIGTERM, re.MULTILINE)

@@ -137,7 +137,7 @@ def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
     command = ["git", "-C", str(directory), "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false", *words]
     done = subprocess.run(command, env=dict(environment), capture_output=True, check=False)
     if done.returncode:
-        words = " ".join((done.stderr.strip() or done.stdout.strip()).decode(errors="replace").split())
-        said = words[:_MOST_WORDS_OF_GIT].rstrip(".")
+        said = " ".join((done.stderr.strip() or done.stdout.strip()).decode(errors="replace").split())
+        said = said[:_MOST_WORDS_OF_GIT].rstrip(".")
         raise SourceError(f"git could not get the source (exit code {done.returncode}): {said}")
     return done.stdout.decode(errors="surrogateescape")

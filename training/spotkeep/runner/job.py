@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotkeep import events
-from spotkeep.errors import JobError
+from spotkeep.errors import CommandError, JobError, MissingToolError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
 from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
@@ -19,7 +19,7 @@ from spotkeep.version import __version__
 from .block import bash_words
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
-from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
+from .failure import MAX_CHARACTERS, NOT_STARTED, failure_text, says_ended_by_sigterm
 from .host_names import await_host_names
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, import_root, read_configuration
@@ -175,7 +175,8 @@ def _say_exit_on_notice(ending: CommandEnding) -> None:
 
 def _not_begun(layout: JobLayout, error: JobError) -> int:
     """Say why the command was not started; give the exit code."""
-    _leave_failure(layout, str(error))
+    is_for_good = isinstance(error, (CommandError, MissingToolError))
+    _leave_failure(layout, f"{NOT_STARTED if is_for_good else ''}{error}")
     sys.stderr.write(f"spotkeep: {error}\n")
     return error.exit_code
 

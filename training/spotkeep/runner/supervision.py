@@ -168,11 +168,12 @@ class Supervisor:
         elif not (signum == signal.SIGINT and os.isatty(0)):
             # A terminal's Ctrl-C has already reached the whole group.
             # Popen.send_signal would wait for a command that has just ended, and its exit code would be lost.
-            bash = [self._child.pid]
-            # First, so that it does not begin its next line: its trap waits for the programs.
-            receivers = (
-                [*(bash if signum == signal.SIGTERM else ()), *programs_behind(*bash)] if self._is_block else bash
-            )
+            child, receivers = self._child.pid, [self._child.pid]
+            if self._is_block:
+                receivers = programs_behind(child, signum)
+                if signum == signal.SIGTERM:
+                    # bash first, so that it does not begin its next line: its trap waits for the programs.
+                    receivers = [child, *receivers]
             for pid in dict.fromkeys(receivers):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signum)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date
+from pathlib import PurePosixPath
 from typing import Final
 
 from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
@@ -15,7 +16,7 @@ from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
-from spotkeep_jobs.document.shell_text import reads_hyperparameters
+from spotkeep_jobs.document.shell_text import SHELLS, reads_hyperparameters
 from spotkeep_jobs.document.training_image import image_warnings, needs_gpus, patch_warnings, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
@@ -23,6 +24,8 @@ DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
 
 
 _PYTHON: Final = re.compile(r"(.*/)?python[0-9.]*")
+_ONLY_FOR_A_SHELL: Final = re.compile(r"&&|\|\|?|;|&|>>?|<|[0-9]?>&[0-9]|\$\{?[A-Z_][A-Z0-9_]*\}?(/.*)?|\$\(.*\)")
+_OPTION_AND_VALUE: Final = re.compile(r"--[a-z][\w-]* +\S")
 _LOOKS_SECRET: Final = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY)(_|$)", re.I
 )
@@ -131,6 +134,18 @@ def _command_warnings(request: JobRequest) -> Iterator[str]:
             f"command gives {' '.join(command[:2])} the words {' '.join(second)} as arguments. If these are two "
             "commands, write each on a line of its own below `command: |`."
         )
+    else:
+        runs_a_shell = any(PurePosixPath(word).name in SHELLS for word in command)
+        for word in dict.fromkeys(command) if not runs_a_shell else ():
+            if _ONLY_FOR_A_SHELL.fullmatch(word):
+                yield (
+                    f"command gives its program the word {word} as it is: no shell reads the words of a command. For a "
+                    "shell write a text of several lines, `command: |`."
+                )
+            elif _OPTION_AND_VALUE.match(word):
+                yield (
+                    f"command gives its program {word!r} as one word, which most read as no option. Make it two words."
+                )
 
 
 def _second_python(words: Sequence[str]) -> Sequence[str]:
