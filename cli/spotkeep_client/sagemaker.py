@@ -34,7 +34,7 @@ from sagemaker.train.utils import safe_serialize
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
-from spotkeep_cli.launching.sdk_script_import import import_arguments
+from spotkeep_cli.launching.sdk_arguments import import_arguments
 from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
@@ -221,11 +221,14 @@ class SpotTrainer(ModelTrainer):
                 yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
 
     def _source(self, source: str | None, *, copy: Path) -> str | None:
-        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out."""
+        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out.
+
+        The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
+        """
         if source is None or source.endswith(".tar.gz") or source.startswith("s3://"):
             return source
         patterns = (self.source_code.ignore_patterns if self.source_code else None) or ()
-        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns))
+        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns, ".git", ".gitignore"))
         return str(copy / "source")
 
 

@@ -160,13 +160,16 @@ def judge_here(prepared: PreparedJob) -> Judgement:
 
 def _judge_schedule_here(prepared: PreparedJob) -> Judgement:
     from spotkeep_jobs.schedules.document import read_schedule
+    from spotkeep_jobs.schedules.expression import expression_warnings
 
     request, problems = read_schedule(prepared.payload, now=datetime.now(UTC))
+    warnings = [] if request is None else problems_from_answer([*expression_warnings(request.expression)])
     launched = {name: value for name, value in prepared.payload.items() if name != "schedule"}
     judgement = judge_here(replace(prepared, payload=launched))
     return replace(
         judgement,
         problems=(*problems, *judgement.problems),
+        warnings=(*warnings, *judgement.warnings),
         schedule=None if request is None else request.model_dump(mode="json"),
     )
 

@@ -1,7 +1,7 @@
-"""Reads a job document out of the arguments that the SageMaker SDK's trainers take. Pure: nothing runs.
+"""Reads a job document out of a script that starts a training job. Pure: nothing runs.
 
-Of a script, what stands in the call is taken: literals, arithmetic of them, names that it assigns once. The rest is
-named.
+It is one of the SageMaker SDK, or one that calls CreateTrainingJob. What stands in the calls is taken: literals,
+arithmetic of them, names that it assigns once. The rest is named.
 
 Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
 """
@@ -9,394 +9,365 @@ Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Es
 from __future__ import annotations
 
 import ast
-import operator
-import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic_core import PydanticCustomError
-
-from spotkeep_cli.launching.training_job_import import (
-    SPOTKEEPS_OWN,
-    ImportedJob,
-    LeftOut,
-    command_of_script,
-    metrics_of,
-    name_of_job,
+from spotkeep_cli.launching.script_values import (
+    Computed,
+    Configuration,
+    ScriptValues,
+    called,
+    computed_in,
+    imported_names,
 )
-from spotkeep_jobs.document.reading import printable_name
-from spotkeep_jobs.document.values import read_framework
+from spotkeep_cli.launching.sdk_arguments import NEVER_TAKEN, import_arguments
+from spotkeep_cli.launching.training_job_import import MEANINGS, ImportedJob, LeftOut, import_request, meaning_of
 
-_FRAMEWORKS: Final = {
-    "PyTorch": "pytorch", "TensorFlow": "tensorflow", "HuggingFace": "huggingface", "XGBoost": "xgboost",
-    "SKLearn": "sklearn",
-}  # fmt: skip
-_TRAINERS: Final = frozenset({"ModelTrainer", "Estimator", *_FRAMEWORKS})
-_CONFIGURATIONS: Final = frozenset(
-    {"SourceCode", "Compute", "StoppingCondition", "CheckpointConfig", "InputData", "OutputDataConfig", "Tag",
-     "Channel", "DataSource", "S3DataSource", "Networking", "Torchrun", "MPI"}
-)  # fmt: skip
-_FIELDS: Final = {
-    "base_job_name": "name",
-    "training_image": "image", "image_uri": "image",
-    "source_code.source_dir": "source", "source_dir": "source",
-    "source_code.requirements": "install",
-    "compute.instance_type": "instance_type", "instance_type": "instance_type",
-    "compute.instance_count": "instance_count", "instance_count": "instance_count",
-    "compute.volume_size_in_gb": "volume_size_gb", "volume_size": "volume_size_gb",
-    "compute.keep_alive_period_in_seconds": "keep_alive", "keep_alive_period_in_seconds": "keep_alive",
-    "stopping_condition.max_runtime_in_seconds": "max_run", "max_run": "max_run",
-    "hyperparameters": "hyperparameters", "environment": "environment", "enable_remote_debug": "debug",
-}  # fmt: skip
-"""By its path in the script's call, which field of the job document it is."""
-_SPOT: Final = ("compute.enable_managed_spot_training", "use_spot_instances")
-_LONGEST_WAITS: Final = ("stopping_condition.max_wait_time_in_seconds", "max_wait")
-_SCRIPTS: Final = ("source_code.entry_script", "entry_point")
-_SOURCES: Final = ("source_code.source_dir", "source_dir")
-_INSTANCES: Final = ("compute.instance_count", "instance_count")
-_COMMAND: Final = "source_code.command"
-_PROCESSES: Final = "distributed.process_count_per_node"
-_CHECKPOINTS: Final = "checkpoint_config.local_path"
-_CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
-_OF_THE_SHELL: Final = (
-    r"\.|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|readonly|select|set|"
-    r"shopt|source|time|trap|typeset|ulimit|umask|unset|until|while"
-)
-"""What bash does itself, where it is the first word: there is no such program, or it does something else."""
-_NEEDS_A_SHELL: Final = re.compile(rf"^\s*\w+=|[^\w@%+=:,./\s-]|^\s*({_OF_THE_SHELL})(\s|$)")
-_S3_PREFIX: Final = {"s3_data_type": "S3Prefix", "s3_data_distribution_type": "FullyReplicated"}
-"""What a source of data says of itself that is the prefix of a channel, and all of it on each instance."""
-_INPUT_MODES: Final = ("training_input_mode", "input_mode")
-_OWN: Final = {
-    "role": SPOTKEEPS_OWN["RoleArn"],
-    "output_path": SPOTKEEPS_OWN["OutputDataConfig"],
-    "output_data_config": SPOTKEEPS_OWN["OutputDataConfig"],
-    "input_s3_key_prefix": "the source goes to the deployment's bucket",
-    "networking": SPOTKEEPS_OWN["VpcConfig"],
-    "subnets": SPOTKEEPS_OWN["VpcConfig"],
-    "security_group_ids": SPOTKEEPS_OWN["VpcConfig"],
-    "checkpoint_config": SPOTKEEPS_OWN["CheckpointConfig"],
-    "checkpoint_s3_uri": SPOTKEEPS_OWN["CheckpointConfig"],
+_TRAINERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ModelTrainer": (),
+    "Estimator": ("image_uri", "role", "instance_count", "instance_type"),
+    "HuggingFace": ("py_version", "entry_point", "transformers_version", "tensorflow_version", "pytorch_version"),
+    "TensorFlow": (),
+    **dict.fromkeys(("PyTorch", "XGBoost", "SKLearn", "MXNet", "Chainer", "RLEstimator"), ("entry_point",)),
 }
-_OPERATORS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+"""Each class that is read, with those positional arguments that versions 1 and 2 of the SDK have in common."""
+_INPUT: Final = ("s3_data", "distribution", "compression", "content_type", "record_wrapping", "s3_data_type")
+_FILE_SYSTEM: Final = ("file_system_id", "file_system_type", "directory_path", "file_system_access_mode")
+_CONFIGURATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(
+        ("SourceCode", "Compute", "StoppingCondition", "CheckpointConfig", "InputData", "OutputDataConfig", "Tag",
+         "Channel", "DataSource", "S3DataSource", "FileSystemDataSource", "DatasetSource", "Networking", "Torchrun",
+         "MPI", "SMP", "MetricDefinition", "RemoteDebugConfig", "RetryStrategy", "InfraCheckConfig",
+         "SessionChainingConfig", "TensorBoardOutputConfig", "TrainingImageConfig", "TrainingRepositoryAuthConfig",
+         "InstancePreference", "InstancePlacementConfig", "PlacementSpecification", "ModelPackageConfig",
+         "HubAccessConfig", "ModelAccessConfig", "ResourceConfig", "VpcConfig", "AlgorithmSpecification"),
+        (),
+    ),
+    "InstanceGroup": ("instance_group_name", "instance_type", "instance_count"),
+    "ShuffleConfig": ("seed",),
+    "TrainingInput": _INPUT,
+    "s3_input": _INPUT,
+    "FileSystemInput": _FILE_SYSTEM,
+    "retrieve": ("framework", "region", "version", "py_version", "instance_type", "accelerator_type", "image_scope"),
 }  # fmt: skip
-_LARGEST: Final = 10**12
-"""Above it nothing is multiplied: a script may hold `"a" * 10**12`."""
+"""Each class whose objects are read, with its positional arguments; `retrieve` is that of `sagemaker.image_uris`."""
+_ALGORITHMS: Final = {
+    "KMeans": "kmeans", "PCA": "pca", "LinearLearner": "linear-learner", "LDA": "lda", "NTM": "ntm", "KNN": "knn",
+    "FactorizationMachines": "factorization-machines", "IPInsights": "ipinsights", "Object2Vec": "object2vec",
+    "RandomCutForest": "randomcutforest",
+}  # fmt: skip
+_NOT_READ: Final[Mapping[str, str]] = {
+    **{
+        name: f"it is a built-in algorithm: write algorithm: {algorithm}, its hyperparameters and channels"
+        for name, algorithm in _ALGORITHMS.items()
+    },
+    "AlgorithmEstimator": "an algorithm of AWS Marketplace has no field in a job file",
+    "JumpStartEstimator": "image and script of a JumpStart model do not stand in the call",
+    "from_jumpstart_config": "image and script of a JumpStart model do not stand in the call",
+    "from_recipe": "image and script of a recipe do not stand in the call",
+    "attach": "it names a training job: spotkeep import NAME reads that",
+    **dict.fromkeys(
+        ("SFTTrainer", "DPOTrainer", "CPTTrainer", "RLVRTrainer", "RLAIFTrainer", "MultiTurnRLTrainer"),
+        "its image and script do not stand in the call",
+    ),
+    "RemoteExecutor": "a remote function has no script: write one",
+}
+"""What else of the SDK starts training jobs, and what to do with it."""
+_BESIDE: Final[Mapping[str, str]] = {
+    "HyperparameterTuner": "a tuner makes many jobs of one: write sweep for its trials",
+    "TrainingStep": "a pipeline starts the job: spotkeep launch does it once",
+    "TuningStep": "a pipeline starts the jobs: write sweep for its trials",
+    "PipelineSession": "a pipeline starts the job: spotkeep launch does it once",
+    "TrainingQueue": "a queue of AWS Batch starts the job: write queue",
+    "LocalSession": "the job runs on this machine: use spotkeep rehearse",
+}
+"""What changes how often, when or where the job of a trainer is started."""
 
+_COLLECTIONS: Final = frozenset(
+    {"hyperparameters", "environment", "tags", "metric_definitions", "inputs", "input_data_config", "git_config"}
+)
+"""Arguments of many entries: one that the script computes is named, and the others are read."""
+_SDK_3_DEFAULTS: Final = {
+    "compute.instance_type": "ml.m5.xlarge", "compute.instance_count": 1, "compute.volume_size_in_gb": 30,
+    "stopping_condition.max_runtime_in_seconds": 3_600,
+}  # fmt: skip
+"""What a ModelTrainer asks for where its script does not say. Source: `sagemaker/train/defaults.py`."""
 
-_LARGEST_ARGUMENT: Final = 100_000
-"""How many values and characters an argument of the trainer comes to at most, all that it is put together from."""
-
-
-class _ComputedError(ValueError):
-    """A value that the script computes when it runs."""
-
-
-class _TooLargeError(ValueError):
-    """An argument comes to more than is read."""
+_REQUESTS: Final = frozenset({"create_training_job", "create"})
+"""The calls of boto3 and of `TrainingJob` of sagemaker-core, whose arguments are a request."""
+_STARTS: Final = {
+    "fit": ("inputs", "wait", "logs", "job_name", "experiment_config"),
+    "train": ("input_data_config", "wait", "logs", "dry_run"),
+}
+"""What starts the job of a trainer, with the positional arguments."""
+_DATA: Final = frozenset({"inputs", "input_data_config"})
+_CHAINED: Final = frozenset(
+    {"checkpoint_config", "metric_definitions", "remote_debug_config", "tensorboard_output_config", "retry_strategy",
+     "infra_check_config", "session_chaining_config"}
+)  # fmt: skip
+"""What `with_...` of a ModelTrainer sets."""
+_LOOPS: Final = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def import_script(text: str, *, name: str) -> ImportedJob:
-    """Read a script.
+    """Read a script of the SageMaker SDK, or one that calls CreateTrainingJob.
 
     Args:
         text: The script.
-        name: What the job is called where the script has no `base_job_name`.
+        name: What the job is called where the script has no name for it.
 
     Raises:
-        ValueError: It is not Python, or holds not exactly one trainer.
+        ValueError: It is not Python, or holds not exactly one trainer or request.
     """
     tree = ast.parse(text)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    trainers = [call for call in calls if _called(call) in _TRAINERS]
-    if len(trainers) != 1:
-        lines = ", ".join(str(call.lineno) for call in trainers) or "none"
-        raise ValueError(f"one ModelTrainer or estimator is wanted, and it has {len(trainers)}; lines: {lines}")
-    reading = _Reading(_assigned_once(tree))
-    for path, node in _arguments(trainers[0]):
-        reading.take(path, node)
+    names = imported_names(tree)
+    calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=lambda call: call.lineno)
+    trainer = _only_trainer(tree, calls, names)
+    kind = called(trainer, names)
+    reading = _Reading(ScriptValues(tree, positional=_CONFIGURATIONS, before=trainer.lineno))
+    reading.left_out += [*_beside(calls, names), *_repeated(tree, trainer, kind)]
+    if kind in _REQUESTS:
+        request = reading.request(trainer)
+        job = import_request(request, name=name)
+        return ImportedJob.of(job.fields, [*reading.left_out, *job.left_out])
+    reading.take_arguments(trainer, positional=_TRAINERS[kind])
+    reading.take_later(tree, calls, trainer)
+    if kind == "ModelTrainer":
+        reading.add_sdk_3_defaults()
+    return import_arguments(reading.values, reading.left_out, trainer=kind, name=name)
+
+
+def _only_trainer(tree: ast.Module, calls: Sequence[ast.Call], names: Mapping[str, str]) -> ast.Call:
+    found = [call for call in calls if called(call, names) in _TRAINERS or _is_request(call)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(f"{called(call, names)} in line {call.lineno}" for call in found)
+        raise ValueError(f"one job file is one job, and it has {len(found)} trainers: {places}")
+    ours = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sagemaker")
+        for alias in node.names
+    }
+    not_read = [
+        f"{called(call, names)} in line {call.lineno} is not read: {_NOT_READ[called(call, names)]}"
+        for call in calls
+        if called(call, names) in _NOT_READ
+        and (ast.unparse(call.func).startswith("sagemaker.") or ast.unparse(call.func).partition(".")[0] in ours)
+    ]
+    raise ValueError(". ".join(not_read) or "it has no ModelTrainer, no estimator and no create_training_job")
+
+
+def _is_request(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(attr="create_training_job"):
+            return True
+        case ast.Attribute(attr="create", value=ast.Name(id="TrainingJob") | ast.Attribute(attr="TrainingJob")):
+            return True
+    return False
+
+
+def _beside(calls: Sequence[ast.Call], names: Mapping[str, str]) -> Iterator[LeftOut]:
     for call in calls:
-        if _called(call) in ("train", "fit") and isinstance(call.func, ast.Attribute):
-            for node in call.args[:1]:
-                reading.take("inputs", node)
-            for path, node in _arguments(call):
-                if path in ("inputs", "input_data_config"):
-                    reading.take(path, node)
-    framework = _FRAMEWORKS.get(_called(trainers[0]))
-    return import_arguments(reading.values, reading.left_out, framework=framework, name=name)
+        if called(call, names) in _BESIDE:
+            kind = called(call, names)
+            yield LeftOut(field=f"{kind} (line {call.lineno})", why=_BESIDE[kind])
 
 
-def import_arguments(
-    values: Mapping[str, Any], left_out: list[LeftOut], *, framework: str | None = None, name: str
-) -> ImportedJob:
-    """Read the arguments of a trainer.
-
-    Args:
-        values: Each plain value by its path in the call, `compute.instance_type`; the name of its class for each
-            configuration.
-        left_out: What is left out already.
-        framework: The framework that the estimator's class stands for; None where it stands for none.
-        name: What the job is called where there is no `base_job_name`.
-    """
-    read = {*_FIELDS, *_SPOT, *_LONGEST_WAITS, *_SCRIPTS, *_INPUT_MODES, _COMMAND, _PROCESSES, _CHECKPOINTS}
-    read |= {"inputs", "input_data_config", "tags", "metric_definitions", "framework_version", "source_code", "compute",
-        "stopping_condition", "source_code.args", "distributed"}  # fmt: skip
-    left_out = [*left_out]
-    fields: dict[str, Any] = {"name": name}
-    fields |= {field: values[path] for path, field in _FIELDS.items() if values.get(path) is not None}
-    fields["name"] = name_of_job(str(fields["name"]))
-    for path, value in values.items():
-        if path in _OWN:
-            left_out.append(LeftOut(field=path, why=_OWN[path], replaced=True))
-        elif (path.startswith("networking.enable_") and value) or (
-            path not in read and path.partition(".")[0] not in _OWN
-        ):
-            left_out.append(LeftOut(field=path, why="a job file has no field for it"))
-    if str(values.get(_CHECKPOINTS, _CHECKPOINT_DIRECTORY)).rstrip("/") != _CHECKPOINT_DIRECTORY:
-        left_out.append(LeftOut(field=_CHECKPOINTS, why=f"checkpoints are in {_CHECKPOINT_DIRECTORY}"))
-    spot = bool(_first(values, _SPOT))
-    fields["capacity"] = "spot" if spot else "on-demand"
-    fields["checkpoints"] = bool(values.get("checkpoint_config") or values.get("checkpoint_s3_uri"))
-    longest = _first(values, _LONGEST_WAITS) if spot else None
-    if longest is not None and longest == fields.get("max_run"):
-        path = next(path for path in _LONGEST_WAITS if values.get(path) is not None)
-        left_out.append(LeftOut(field=path, why="it leaves no time to wait", replaced=True))
-    elif longest is not None:
-        fields["max_wait"] = longest
-    fields |= _command(values, left_out)
-    if "source_code" in values:
-        fields.setdefault("install", "none")  # Without `requirements` the SDK's version 3 installs nothing.
-    if framework is not None and "image" not in fields:
-        wanted = "-".join([framework, *([str(values["framework_version"])] if values.get("framework_version") else [])])
-        try:
-            fields["framework"] = read_framework(wanted)
-        except PydanticCustomError as error:
-            left_out.append(LeftOut(field="framework_version", why=f"{printable_name(wanted)} {error.message()}"))
-    fields["channels"] = list(_channels(values, left_out))
-    fields["tags"] = dict(_tags(values.get("tags"), left_out))
-    definitions = values.get("metric_definitions")
-    given = definitions if isinstance(definitions, list) else ()
-    fields["metrics"] = metrics_of(given, left_out, path="metric_definitions")
-    return ImportedJob.of(fields, left_out)
+def _repeated(tree: ast.Module, call: ast.Call, kind: str) -> Iterator[LeftOut]:
+    for loop in ast.walk(tree):
+        if isinstance(loop, _LOOPS) and any(node is call for node in ast.walk(loop)):
+            why = "it stands in a loop, and one job file is one job: write sweep, or launch the file several times"
+            yield LeftOut(field=f"{kind} (line {call.lineno})", why=why)
+            return
 
 
-def _command(values: Mapping[str, Any], left_out: list[LeftOut]) -> dict[str, Any]:
-    """Return command, source and arguments as the SDK's own driver in the container has them."""
-    script, command = _first(values, _SCRIPTS), values.get(_COMMAND)
-    if command is not None:
-        # The SDK hands it to a shell, and no hyperparameters with it.
-        given = values.get("source_code.args")
-        arguments = [str(each) for each in given] if isinstance(given, list) else []
-        words = [*str(command).split(), *arguments]
-        if _NEEDS_A_SHELL.search(str(command)):
-            # The SDK's shell ends at the first command that fails. Unlike it, this one sees a failure before a pipe.
-            text = " ".join([*str(command).split(), shlex.join(arguments)]).rstrip()
-            words = ["bash", "-eo", "pipefail", "-c", text]
-        return {"command": words, "arguments": "none"}
-    if script is None:
-        # Without code of the user's, the image's own entry point runs.
-        if "source_code" in values or any(each.field in (*_SCRIPTS, _COMMAND, "source_code") for each in left_out):
-            left_out.append(LeftOut(field="command", why="what trains is computed or missing: write a command"))
-        return {}
-    # The version 3 hands over values as JSON, the estimators of version 2 as SageMaker's toolkit does.
-    form = {"arguments": "json"} if "source_code" in values else {}
-    words = command_of_script(str(script))
-    if values.get("source_code.args"):
-        left_out.append(LeftOut(field="source_code.args", why="the SDK hands it to a command alone", replaced=True))
-    if values.get("distributed") == "Torchrun" and (_first(values, _INSTANCES) or 1) == 1:
-        words = ["torchrun", "--standalone", f"--nproc-per-node={values.get(_PROCESSES) or 'auto'}", str(script)]
-    elif values.get("distributed"):
-        why = "only Torchrun on one instance is imported: give the command that starts the processes"
-        left_out.append(LeftOut(field="distributed", why=why))
-    return {"command": words, "source": _first(values, _SOURCES) or ".", **form}
-
-
-def _channels(values: Mapping[str, Any], left_out: list[LeftOut]) -> Iterator[dict[str, Any]]:
-    given = values.get("inputs", values.get("input_data_config"))
-    if isinstance(given, str):
-        given = {"training": given}
-    if isinstance(given, dict):
-        given = [{"channel_name": name, "data_source": data} for name, data in given.items()]
-    mode = _first(values, _INPUT_MODES) or "File"
-    for each in given if isinstance(given, list) else ():
-        channel = each if isinstance(each, dict) else {}
-        name, uri = channel.get("channel_name"), _s3_prefix(channel.get("data_source"))
-        if uri is None:
-            left_out.append(LeftOut(field=f"inputs.{name}", why="a channel is an S3 prefix, s3://bucket/prefix/"))
-            continue
-        left_out += [
-            LeftOut(field=f"inputs.{name}.{key}", why="a job file has no field for it")
-            for key in sorted(set(channel) - {"channel_name", "data_source", "input_mode", "content_type"})
-        ]
-        content = {"content_type": channel["content_type"]} if "content_type" in channel else {}
-        yield {"name": name, "uri": uri, "input_mode": channel.get("input_mode", mode), **content}
-
-
-def _s3_prefix(data: Any) -> str | None:
-    """Return the S3 prefix that a source of data is; None for one that is more, or something else."""
-    if isinstance(data, dict):
-        data = data.get("s3_data_source", data)
-    if isinstance(data, dict):
-        plain = all(_S3_PREFIX.get(key) == value for key, value in data.items() if key != "s3_uri")
-        data = data.get("s3_uri") if plain else None
-    return data if isinstance(data, str) and data.startswith("s3://") else None
-
-
-def _tags(tags: Any, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:
-    if isinstance(tags, dict):
-        yield from tags.items()
-        return
-    for tag in tags if isinstance(tags, list) else ():
-        lowered = {str(key).lower(): value for key, value in tag.items()} if isinstance(tag, dict) else {}
-        if {"key", "value"} <= set(lowered):
-            yield lowered["key"], lowered["value"]
-        else:
-            left_out.append(LeftOut(field="tags", why="one of them has no key and value"))
-
-
-def _first(values: Mapping[str, Any], paths: tuple[str, ...]) -> Any:
-    return next((values[path] for path in paths if values.get(path) is not None), None)
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-
-
-def _arguments(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    for keyword in call.keywords:
-        if keyword.arg is not None:
-            yield keyword.arg, keyword.value
-
-
-def _assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return what each name stands for that the script assigns in one place, wherever that is."""
-    found: dict[str, list[ast.expr | None]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                for inner in ast.walk(target):
-                    if isinstance(inner, ast.Name):
-                        found.setdefault(inner.id, []).append(node.value if inner is target else None)
-        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr) and isinstance(
-            node.target, ast.Name
-        ):
-            found.setdefault(node.target.id, []).append(node.value if isinstance(node, ast.AnnAssign) else None)
-        elif isinstance(node, ast.arg):
-            found.setdefault(node.arg, []).append(None)
-    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0] is not None}
+def _why_computed(computed: Computed) -> str:
+    return f"the script computes it: {computed.text!r}"
 
 
 class _Reading:
-    """Evaluates the arguments of a script's calls.
-
-    Names may stand for names that stand for names: what an argument comes to is bounded, not what the script is long.
+    """Gathers the arguments of a script's calls.
 
     Attributes:
         values: What was read, by the path of its argument.
-        left_out: What the script computes.
+        left_out: What the script computes, or does more than once.
     """
 
-    def __init__(self, names: Mapping[str, ast.expr]) -> None:
+    def __init__(self, script: ScriptValues) -> None:
         self.values = dict[str, Any]()
         self.left_out = list[LeftOut]()
-        self._names = names
-        self._open = set[str]()
-        self._size_left = 0
+        self._script = script
 
-    def take(self, path: str, node: ast.expr) -> None:
-        """Evaluate an argument, and the arguments of a configuration object in it, each by its path."""
-        self._size_left = _LARGEST_ARGUMENT
-        before = dict(self.values), [*self.left_out]
-        try:
-            self._take(path, node)
-        except (_TooLargeError, RecursionError):
-            self.values, self.left_out = before
-            self._leave_out(path, node)
+    def take_arguments(self, call: ast.Call, *, positional: tuple[str, ...]) -> None:
+        """Take the arguments of the trainer."""
+        for path, value in self._script.arguments(call, positional=positional).items():
+            self._add(path, value)
 
-    def _take(self, path: str, node: ast.expr) -> None:
-        if isinstance(node, ast.Name):
-            try:
-                with self._opened(node) as meant:
-                    self._take(path, meant)
-            except _ComputedError:
-                self._leave_out(path, node)
-        elif isinstance(node, ast.Call) and _called(node) in _CONFIGURATIONS:
-            self._add_size(1)
-            self.values[path] = _called(node)
-            for inner, argument in _arguments(node):
-                self._take(f"{path}.{inner}", argument)
-        else:
-            try:
-                self.values[path] = self._value(node)
-            except (_ComputedError, RecursionError):
-                self._leave_out(path, node)
+    def take_later(self, tree: ast.Module, calls: Sequence[ast.Call], trainer: ast.Call) -> None:
+        """Take what the script sets after it has made the trainer: `with_...`, attributes, the call that starts it."""
+        variables = _variables_of(tree, trainer)
+        starts = list[ast.Call]()
+        for call in calls:
+            if not isinstance(call.func, ast.Attribute):
+                continue
+            method, is_its = call.func.attr, _is_of(call.func.value, trainer, variables)
+            if method.startswith("with_") and (is_its or method.removeprefix("with_") in _CHAINED):
+                self._take_chained(call, method.removeprefix("with_"))
+            elif method == "set_hyperparameters":
+                self._merge("hyperparameters", self._script.arguments(call, positional=()))
+            elif method in _STARTS:
+                starts.append(call)
+        own = [call for call in starts if isinstance(call.func, ast.Attribute)
+               and _is_of(call.func.value, trainer, variables)] or starts  # fmt: skip
+        for place, call in enumerate(own):
+            self._take_start(tree, call, is_first=place == 0)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign | ast.AugAssign):
+                self._take_attributes(node, variables)
 
-    def _leave_out(self, path: str, node: ast.expr) -> None:
-        if path in _OWN:
+    def add_sdk_3_defaults(self) -> None:
+        """Add what a ModelTrainer asks for where its script does not say."""
+        computed = {each.field for each in self.left_out}
+        several = {"compute.instance_groups", "compute.instance_preferences"} & {*self.values, *computed}
+        for path, value in _SDK_3_DEFAULTS.items():
+            configuration, _, last = path.partition(".")
+            if {path, configuration} & computed or (several and last != "volume_size_in_gb"):
+                continue
+            # A StoppingCondition without its time sends none, and AWS's own is a day.
+            if configuration == "compute" or configuration not in self.values:
+                self.values[path] = value if self.values.get(path) is None else self.values[path]
+
+    def request(self, call: ast.Call) -> dict[str, Any]:
+        """Return the request that a call of CreateTrainingJob sends, without what the script computes."""
+        given = self._script.arguments(call, positional=())
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "create":
+            given = _as_request(Configuration("TrainingJob", given))
+        known = self._without_computed(given, "")
+        return known if isinstance(known, dict) else {}
+
+    def _without_computed(self, value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            pruned = {name: self._without_computed(each, f"{path}.{name}".strip(".")) for name, each in value.items()}
+            return {name: each for name, each in pruned.items() if not isinstance(each, Computed)}
+        if isinstance(value, list) and not any(isinstance(each, Computed) for each in value):
+            return [self._without_computed(each, f"{path}.{place}") for place, each in enumerate(value)]
+        if (computed := computed_in(value)) is not None:
+            meaning = meaning_of(path)
+            known = meaning.field in MEANINGS and meaning.replaced
+            self.left_out.append(meaning if known else LeftOut(field=path, why=_why_computed(computed)))
+            return computed
+        return value
+
+    def _add(self, path: str, value: Any) -> None:
+        """Add an argument, and the arguments of a configuration object in it, each by its path."""
+        if isinstance(value, Configuration) and path not in _COLLECTIONS:
+            self.values[path] = value.kind
+            for name, inner in value.items():
+                self._add(f"{path}.{name}", inner)
+        elif path in _COLLECTIONS and isinstance(value, dict | list):
+            self.values[path] = self._entries(path, value)
+        elif (computed := computed_in(value)) is None:
+            self.values[path] = value
+        elif computed.text.endswith("Mode.SAGEMAKER_TRAINING_JOB"):
+            return
+        elif meaning_of(path, NEVER_TAKEN).field in NEVER_TAKEN:
             self.values[path] = True
         else:
-            self.left_out.append(LeftOut(field=path, why=f"the script computes it: {ast.unparse(node)[:80]!r}"))
+            self.left_out.append(LeftOut(field=path, why=_why_computed(computed)))
 
-    @contextmanager
-    def _opened(self, name: ast.Name) -> Iterator[ast.expr]:
-        """Give what a name stands for; within, the name stands for nothing, so one that stands for itself ends."""
-        if name.id not in self._names or name.id in self._open:
-            raise _ComputedError
-        self._open.add(name.id)
-        try:
-            yield self._names[name.id]
-        finally:
-            self._open.remove(name.id)
+    def _entries(self, path: str, entries: dict[str, Any] | list[Any]) -> Any:
+        """Return the entries that the script does not compute; the others are left out by name."""
+        if isinstance(entries, Configuration) and computed_in(entries) is None:
+            return entries
+        items = [*entries.items()] if isinstance(entries, dict) else [(_label(each, place), each)
+            for place, each in enumerate(entries)]  # fmt: skip
+        kept = []
+        for name, value in items:
+            if (computed := computed_in(value)) is None:
+                kept.append((name, value))
+            elif f"{path}.{name}" in NEVER_TAKEN:
+                kept.append((name, True))
+            else:
+                self.left_out.append(LeftOut(field=f"{path}.{name}", why=_why_computed(computed)))
+        return dict(kept) if isinstance(entries, dict) else [value for _, value in kept]
 
-    def _add_size(self, size: int) -> None:
-        self._size_left -= size
-        if self._size_left < 0:
-            raise _TooLargeError
+    def _merge(self, path: str, entries: dict[str, Any]) -> None:
+        before = self.values.get(path)
+        added = self._entries(path, entries)
+        self.values[path] = before | added if isinstance(before, dict) else added
 
-    def _value(self, node: ast.expr) -> Any:
-        self._add_size(1)
-        match node:
-            case ast.Constant(value=str() as text):
-                return self._sized(text)
-            case ast.Constant(value=int() | float() | None as value):
-                return value
-            case ast.List(elts=items) | ast.Tuple(elts=items):
-                return [self._value(item) for item in items]
-            case ast.Dict(keys=keys, values=values) if None not in keys:
-                return {self._text(key): self._value(value) for key, value in zip(keys, values, strict=True) if key}
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -_number(self._value(operand))
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                first, second = self._value(left), self._value(right)
-                if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
-                    return self._sized(first + second)
-                return _OPERATORS[type(op)](_number(first), _number(second))
-            case ast.JoinedStr(values=parts):
-                return self._sized("".join(self._text(part) for part in parts))
-            case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
-                return self._text(value)
-            case ast.Name():
-                with self._opened(node) as meant:
-                    return self._value(meant)
-            case ast.Call() if _called(node) in _CONFIGURATIONS:
-                return {path: self._value(argument) for path, argument in _arguments(node)}
-        raise _ComputedError
+    def _take_chained(self, call: ast.Call, path: str) -> None:
+        given = self._script.arguments(call, positional=(path,))
+        self._add(path, next((value for value in given.values() if value is not None), True))
 
-    def _text(self, node: ast.expr) -> str:
-        value = self._value(node)
-        if not isinstance(value, str | int | float):
-            raise _ComputedError
-        return str(value)
+    def _take_start(self, tree: ast.Module, call: ast.Call, *, is_first: bool) -> None:
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if not is_first:
+            why = "it starts another job, and one job file is one job"
+            self.left_out.append(LeftOut(field=f"{method} (line {call.lineno})", why=why))
+            return
+        self.left_out += _repeated(tree, call, method)
+        for name, value in self._script.arguments(call, positional=_STARTS[method]).items():
+            if name not in _DATA:
+                self._add(f"fit.{name}", value)
+                continue
+            before = self.values.pop(name, None)
+            self._add(name, value)
+            if isinstance(before, list) and isinstance(after := self.values.get(name), list):
+                # As the SDK does it: one of the same name stands in the place of the trainer's.
+                replaced = {each.get("channel_name") for each in after if isinstance(each, dict)}
+                kept = [each for each in before if each.get("channel_name") not in replaced]
+                self.values[name] = [*kept, *after]
+            elif before is not None and name not in self.values:
+                self.values[name] = before
 
-    def _sized(self, text: str) -> str:
-        self._add_size(len(text))
-        return text
+    def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str]) -> None:
+        """Take `estimator.max_run = 60`; what is set in another way is left out by name."""
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            written = ast.unparse(target)
+            base = next((each for each in variables if written.startswith(f"{each}.")), None)
+            if base is None:
+                continue
+            path = written.removeprefix(f"{base}.")
+            if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute):
+                self._add(path, self._script.value(node.value))
+            else:
+                why = f"the script sets it later, in line {node.lineno}"
+                self.left_out.append(LeftOut(field=path, why=why))
 
 
-def _number(value: Any) -> int | float:
-    if not isinstance(value, int | float) or abs(value) > _LARGEST:
-        raise _ComputedError
-    return value
+def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
+    """Return the variables that the trainer is assigned to: `estimator`, `self.estimator`."""
+    return {
+        ast.unparse(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None
+        and any(inner is trainer for inner in ast.walk(node.value))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }  # fmt: skip
+
+
+def _is_of(receiver: ast.expr, trainer: ast.Call, variables: set[str]) -> bool:
+    """Return whether a method is called of the trainer, or of what another method of it returned."""
+    return any(
+        node is trainer or (isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) in variables)
+        for node in ast.walk(receiver)
+    )
+
+
+def _label(entry: Any, place: int) -> Any:
+    """Return what an entry of a list is called: its name, where that stands there, else its place."""
+    names = (
+        (entry.get(key) for key in ("channel_name", "key", "Key", "name", "Name")) if isinstance(entry, dict) else ()
+    )
+    return next((name for name in names if isinstance(name, str)), place)
+
+
+def _as_request(value: Any) -> Any:
+    """Return arguments of sagemaker-core as the request has them: `s3_uri` is `S3Uri`."""
+    if isinstance(value, Configuration):
+        members = {name: "".join(map(str.capitalize, name.split("_"))).replace("InGb", "InGB") for name in value}
+        return {member: _as_request(value[name]) for name, member in members.items()}
+    return [_as_request(each) for each in value] if isinstance(value, list) else value

@@ -66,20 +66,21 @@ def test_a_model_trainer_of_version_3() -> None:
         "install": "requirements.txt",
         "instance_type": "ml.g5.xlarge",
         "instance_count": 1,
+        "volume_size_gb": 30,
         "max_run": 7_200,
         "max_wait": 14_400,
+        "arguments": "json",
         "hyperparameters": {"epochs": 30, "lr": -1e-3, "model": "resnet50"},
         "capacity": "spot",
         "checkpoints": True,
         "command": ["python", "train.py"],
-        "arguments": "json",
         "channels": [{"name": "train", "uri": "s3://theirs/data/", "input_mode": "File"}],
         "tags": {"team": "vision"},
     }
     assert read_document(without_source(fields))[1] == []
     reasons = left_out(MODEL_TRAINER)
-    assert set(reasons) == {"role", "checkpoint_config", "environment", "sagemaker_session"}
-    assert reasons["environment"] == "the script computes it: \"{'NOW': str(time.time())}\""
+    assert set(reasons) == {"role", "checkpoint_config", "environment.NOW", "sagemaker_session"}
+    assert reasons["environment.NOW"] == "the script computes it: 'str(time.time())'"
 
 
 def test_an_estimator_of_version_2() -> None:
@@ -97,10 +98,11 @@ def test_an_estimator_of_version_2() -> None:
         "framework": fields["framework"],
         "debug": True,
         "metrics": {"loss": "loss=([0-9.]+)"},
+        "channels": [{"name": "train", "uri": "s3://theirs/data/", "input_mode": "File"}],
     }
     assert fields["framework"].startswith("pytorch-2.8")
     assert read_document(without_source(fields))[1] == []
-    assert set(left_out(ESTIMATOR)) == {"role", "py_version", "checkpoint_s3_uri", "metric_definitions.x", "inputs"}
+    assert set(left_out(ESTIMATOR)) == {"role", "checkpoint_s3_uri", "metric_definitions.x", "inputs.test"}
 
 
 def of(**arguments: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -110,7 +112,8 @@ def of(**arguments: str) -> tuple[dict[str, Any], dict[str, str]]:
     return job.fields, {each.field: each.why for each in job.left_out}
 
 
-SHELL = ("bash", "-eo", "pipefail", "-c")
+def block(line: str) -> str:
+    return f"set +u  # as the SageMaker SDK runs it\n{line}\n"
 
 
 @pytest.mark.parametrize(
@@ -118,22 +121,24 @@ SHELL = ("bash", "-eo", "pipefail", "-c")
     [
         ('command="python train.py --epochs 3"', ["python", "train.py", "--epochs", "3"]),
         ('command="python train.py", args=["--note", "a b", 3]', ["python", "train.py", "--note", "a b", "3"]),
-        ('command="echo don\\\'t", args=["a b"]', [*SHELL, "echo don't 'a b'"]),
-        ('command="a && b"', [*SHELL, "a && b"]),
-        ('command="LR=1 python train.py"', [*SHELL, "LR=1 python train.py"]),
-        ('command="exec python train.py"', [*SHELL, "exec python train.py"]),
+        ('command="echo don\\\'t", args=["a b"]', block("echo don't 'a b'")),
+        ('command="a && b"', block("a && b")),
+        ('command="LR=1 python train.py"', block("LR=1 python train.py")),
+        ('command="exec python train.py"', block("exec python train.py")),
         ('command="./setup.sh"', ["./setup.sh"]),
         ('command="b", entry_script="train.py"', ["b"]),
     ],
 )
-def test_a_command_is_the_sdks_and_gets_no_hyperparameters(source_code: str, command: list[str]) -> None:
+def test_a_command_is_the_sdks_and_gets_no_hyperparameters(source_code: str, command: list[str] | str) -> None:
     fields, _ = of(source_code=f"SourceCode({source_code})")
     assert (fields["command"], fields["arguments"], fields["install"]) == (command, "none", "none")
 
 
 def run(fields: dict[str, Any], folder: Path) -> tuple[int, str]:
-    """Run an imported command with two hyperparameters; return its exit code and what it printed."""
-    done = subprocess.run([*fields["command"], "--b", "1"], cwd=folder, capture_output=True, text=True)
+    """Run an imported command with a hyperparameter; return its exit code and what it printed."""
+    command = fields["command"]
+    words = ["bash", "-euo", "pipefail", "-c", command, "bash"] if isinstance(command, str) else command
+    done = subprocess.run([*words, "--b", "1"], cwd=folder, capture_output=True, text=True)
     return done.returncode, done.stdout
 
 
@@ -143,7 +148,7 @@ def test_a_shell_script_is_started_by_its_first_line_and_gets_the_hyperparameter
     assert run(fields, tmp_path) == (1, "--b 1\n")
 
 
-@pytest.mark.parametrize("command", ["false; echo went on", "false | cat"])
+@pytest.mark.parametrize("command", ["false; echo went on", "false | cat", "false $UNSET"])
 def test_a_command_that_fails_ends_the_job(tmp_path: Path, command: str) -> None:
     fields, _ = of(source_code=f"SourceCode(command={command!r})")
     assert run(fields, tmp_path) == (1, "")
@@ -155,21 +160,59 @@ def test_arguments_of_a_command_are_not_a_scripts() -> None:
     assert "command alone" in left["source_code.args"]
 
 
+def ran_by_torchrun(fields: dict[str, Any], folder: Path, **environment: str) -> list[str]:
+    """Run an imported command with a torchrun that prints its words; return them."""
+    (folder / "torchrun").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (folder / "torchrun").chmod(0o755)
+    command = [*fields["command"], "--b", "1"]
+    variables = {"PATH": f"{folder}:/usr/bin:/bin", "SM_NUM_GPUS": "0", **environment}
+    return subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
 @pytest.mark.parametrize(
-    ("distributed", "instances", "command"),
-    [
-        ("Torchrun(process_count_per_node=4)", 1, ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]),
-        ("Torchrun()", 1, ["torchrun", "--standalone", "--nproc-per-node=auto", "train.py"]),
-        ("Torchrun()", 2, None),
-        ("MPI()", 1, None),
-    ],
+    ("processes", "gpus", "expected"), [("", "0", "1"), ("", "8", "8"), ("process_count_per_node=4", "0", "4")]
 )
-def test_torchrun_on_one_instance_is_its_command_and_else_it_is_named(
-    distributed: str, instances: int, command: list[str] | None
+@pytest.mark.parametrize("instances", [1, 2])
+def test_torchrun_starts_as_many_processes_as_there_are_gpus_or_as_it_is_told(
+    tmp_path: Path, processes: str, gpus: str, expected: str, instances: int
 ) -> None:
-    fields, left_out = of(distributed=distributed, compute=f"Compute(instance_count={instances})")
-    assert ("distributed" in left_out) == (command is None)
-    assert fields["command"] == (command or ["python", "train.py"])
+    fields, left_out = of(distributed=f"Torchrun({processes})", compute=f"Compute(instance_count={instances})")
+    hosts = {"SM_HOST_COUNT": "2", "SM_CURRENT_HOST_RANK": "1", "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
+    words = " ".join(ran_by_torchrun(fields, tmp_path, SM_NUM_GPUS=gpus, **hosts)).replace("=", " ")
+    several = "--nnodes 2 --node-rank 1 --master-addr algo-1 --master-port 7777"
+    where = "--standalone" if instances == 1 else several
+    assert words == f"{where} --nproc-per-node {expected} train.py --b 1"
+    assert left_out == {}
+
+
+def test_the_estimators_of_pytorch_start_torchrun_too(tmp_path: Path) -> None:
+    call = 'entry_point="train.py", source_dir="src", framework_version="2.8"'
+    job = import_script(f'PyTorch({call}, distribution={{"torch_distributed": {{"enabled": True}}}})', name="a")
+    assert "--nproc-per-node 8" in " ".join(ran_by_torchrun(job.fields, tmp_path, SM_NUM_GPUS="8"))
+    assert job.left_out == ()
+
+
+def test_neuron_cores_are_not_counted_and_their_number_is_asked_for() -> None:
+    _, left_out = of(distributed="Torchrun()", compute='Compute(instance_type="ml.trn1.32xlarge")')
+    assert "Neuron core" in left_out["distributed.process_count_per_node"]
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        ("ModelTrainer(source_code=SourceCode(source_dir='s', entry_script='a.py'), distributed=MPI())", "distributed"),
+        ("TensorFlow(entry_point='a.py', distribution={'parameter_server': {'enabled': True}})",
+         "distribution.parameter_server"),
+        ("PyTorch(entry_point='a.py', distribution={'smdistributed': {'dataparallel': {'enabled': True}}})",
+         "distribution.smdistributed"),
+        ("MXNet(entry_point='a.py', distributions={'mpi': {'enabled': True, 'processes_per_host': 2}})",
+         "distribution.mpi"),
+        ("HuggingFace(entry_point='a.py', distribution={'pytorchddp': {'enabled': True}})", "distribution.pytorchddp"),
+        ("PyTorch(entry_point='a.py', distribution=chosen())", "distribution"),
+    ],
+)  # fmt: skip
+def test_processes_that_are_started_in_another_way_are_named(call: str, field: str) -> None:
+    assert field in left_out(call)
 
 
 def test_what_would_run_otherwise_than_it_was_asked_to_is_named() -> None:
@@ -216,9 +259,20 @@ def test_a_channel_is_a_prefix_in_any_of_the_sdks_shapes() -> None:
     assert fields["channels"] == [
         {"name": "train", "uri": "s3://a/b/", "input_mode": "File"},
         {"name": "test", "uri": "s3://a/b/", "input_mode": "FastFile"},
+        {"name": "part", "uri": "s3://a/b/", "input_mode": "File"},
         {"name": "csv", "uri": "s3://a/", "input_mode": "File", "content_type": "text/csv"},
     ]
-    assert set(left_out) == {"inputs.part", "inputs.here", "inputs.csv.shuffle_config"}
+    assert set(left_out) == {"inputs.part.s3_data_distribution_type", "inputs.here", "inputs.csv.shuffle_config"}
+
+
+def test_data_that_instances_share_is_no_channel() -> None:
+    sharded = 'S3DataSource(s3_uri="s3://a/b/", s3_data_distribution_type="ShardedByS3Key")'
+    fields, left_out = of(
+        input_data_config=f'[InputData(channel_name="part", data_source={sharded})]',
+        compute="Compute(instance_count=2)",
+    )
+    assert "channels" not in fields
+    assert "a part of the data" in left_out["inputs.part"]
 
 
 def test_a_name_that_is_assigned_twice_is_computed() -> None:

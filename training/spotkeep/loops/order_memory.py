@@ -25,6 +25,8 @@ _logger = logging.getLogger("spotkeep")
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, dict, set, deque)
+_OF_A_LOADER = "_iterator"
+"""Where a DataLoader keeps the pass that goes on, which it makes for itself."""
 _FEW = 256
 _MOST_OBJECTS = 500
 _DEEPEST = 8
@@ -138,6 +140,7 @@ class OrderMemory:
         """Find the generators, and the attributes and dictionaries in which plain values may stand."""
         found = list(self._walk())
         self._generators = [(path, value) for path, value, _ in found if is_generator(value)]
+        self._loaders = {path for path, value, _ in found if _is_loader(value)}
         self._holders: list[tuple[str, dict[Any, Any]]] = [
             (path, value if type(value) is dict else vars(value))
             for path, value, full in found
@@ -149,6 +152,8 @@ class OrderMemory:
         made = {} if path in self._saving else self._made.get(path, {})
         changed = {}
         for key, value in holder.items():
+            if key == _OF_A_LOADER and path in self._loaders:
+                continue
             before = made.get(key, _NEW)
             if type(value) in _PLAIN and type(before) is type(value) and before == value:
                 continue
@@ -250,7 +255,7 @@ def _warn_of_iterators(path: str, holder: Any) -> None:
 
 
 def _is_loaders_own(holder: Any, name: str) -> bool:
-    return name == "_iterator" and _is_loader(holder)
+    return name == _OF_A_LOADER and _is_loader(holder)
 
 
 def _is_open(value: Any) -> bool:

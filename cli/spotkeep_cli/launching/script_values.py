@@ -1,0 +1,338 @@
+"""Evaluates the values that stand in a Python script, without running it. Pure.
+
+Literals are taken, arithmetic of them, `dict(...)`, and names that the script assigns in one place. Whatever else a
+value is made of is `Computed`: it carries the script's own text, so that the reader can name it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+_OPERATORS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+}  # fmt: skip
+_CHANGING_METHODS: Final = frozenset(
+    {"update", "setdefault", "pop", "popitem", "clear", "append", "extend", "insert", "remove", "sort", "reverse"}
+)
+_LARGEST: Final = 10**12
+"""Above it nothing is multiplied: a script may hold `"a" * 10**12`."""
+_LARGEST_ARGUMENT: Final = 100_000
+"""How many values and characters an argument comes to at most, all that it is put together from."""
+_LONGEST_SHOWN: Final = 80
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A value that the script computes when it runs.
+
+    Attributes:
+        text: The beginning of its expression.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, node: ast.expr) -> Computed:
+        """Return what an expression computes."""
+        try:
+            return cls(ast.unparse(node)[:_LONGEST_SHOWN])
+        except RecursionError:
+            return cls("an expression of very many parts")
+
+
+class Configuration(dict[str, Any]):
+    """The arguments of a call that makes an object: `Compute(instance_count=2)`.
+
+    Attributes:
+        kind: The name of its class.
+    """
+
+    def __init__(self, kind: str, arguments: Mapping[str, Any]) -> None:
+        super().__init__(arguments)
+        self.kind = kind
+
+
+class _ComputedError(ValueError):
+    """The value that is asked for is computed."""
+
+
+class _TooLargeError(ValueError):
+    """A value comes to more than is read."""
+
+
+def computed_in(value: Any) -> Computed | None:
+    """Return the first computed part of a value; None where it has none."""
+    if isinstance(value, Computed):
+        return value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for each in inner if (found := computed_in(each)) is not None), None)
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """Return what each imported name is called where it comes from: `{"PT": "PyTorch"}` for `PyTorch as PT`."""
+    return {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def called(call: ast.Call, names: Mapping[str, str]) -> str:
+    """Return the name of what is called, without what it is an attribute of.
+
+    Args:
+        call: The call.
+        names: See `imported_names`.
+    """
+    if isinstance(call.func, ast.Name):
+        return names.get(call.func.id, call.func.id)
+    return getattr(call.func, "attr", "")
+
+
+class ScriptValues:
+    """Evaluates expressions of one script.
+
+    Names may stand for names that stand for names: what an argument comes to is bounded, not what the script is long.
+    """
+
+    def __init__(
+        self, tree: ast.Module, *, positional: Mapping[str, tuple[str, ...]], before: int | None = None
+    ) -> None:
+        """Find what the names of a script stand for.
+
+        Args:
+            tree: The script.
+            positional: The classes whose calls are read, each with the names of its positional arguments.
+            before: The line before which a mapping may be filled, `settings["lr"] = 0.1`; None for any.
+        """
+        self._classes = imported_names(tree)
+        self._positional = positional
+        self._names = _assigned_once(tree, before=before)
+        self._open = set[str]()
+        self._size_left = 0
+
+    def value(self, node: ast.expr) -> Any:
+        """Evaluate an expression: what of a list or a mapping is computed is `Computed`, and so may be all of it."""
+        self._size_left = _LARGEST_ARGUMENT
+        return self._bounded(node, self._inner)
+
+    def arguments(self, call: ast.Call, *, positional: tuple[str, ...]) -> dict[str, Any]:
+        """Evaluate each argument of a call, by its name.
+
+        Args:
+            call: The call.
+            positional: The names of its positional arguments.
+        """
+        found = dict[str, Any]()
+        for name, node in _named(call, positional):
+            value = self.value(node)
+            if name.startswith("**") and isinstance(value, dict):
+                found |= {str(key): each for key, each in value.items()}
+            else:
+                found[name] = value
+        return found
+
+    def _bounded(self, node: ast.expr, evaluate: Callable[[ast.expr], Any]) -> Any:
+        try:
+            return evaluate(node)
+        except (_ComputedError, _TooLargeError, RecursionError):
+            self._open.clear()
+            return Computed.of(node)
+
+    def _inner(self, node: ast.expr) -> Any:
+        """Evaluate a part; what is computed in it stays in its place."""
+        try:
+            return self._value(node)
+        except _ComputedError:
+            return Computed.of(node)
+
+    @contextmanager
+    def _opened(self, name: ast.Name) -> Iterator[ast.expr]:
+        """Give what a name stands for; within, the name stands for nothing, so one that stands for itself ends."""
+        if name.id not in self._names or name.id in self._open:
+            raise _ComputedError
+        self._open.add(name.id)
+        try:
+            yield self._names[name.id]
+        finally:
+            self._open.discard(name.id)
+
+    def _add_size(self, size: int) -> None:
+        self._size_left -= size
+        if self._size_left < 0:
+            raise _TooLargeError
+
+    def _value(self, node: ast.expr) -> Any:
+        self._add_size(1)
+        match node:
+            case ast.Constant(value=str() as text):
+                return self._sized(text)
+            case ast.Constant(value=int() | float() | None as value):
+                return value
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [self._inner(item) for item in items]
+            case ast.Dict(keys=keys, values=values):
+                return self._mapping(zip(keys, values, strict=True))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -_number(self._value(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                first, second = self._value(left), self._value(right)
+                if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
+                    return self._sized(first + second)
+                return _OPERATORS[type(op)](_number(first), _number(second))
+            case ast.JoinedStr(values=parts):
+                return self._sized("".join(self._text(part) for part in parts))
+            case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+                return self._text(value)
+            case ast.Name():
+                with self._opened(node) as meant:
+                    return self._value(meant)
+            case ast.Call(func=ast.Name(id="dict"), args=[] | [_] as spread, keywords=keywords):
+                named = ((_key(word.arg), word.value) for word in keywords)
+                return self._mapping([*((None, each) for each in spread), *named])
+            case ast.Call() if (kind := called(node, self._classes)) in self._positional:
+                arguments = ((_key(name), value) for name, value in _named(node, self._positional[kind]))
+                return Configuration(kind, self._mapping(arguments))
+        raise _ComputedError
+
+    def _mapping(self, entries: Iterable[tuple[ast.expr | None, ast.expr]]) -> dict[str, Any]:
+        found = dict[str, Any]()
+        for key, node in entries:
+            value = self._inner(node)
+            if key is not None:
+                found[self._text(key)] = value
+            elif isinstance(value, dict):
+                found |= value
+            else:
+                found[f"**{ast.unparse(node)[:_LONGEST_SHOWN]}"] = Computed.of(node)
+        return found
+
+    def _text(self, node: ast.expr) -> str:
+        value = self._value(node)
+        if not isinstance(value, str | int | float):
+            raise _ComputedError
+        return str(value)
+
+    def _sized(self, text: str) -> str:
+        self._add_size(len(text))
+        return text
+
+
+def _number(value: Any) -> int | float:
+    if not isinstance(value, int | float) or abs(value) > _LARGEST:
+        raise _ComputedError
+    return value
+
+
+def _key(name: str | None) -> ast.expr | None:
+    """Return a keyword as the key of a mapping; None for `**spread`."""
+    return None if name is None or name.startswith("**") else ast.Constant(name)
+
+
+def _named(call: ast.Call, positional: tuple[str, ...]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the arguments of a call by their names; `**` before what is spread."""
+    for place, node in enumerate(call.args):
+        name = positional[place] if place < len(positional) else f"argument {place + 1}"
+        yield ("*arguments", node) if isinstance(node, ast.Starred) else (name, node)
+    for keyword in call.keywords:
+        spread = "**" + ast.unparse(keyword.value)[:_LONGEST_SHOWN] if keyword.arg is None else ""
+        yield keyword.arg or spread, keyword.value
+
+
+def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.expr]:
+    """Return what each name stands for that the script assigns in one place, and changes nowhere else.
+
+    A mapping that is filled in the same block, `settings["lr"] = 0.1`, stands for all that it is filled with.
+    """
+    assigned, changed = dict[str, list[ast.expr | None]](), dict[str, int]()
+    for node in ast.walk(tree):
+        for name in _bound(node):
+            assigned.setdefault(name, []).append(None)
+        for name in _changed(node):
+            changed[name] = changed.get(name, 0) + 1
+    values = dict[str, ast.expr]()
+    for block in _blocks(tree):
+        here = dict[str, ast.expr]()
+        for statement in block:
+            filled = _filled(statement)
+            if filled is not None and filled[0] in here and (before is None or statement.lineno < before):
+                name, key, value = filled
+                here[name] = ast.Dict(keys=[None, key], values=[here[name], value])
+                changed[name] -= 1
+                continue
+            match statement:
+                case ast.Assign(targets=targets, value=value):
+                    here |= {target.id: value for target in targets if isinstance(target, ast.Name)}
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    here[name] = value
+        values |= here
+    return {name: value for name, value in values.items() if len(assigned.get(name, ())) == 1 and not changed.get(name)}
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for _, block in ast.iter_fields(node):
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node binds."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.arg(arg=name):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case (
+            ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name)
+        ):
+            yield name
+        case ast.MatchMapping(rest=str() as name):
+            yield name
+        case ast.alias(name=name, asname=asname):
+            yield asname or name.partition(".")[0]
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            yield from names
+
+
+def _changed(node: ast.AST) -> Iterator[str]:
+    """Yield the name whose value a node changes in its place."""
+    match node:
+        case ast.Subscript(value=value, ctx=ast.Store() | ast.Del()):
+            yield from _base(value)
+        case ast.Attribute(value=value, ctx=ast.Store() | ast.Del()):
+            yield from _base(value)
+        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in _CHANGING_METHODS:
+            yield from _base(value)
+
+
+def _base(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _filled(statement: ast.stmt) -> tuple[str, ast.expr | None, ast.expr] | None:
+    """Return the mapping, the key and the value of `settings["lr"] = 0.1`; of `settings.update(...)` no key."""
+    match statement:
+        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str()) as key)]):
+            return name, key, statement.value
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update"), args=[]) as call):
+            return name, None, ast.Call(func=ast.Name(id="dict", ctx=ast.Load()), args=[], keywords=call.keywords)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update"), args=[given]) as call):
+            spread = ast.keyword(arg=None, value=given)
+            return (
+                name,
+                None,
+                ast.Call(func=ast.Name(id="dict", ctx=ast.Load()), args=[], keywords=[spread, *call.keywords]),
+            )
+    return None
