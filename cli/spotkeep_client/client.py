@@ -14,6 +14,7 @@ from spotkeep_cli.launching.judgement import judge_or_refuse
 from spotkeep_cli.launching.preparation import send
 from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
+from spotkeep_client.local_warnings import warn_of
 from spotkeep_client.run import Run
 from spotkeep_client.sweep import Sweep
 from spotkeep_jobs.sweeps.document import is_sweep
@@ -109,6 +110,7 @@ class Spotkeep:
             new_token=self._invocation.seams.new_token,
             what="nothing was launched",
         )
+        warn_of(prepared.warnings)
         return send(prepared, deployment=self._deployment)
 
 

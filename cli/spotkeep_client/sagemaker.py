@@ -13,14 +13,15 @@ Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3)
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, PrivateAttr
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.resources import TrainingJob
 from sagemaker.core.utils.utils import Unassigned
 from sagemaker.core.workflow.pipeline_context import PipelineSession
@@ -28,6 +29,7 @@ from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData
 from sagemaker.train.model_trainer import Mode
 from sagemaker.train.tuner import HyperparameterTuner
+from sagemaker.train.utils import safe_serialize
 
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
@@ -168,14 +170,10 @@ class SpotTrainer(ModelTrainer):
         Raises:
             RefusedError: They hold what a run cannot keep.
         """
-        job = import_arguments(self._values(channels), list(self._not_a_job()), name="training")
-        refused = [each for each in job.left_out if not each.replaced and each.field not in self._job_fields]
-        if refused:
-            problems = [
-                LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out")
-                for each in refused
-            ]
-            raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+        values = self._values(channels)
+        _refuse(list(_of_a_pipeline({**values, "hyperparameters": self.hyperparameters})))
+        job = import_arguments(values, list(self._not_a_job()), name="training")
+        _refuse([each for each in job.left_out if not each.replaced and each.field not in self._job_fields])
         if self._remote_debug_config is not None and self._remote_debug_config.enable_remote_debug:
             job.fields["debug"] = True
         job.fields.update(self._job_fields)
@@ -199,7 +197,7 @@ class SpotTrainer(ModelTrainer):
         if compute.enable_managed_spot_training is None and not compute.keep_alive_period_in_seconds:
             values["compute.enable_managed_spot_training"] = True
         if self.hyperparameters:
-            values["hyperparameters"] = {name: _argument(value) for name, value in self.hyperparameters.items()}
+            values["hyperparameters"] = {name: safe_serialize(value) for name, value in self.hyperparameters.items()}
         by_name = {each.channel_name: each for each in (*(self.input_data_config or ()), *channels)}
         values["input_data_config"] = [_plain(each) for each in by_name.values()]
         values["metric_definitions"] = [
@@ -221,11 +219,14 @@ class SpotTrainer(ModelTrainer):
                 yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
 
     def _source(self, source: str | None, *, copy: Path) -> str | None:
-        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out."""
+        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out.
+
+        The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
+        """
         if source is None or source.endswith(".tar.gz") or source.startswith("s3://"):
             return source
         patterns = (self.source_code.ignore_patterns if self.source_code else None) or ()
-        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns))
+        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns, ".git", ".gitignore"))
         return str(copy / "source")
 
 
@@ -267,6 +268,26 @@ def make_adoptable(
     return tuner
 
 
+def _refuse(arguments: Sequence[LeftOut]) -> None:
+    if arguments:
+        problems = [
+            LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out") for each in arguments
+        ]
+        raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+
+
+def _of_a_pipeline(value: Any, path: str = "") -> Iterator[LeftOut]:
+    """Yield what has its value when a pipeline is executed."""
+    if isinstance(value, PipelineVariable):
+        yield LeftOut(field=path, why="a variable of a pipeline has no value before the pipeline is executed")
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _of_a_pipeline(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _of_a_pipeline(each, path)
+
+
 def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
     """Yield what a configuration holds that it does not hold by itself."""
     for name, field in type(configuration).model_fields.items():
@@ -281,8 +302,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value
-
-
-def _argument(value: Any) -> Any:
-    """Return a hyperparameter as the SDK hands it to a script."""
-    return value if isinstance(value, str | int | float) else json.dumps(value)

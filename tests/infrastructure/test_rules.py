@@ -68,7 +68,8 @@ def test_a_reason_covers_the_wildcard_it_is_given_for_and_no_other(tmp_path: Pat
     stack = Stack(app, "Test")
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     bucket = s3.Bucket.from_bucket_name(stack, "Bucket", "bucket")
-    allow(role, actions=["s3:GetObject"], resources=[bucket.arn_for_objects("runs/*")], wildcard="Named later.")
+    named = [bucket.arn_for_objects("runs/*"), "arn:aws:s3:::bucket/two words/caf\u00e9 [2] (x)/*"]
+    allow(role, actions=["s3:GetObject"], resources=named, wildcard="Named later.")
     app.synth()
 
     other = strict_app(tmp_path / "other")

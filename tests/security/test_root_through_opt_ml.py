@@ -71,7 +71,7 @@ class Bucket:
     def labels(self, key: str) -> tuple[int, Mapping[str, str]] | None:
         return (len(self.stored[key]), {}) if key in self.stored else None
 
-    def read(self, key: str, *, start: int, size: int) -> bytes:
+    def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         return self.stored[key][start : start + size]
 
     def write(self, key: str, raw: bytes, *, labels: Mapping[str, str]) -> None:

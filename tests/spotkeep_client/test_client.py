@@ -38,9 +38,11 @@ def test_a_job_is_a_file_or_its_fields_with_other_values_and_source(
     accepting: Any, client: Spotkeep, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('training')")
+    (tmp_path / ".env").write_text("TOKEN=1")
     job_file = tmp_path / "job.yaml"
     job_file.write_text("name: digits\ncommand: python train.py\nhyperparameters: {lr: 0.1}\n")
-    first = client.launch(job_file, source=tmp_path, hyperparameters={"lr": 0.2})
+    with pytest.warns(UserWarning, match=r"may be a secret.*found \.env"):
+        first = client.launch(job_file, source=tmp_path, hyperparameters={"lr": 0.2})
     second = client.launch({"name": "digits", "command": "python train.py"}, max_run="2h")
     assert (first.id, second.id) == (RUN, RUN)
     launches = [document for document in accepting.invocations if "action" not in document]
@@ -162,12 +164,14 @@ def test_a_run_is_stopped_and_resumed_with_fixed_code(
     deployment: Any, client: Spotkeep, make: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('fixed')")
+    (tmp_path / "shared").symlink_to(tmp_path)
     deployment.dynamodb.add(make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED))
     deployment.answers["stop"] = {"ok": True, "run": RUN}
     deployment.answers["resume"] = {"ok": True, "run": RUN, "attempt": 2}
     run = client.run(RUN)
     assert run.stop() is run
-    assert run.resume(source=tmp_path, max_run="4h") is run
+    with pytest.warns(UserWarning, match=r"stays behind.*found shared"):
+        assert run.resume(source=tmp_path, max_run="4h") is run
     stop, resume = deployment.invocations
     assert stop == {"action": "stop", "run": RUN}
     assert resume["changes"]["max_run"] == "4h"

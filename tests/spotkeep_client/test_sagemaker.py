@@ -6,11 +6,13 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -101,6 +103,7 @@ def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_o
         "name": "resnet-50",
         "image": IMAGE,
         "command": ["python", "train.py"],
+        "arguments": "json",
         "install": "requirements.txt",
         "instance_type": "ml.g5.xlarge",
         "instance_count": 1,
@@ -112,7 +115,7 @@ def test_the_same_arguments_launch_a_run_and_what_the_deployment_has_is_warned_o
             {"name": "train", "uri": "s3://theirs/newer/", "input_mode": "File"},
             {"name": "test", "uri": "s3://theirs/test/", "input_mode": "File"},
         ],
-        "hyperparameters": {"epochs": 30, "lr": 0.1, "layers": "[1, 2]"},
+        "hyperparameters": {"epochs": "30", "lr": "0.1", "layers": "[1, 2]"},
         "environment": {"OMP_NUM_THREADS": "4"},
         "tags": {"project": "vision"},
         "max_cost": 25,
@@ -155,6 +158,7 @@ def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(
     trainer: Callable[..., Any], configs: Any, code: Any, source: Path
 ) -> None:
     from sagemaker.core.shapes import Channel, DataSource, ModelPackageConfig, S3DataSource, ShuffleConfig
+    from sagemaker.core.workflow.parameters import ParameterInteger
     from sagemaker.train.distributed import MPI
     from sagemaker.train.model_trainer import Mode
 
@@ -176,12 +180,47 @@ def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(
                 )
             ]
         },
+        "hyperparameters.layers": {
+            "source_code": code,
+            "hyperparameters": {"layers": [1, ParameterInteger(name="Width")]},
+        },
+        "environment.WORKERS": {"environment": {"WORKERS": ParameterInteger(name="Workers")}},
         "model_package_config": {"model_package_config": ModelPackageConfig(model_package_group_arn="arn:a")},
     }
     for field, arguments in cases.items():
         with pytest.raises(RefusedError) as refused:
             trainer(**{"command": "python train.py", **arguments})
         assert field in {each.field for each in refused.value.problems}, field
+
+
+class Optimizer(StrEnum):
+    ADAM = "adam"
+
+
+def test_hyperparameters_are_the_texts_that_the_sdk_sends_and_the_script_gets_them_as_from_it(
+    trained: Callable[..., dict[str, Any]], code: Any
+) -> None:
+    from sagemaker.train.utils import safe_serialize
+
+    given = {
+        "none": None, "on": True, "deep": {"b": [1, None], "a": "ü"}, "lr": 1e-05, "limit": float("inf"), "big": 10**30,
+        "empty": "", "below": -3, "two words": "it is", "numpy": np.float32(0.1), "count": np.int64(3),
+        "path": Path("/opt/ml"), "optimizer": Optimizer.ADAM, "version": "1.10",
+    }  # fmt: skip
+    launch = trained(source_code=code, hyperparameters=given)
+    assert launch["arguments"] == "json"
+    assert launch["hyperparameters"] == {name: safe_serialize(value) for name, value in given.items()}
+    assert list(launch["hyperparameters"]) == list(given)
+
+
+@pytest.mark.parametrize(("given", "sent"), [('{"layers": [64, 32]}', {"layers": "[64, 32]"}), (None, None)])
+def test_hyperparameters_may_be_in_a_file_or_not_there(
+    trained: Callable[..., dict[str, Any]], code: Any, tmp_path: Path, given: str | None, sent: dict[str, str] | None
+) -> None:
+    file = tmp_path / "hyperparameters.json"
+    file.write_text(given or "")
+    launch = trained(source_code=code, hyperparameters=given and str(file))
+    assert launch.get("hyperparameters") == sent
 
 
 def test_without_source_code_the_image_runs_its_own_entry_point(
@@ -221,7 +260,7 @@ def test_a_trainer_with_a_sweep_launches_one(
     sweeping = trainer(source_code=code, hyperparameters={"epochs": 3}, sweep=REQUEST, queue="gpu", share="research")
     sweeping.train()
     launch = deployment.invocations[-1]
-    assert (launch["sweep"], launch["queue"], launch["hyperparameters"]) == (REQUEST, "gpu", {"epochs": 3})
+    assert (launch["sweep"], launch["queue"], launch["hyperparameters"]) == (REQUEST, "gpu", {"epochs": "3"})
     assert len(deployment.uploads) == 1
     assert sweeping.sweep is not None
     assert sweeping.sweep.best().number == 2

@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 from .runner.installation import Preparation
-from .runner.job import run_job
+from .runner.job import ARGUMENTS, HYPERPARAMETERS, run_job
 from .runner.metric_lines import SEARCH_COMMAND
 from .runner.metric_search import search_standard_input
 from .runner.requirements import NONE
@@ -47,9 +47,10 @@ def _main(arguments: list[str]) -> int:
     run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
     run.add_argument(
         "--arguments",
-        choices=("hyperparameters", "none"),
-        default="hyperparameters",
-        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter (default), or nothing",
+        choices=ARGUMENTS,
+        default=HYPERPARAMETERS,
+        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter, in the way of SageMaker's "
+        "toolkit (default) or with VALUE as JSON, or none",
     )
     run.add_argument(
         "--install",
@@ -91,7 +92,7 @@ def _main(arguments: list[str]) -> int:
         parser.error(f"a block of lines is no JSON text: {error}")
     return run_job(
         block if given.block else command,
-        pass_hyperparameters=given.arguments == "hyperparameters",
+        arguments=given.arguments,
         preparation=Preparation(
             install=given.install,
             requirements=tuple(given.requirement),

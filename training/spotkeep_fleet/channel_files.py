@@ -58,9 +58,6 @@ def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> li
     folders: dict[str, str] = {}  # a key below each folder, by the folder's path
     problems: list[str] = []
 
-    def named(key: str) -> str:
-        return f"s3://{bucket}/{_shown(key)}"
-
     for found in objects:
         key = found.key
         if key.endswith("/") and not found.size:
@@ -68,10 +65,10 @@ def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> li
         path = file_path(key, prefix=prefix)
         problem = _problem(key, path)
         if problem is not None:
-            problems.append(f"{named(key)} {problem}")
+            problems.append(f"{_shown(key)} {problem}")
             continue
         if path in keys:
-            problems.append(f"{named(keys[path])} and {named(key)} would both be the file {_shown(path)}")
+            problems.append(f"{_shown(keys[path])} and {_shown(key)} would both be the file {_shown(path)}")
             continue
         below = folders.get(path)
         above = path.rpartition("/")[0]
@@ -82,21 +79,22 @@ def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> li
         if below is not None:
             first, second = sorted((below, key), key=len)
             problems.append(
-                f"{named(first)} cannot be a file beside {named(second)}, which needs a folder of that name"
+                f"{_shown(first)} cannot be a file beside {_shown(second)}, which needs a folder of that name"
             )
             continue
         keys[path] = key
         files.append((found, path))
+    address = f"s3://{bucket}/{_shown(prefix)}"
     if problems:
         more = len(problems) - _MOST_PROBLEMS
         listed = [*problems[:_MOST_PROBLEMS], *([f"and {more:,} more"] if more > 0 else [])]
         raise ChannelDataError(
-            f"not all objects of {named(prefix)} can be files: {'; '.join(listed)}. Rename them, or put the data "
+            f"not all objects of {address} can be files: {'; '.join(listed)}. Rename them, or put the data "
             "of the job under a prefix of its own"
         )
     if not files:
         raise ChannelDataError(
-            f"{named(prefix)} holds no data: no key begins with it, or only folders do. Correct the channel's address, "
+            f"{address} holds no data: no key begins with it, or only folders do. Correct the channel's address, "
             "or put the data there"
         )
     return files

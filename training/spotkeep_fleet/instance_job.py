@@ -18,7 +18,7 @@ FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
 """In the run table IAM lets an instance read its run's partition with this prefix, and that of its fleet record."""
 
-ARGUMENTS = ("hyperparameters", "none")
+ARGUMENTS = ("hyperparameters", "json", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
 METADATA_MODES = ("closed", "open")
 INITIALIZATION_RATES_MIB_S = (100, 300)
@@ -78,7 +78,8 @@ class InstanceJob:
         volume: The volume that follows the run.
         environment: Variables of the command.
         hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
-        arguments: What follows the command: its `hyperparameters`, or `none`.
+        arguments: What follows the command: its `hyperparameters` in the toolkit's way, `json` for values as JSON, or
+            `none`.
         install: What is installed before the command: `auto`, `none`, or the path of a requirements file in the source.
         requirements: A list of what to install, instead of `install`.
         setup: A command that is run once an instance, after the installation: its words, or a block of lines for bash;

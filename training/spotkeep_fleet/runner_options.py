@@ -35,14 +35,14 @@ def runner_options(
     """Give the words between `run` and `--`; what is the runner's default is left out.
 
     Args:
-        arguments: `hyperparameters` or `none`.
+        arguments: `hyperparameters`, `json` or `none`.
         install: `auto`, `none`, or the path of a requirements file in the source.
         requirements: A list of requirements, instead of `install`.
         setup: The words of a command, or a block of lines for bash; empty for none.
         environments: Where in S3 what was installed is kept; None where a volume keeps it.
         warm_pool: Whether the job leaves its host to the next one.
     """
-    options = [] if arguments != "none" else ["--arguments", "none"]
+    options = [] if arguments == "hyperparameters" else ["--arguments", arguments]
     if requirements:
         options += [word for requirement in requirements for word in ("--requirement", requirement)]
     elif install != "none":

@@ -217,7 +217,7 @@ def _shell(job: _Job) -> Iterator[Problem]:
     # In a block a notice goes through shells to what they run.
     if not job.command or job.block is not None or PurePosixPath(job.command[0]).name not in SHELLS:
         return
-    script = next((PurePosixPath(word) for word in job.command[1:] if not word.startswith("-")), None)
+    script = next((path for path in map(PurePosixPath, job.command[1:]) if path in job.files), None)
     text = job.text_of(script) if script is not None else None
     inline = " ".join(job.command[1:])
     if re.search(r"(^|[\s;&])exec\s", text if text is not None else inline):

@@ -18,7 +18,14 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_cli.launching.training_job_import import SPOTKEEPS_OWN, ImportedJob, LeftOut, metrics_of, name_of_job
+from spotkeep_cli.launching.training_job_import import (
+    SPOTKEEPS_OWN,
+    ImportedJob,
+    LeftOut,
+    command_of_script,
+    metrics_of,
+    name_of_job,
+)
 from spotkeep_jobs.document.reading import printable_name
 from spotkeep_jobs.document.values import read_framework
 
@@ -180,20 +187,26 @@ def _command(values: Mapping[str, Any], left_out: list[LeftOut]) -> dict[str, An
         arguments = [str(each) for each in given] if isinstance(given, list) else []
         words = [*str(command).split(), *arguments]
         if _NEEDS_A_SHELL.search(str(command)):
-            words = ["bash", "-c", " ".join([*str(command).split(), shlex.join(arguments)]).rstrip()]
+            # The SDK's shell ends at the first command that fails. Unlike it, this one sees a failure before a pipe.
+            text = " ".join([*str(command).split(), shlex.join(arguments)]).rstrip()
+            words = ["bash", "-eo", "pipefail", "-c", text]
         return {"command": words, "arguments": "none"}
     if script is None:
         # Without code of the user's, the image's own entry point runs.
         if "source_code" in values or any(each.field in (*_SCRIPTS, _COMMAND, "source_code") for each in left_out):
             left_out.append(LeftOut(field="command", why="what trains is computed or missing: write a command"))
         return {}
-    words = ["bash" if str(script).endswith(".sh") else "python", str(script)]
+    # The version 3 hands over values as JSON, the estimators of version 2 as SageMaker's toolkit does.
+    form = {"arguments": "json"} if "source_code" in values else {}
+    words = command_of_script(str(script))
+    if values.get("source_code.args"):
+        left_out.append(LeftOut(field="source_code.args", why="the SDK hands it to a command alone", replaced=True))
     if values.get("distributed") == "Torchrun" and (_first(values, _INSTANCES) or 1) == 1:
         words = ["torchrun", "--standalone", f"--nproc-per-node={values.get(_PROCESSES) or 'auto'}", str(script)]
     elif values.get("distributed"):
         why = "only Torchrun on one instance is imported: give the command that starts the processes"
         left_out.append(LeftOut(field="distributed", why=why))
-    return {"command": words, "source": _first(values, _SOURCES) or "."}
+    return {"command": words, "source": _first(values, _SOURCES) or ".", **form}
 
 
 def _channels(values: Mapping[str, Any], left_out: list[LeftOut]) -> Iterator[dict[str, Any]]:

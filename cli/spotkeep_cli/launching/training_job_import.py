@@ -150,6 +150,11 @@ def name_of_job(name: str) -> str:
     return _NOT_A_NAME.sub("-", name).strip("-")[:_NAME_CHARACTERS].strip("-")
 
 
+def command_of_script(script: str) -> list[str]:
+    """Return how the SageMaker SDK starts a script, in both versions: a shell's by its first line, which may say -e."""
+    return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
+
+
 def metrics_of(definitions: Iterable[Any], left_out: list[LeftOut], *, path: str) -> dict[str, str]:
     """Return the metrics of a job: patterns by name.
 
@@ -195,7 +200,7 @@ def _command(algorithm: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -
     program = hyperparameters.get("sagemaker_program")
     if not isinstance(program, str):
         return None
-    return ["bash", program] if program.endswith(".sh") else ["python", program]
+    return command_of_script(program)
 
 
 def _is_theirs(tag: str) -> bool:

@@ -375,8 +375,9 @@ class JobRequest(DocumentModel):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"epochs": 30, "lr": 0.1}])
     """At most 100; names and values at most 256 characters. Not for secrets: all who may describe the job read them."""
-    arguments: Literal["hyperparameters", "none"] = "hyperparameters"
-    """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them, or none."""
+    arguments: Literal["hyperparameters", "json", "none"] = "hyperparameters"
+    """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them; json: as the
+    SageMaker SDK 3 passes them; or none."""
     environment: Annotated[
         dict[VariableName, Annotated[str, BeforeValidator(read_variable)]],
         TEXTS_SCHEMA,

@@ -199,7 +199,7 @@ def _scalar(value: object) -> str:
     if isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < _BIG_BITS):
         return json.dumps(value)
     if value is None:
-        raise wrong("has no value", "Give it a value, or remove it")
+        raise wrong("has no value", "Give it a value, in quotes if the text null or ~ is meant, or remove it")
     if isinstance(value, int):
         raise wrong("is too large a number", "Shorten it to 256 digits")
     raise wrong("is not text, a number or a boolean", "Write it as one text, for example as JSON in quotes")

@@ -72,6 +72,7 @@ def test_a_deployment_that_breaks_is_not_a_missing_one(deployment: Any, spotkeep
         ({"command": "python -m missing.module"}, None),
         ({"command": ["bash", "run.sh"]}, "a shell does not pass SIGTERM on"),
         ({"command": 'bash -c "python train.py"'}, "a shell does not pass SIGTERM on"),
+        ({"command": ["sh", "-c", 'exec "./$0" "$@"', "train.py"]}, "a shell does not pass SIGTERM on"),
         ({"command": 'bash -c "exec python train.py"'}, None),
         ({"command": "cd src\nbash run.sh\n"}, None),
         ({"command": "pip install x\nmkdir -p a\npython trian.py | tee log\n"}, "trian.py is not among the 2 files"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +16,8 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError, UsageError
 from spotkeep_cli.launching.job_file import MAX_JOB_FILE_BYTES, parse_field_path, parse_override, read_job_file
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.validation import read_document
 
 
 def write(folder: Path, text: str) -> Path:
@@ -76,6 +82,7 @@ def test_scalars_are_what_people_mean(tmp_path: Path, text: str, value: object) 
         ("name: a\x00b\n", "not YAML"),
         ("name: " + "[" * 100, "more than 40 lists and mappings"),
         ("{[a]: b}: c\n", "not YAML"),
+        ("tags: {1: a, '1': b}\n", ":1: the field '1' is given twice, first on line 1"),
     ],
 )
 def test_what_is_no_job_file_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -83,6 +90,79 @@ def test_what_is_no_job_file_is_refused_with_its_line(tmp_path: Path, text: str,
         read_job_file(write(tmp_path, text))
     assert message in refusal.value.message
     assert "\n" not in refusal.value.message
+
+
+NUMBERS = (
+    *("1", "0.1", "1.10", "5.", ".5", "+5", "-0", "00123", "010", "012345678901", "1e3", "12e4567", "8716e25"),
+    *(".inf", "-.INF", ".nan", "0x1F", "0o17", "1_000", "12:30", "2026-01-01"),
+)
+OTHERS = ["yes", "no", "on", "off", "y", "True", "FALSE", "true"]
+looks_like_a_number = st.sampled_from(NUMBERS) | st.from_regex(
+    re.compile(r"[-+]?[0-9._]{1,9}([eE][-+]?[0-9]{1,4})?", re.ASCII), fullmatch=True
+)
+
+
+def as_the_launcher_reads(tmp_path_factory: pytest.TempPathFactory, text: str, *, overrides: Sequence[str] = ()) -> Any:
+    file = write(tmp_path_factory.mktemp("job"), f"name: digits\ncommand: python train.py\n{text}")
+    return JobRequest.model_validate(json.loads(json.dumps(read_job_file(file, overrides=overrides).fields)))
+
+
+@given(text=looks_like_a_number | st.sampled_from(OTHERS))
+def test_what_is_text_to_aws_stays_as_it_is_written(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = f"environment: {{RELEASE: {text}}}\ntags: {{{text}: {text}}}\nowner: {text}\nmetrics: [{text}]\n"
+    request = as_the_launcher_reads(
+        tmp_path_factory, file, overrides=[f"command=[python, train.py, --release, {text}]", f"environment.A={text}"]
+    )
+    assert request.environment == {"RELEASE": text, "A": text}
+    assert request.tags == {text: text}
+    assert request.owner == text
+    assert list(request.metrics) == [text]
+    assert request.command == ("python", "train.py", "--release", text)
+
+
+@given(text=looks_like_a_number)
+def test_a_hyperparameter_is_the_number_as_it_is_written(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    request = as_the_launcher_reads(tmp_path_factory, f"hyperparameters: {{x: {text}}}\n")
+    assert request.hyperparameters == {"x": text}
+
+
+@pytest.mark.parametrize("text", ["true", "True", "TRUE"])
+def test_a_hyperparameter_that_is_true_is_jsons_true(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    request = as_the_launcher_reads(tmp_path_factory, f"hyperparameters: {{x: {text}, y: 'True'}}\n")
+    assert request.hyperparameters == {"x": "true", "y": "True"}
+
+
+def test_a_trial_of_a_sweep_has_numbers_as_they_are_written(tmp_path: Path) -> None:
+    space = "{release: [1.10, 1.2], lr: {log_uniform: [1e-5, 1e-2]}, nesterov: [True, false]}"
+    sweep = read_job_file(write(tmp_path, f"sweep: {{parameters: {space}, trials: 010}}\n")).fields["sweep"]
+    assert sweep["parameters"]["release"] == ["1.10", 1.2]
+    assert sweep["parameters"]["lr"] == {"log_uniform": [1e-5, 1e-2]}
+    assert sweep["parameters"]["nesterov"] == [True, False]
+    assert sweep["trials"] == 10
+    listed = read_job_file(write(tmp_path, "sweep: {trials: [{release: 1.10}, {release: 1.2}]}\n")).fields["sweep"]
+    assert listed["trials"] == [{"release": "1.10"}, {"release": 1.2}]
+
+
+def test_one_value_is_text_in_one_field_and_a_number_in_another(tmp_path: Path) -> None:
+    fields = read_job_file(
+        write(
+            tmp_path,
+            "environment: &usual {RELEASE: &release 1.10}\n"
+            "hyperparameters: {<<: *usual, epochs: 3}\n"
+            "max_cost: *release\n"
+            "tags: {<<: [*usual, {1: a, true: b}], true: c}\n"
+            "max_run: 0600\n",
+        )
+    ).fields
+    assert fields["hyperparameters"] == {"RELEASE": "1.10", "epochs": 3}
+    assert fields["max_cost"] == 1.1
+    assert fields["tags"] == {"RELEASE": "1.10", "1": "a", "true": "c"}
+    assert fields["max_run"] == 600
+
+
+def test_a_value_of_text_that_is_null_is_refused_with_the_way_to_write_it(tmp_path: Path) -> None:
+    _, problems, _ = read_document(read_job_file(write(tmp_path, "name: a\nenvironment: {HOME: ~}\n")).fields)
+    assert ["in quotes" in each.fix for each in problems if each.field == "environment.HOME"] == [True]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +222,7 @@ def test_overrides_reach_inside_and_come_after_the_file(tmp_path: Path) -> None:
     )
     assert document.fields == {
         "name": "letters",
-        "hyperparameters": {"lr": 0.001},
+        "hyperparameters": {"lr": "1e-3"},
         "environment": {"OMP_NUM_THREADS": 4},
         "notify": ["completed", "failed"],
         "channels": [{"uri": "s3://c/d"}],
@@ -161,6 +241,8 @@ def test_overrides_reach_inside_and_come_after_the_file(tmp_path: Path) -> None:
         ("name.first=x", "name is the value 'digits', nothing can be set inside it"),
         ("channels.5.uri=x", "channels is a list of 1"),
         ("channels.train=x", "channels is a list of 1"),
+        ("tags={a: 1, a: 2}", "the field 'a' is given twice"),
+        ("max_cost=!!int x", "is not what its tag says"),
     ],
 )
 def test_an_override_that_fits_nothing_says_so(tmp_path: Path, override: str, message: str) -> None:
@@ -169,6 +251,21 @@ def test_an_override_that_fits_nothing_says_so(tmp_path: Path, override: str, me
         read_job_file(path, overrides=[override])
     assert message in refusal.value.message
     assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("environment.NOTE=first #2", "first #2"),
+        ("environment.NOTE=#2", "#2"),
+        ("environment.NOTE=a\nb", "a\nb"),
+        ("environment.NOTE='#2' # as YAML has it", "#2"),
+        ("max_run=4h # a duration", "4h"),
+        ("deadline=", None),
+    ],
+)
+def test_nothing_of_a_text_in_an_override_is_cut_off(override: str, value: object) -> None:
+    assert parse_override(override)[1] == value
 
 
 names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,7 @@ def test_a_model_trainer_of_version_3() -> None:
         "capacity": "spot",
         "checkpoints": True,
         "command": ["python", "train.py"],
+        "arguments": "json",
         "channels": [{"name": "train", "uri": "s3://theirs/data/", "input_mode": "File"}],
         "tags": {"team": "vision"},
     }
@@ -90,7 +93,7 @@ def test_an_estimator_of_version_2() -> None:
         "max_wait": 7_200,
         "capacity": "spot",
         "checkpoints": True,
-        "command": ["bash", "train.sh"],
+        "command": ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', "train.sh"],
         "framework": fields["framework"],
         "debug": True,
         "metrics": {"loss": "loss=([0-9.]+)"},
@@ -107,20 +110,47 @@ def of(**arguments: str) -> tuple[dict[str, Any], dict[str, str]]:
     return job.fields, {each.field: each.why for each in job.left_out}
 
 
+SHELL = ("bash", "-eo", "pipefail", "-c")
+
+
 @pytest.mark.parametrize(
     ("source_code", "command"),
     [
         ('command="python train.py --epochs 3"', ["python", "train.py", "--epochs", "3"]),
         ('command="python train.py", args=["--note", "a b", 3]', ["python", "train.py", "--note", "a b", "3"]),
-        ('command="echo don\\\'t", args=["a b"]', ["bash", "-c", "echo don't 'a b'"]),
-        ('command="a && b"', ["bash", "-c", "a && b"]),
-        ('command="LR=1 python train.py"', ["bash", "-c", "LR=1 python train.py"]),
+        ('command="echo don\\\'t", args=["a b"]', [*SHELL, "echo don't 'a b'"]),
+        ('command="a && b"', [*SHELL, "a && b"]),
+        ('command="LR=1 python train.py"', [*SHELL, "LR=1 python train.py"]),
         ('command="b", entry_script="train.py"', ["b"]),
     ],
 )
 def test_a_command_is_the_sdks_and_gets_no_hyperparameters(source_code: str, command: list[str]) -> None:
     fields, _ = of(source_code=f"SourceCode({source_code})")
     assert (fields["command"], fields["arguments"], fields["install"]) == (command, "none", "none")
+
+
+def run(fields: dict[str, Any], folder: Path) -> tuple[int, str]:
+    """Run an imported command with two hyperparameters; return its exit code and what it printed."""
+    done = subprocess.run([*fields["command"], "--b", "1"], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def test_a_shell_script_is_started_by_its_first_line_and_gets_the_hyperparameters(tmp_path: Path) -> None:
+    (tmp_path / "my train.sh").write_text('#!/bin/bash -e\necho "$@"\nfalse\necho went on\n')
+    fields, _ = of(source_code='SourceCode(source_dir="src", entry_script="my train.sh")')
+    assert run(fields, tmp_path) == (1, "--b 1\n")
+
+
+@pytest.mark.parametrize("command", ["false; echo went on", "false | cat"])
+def test_a_command_that_fails_ends_the_job(tmp_path: Path, command: str) -> None:
+    fields, _ = of(source_code=f"SourceCode(command={command!r})")
+    assert run(fields, tmp_path) == (1, "")
+
+
+def test_arguments_of_a_command_are_not_a_scripts() -> None:
+    fields, left = of(source_code='SourceCode(source_dir="src", entry_script="train.py", args=["--epochs", 3])')
+    assert fields["command"] == ["python", "train.py"]
+    assert "command alone" in left["source_code.args"]
 
 
 @pytest.mark.parametrize(

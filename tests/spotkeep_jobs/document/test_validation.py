@@ -323,6 +323,8 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"channels": [{"name": "train", "uri": "s3://data/x"}] * 2}, "channels"),
         ({"channels": {"train": {"uri": "s3://data/x", "input_mode": "file"}}}, "channels.train.input_mode"),
         ({"channels": {"train": {"name": "x", "uri": "s3://data/x"}}}, "channels"),
+        ({"channels": {"train": "s3://data/x//y/"}}, "channels.train.uri"),
+        ({"channels": {"train": "s3://data//x/"}}, "channels.train.uri"),
         ({"metrics": {"": {}}}, "metrics.''"),
         ({"metrics": {"two\nlines": {}}}, "metrics.two"),
         ({"metrics": {"m" * 101: {}}}, f"metrics.{'m' * 60}"),

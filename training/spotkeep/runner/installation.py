@@ -17,9 +17,10 @@ from spotkeep.errors import InstallError, JobError, SpotkeepError
 
 from .environment_cache import EnvironmentCache
 from .failure import failure_text
+from .git_source import GIT_COMMIT_VARIABLE
 from .layout import JobLayout
 from .requirements import NONE, Requirements, find_requirements
-from .source import GIT_COMMIT_VARIABLE, SHA256_VARIABLE
+from .source import SHA256_VARIABLE
 from .supervision import Supervisor
 from .virtual_environment import VirtualEnvironment, describe_image
 from .warm_pool_cache import WarmPoolCache

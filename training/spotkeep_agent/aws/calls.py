@@ -293,7 +293,7 @@ class AwsCalls:
                 if retry:
                     continue
                 break
-            hidden = hides_errors and _is_error_document(answer)
+            hidden = hides_errors and answer.status < _REFUSED and _is_error_document(answer)
             if answer.status < _REFUSED and not hidden:
                 return answer
             code, message = _error_of(answer)

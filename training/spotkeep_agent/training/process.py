@@ -19,8 +19,9 @@ from typing import IO, Any, Callable
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
+from spotkeep.runner.git_source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
-from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, SHA256_VARIABLE
+from spotkeep.runner.source import SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.runner_options import command_words, runner_options
 

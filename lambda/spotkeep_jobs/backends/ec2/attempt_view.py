@@ -104,8 +104,8 @@ def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRe
         said = f": {training.failure}" if training is not None and training.failure else ""
         return f"AlgorithmError: the command ended with exit code {code}{said}"[:LONGEST_REASON]
     if outcome is FleetEnding.INPUT_ERROR:
-        said = record.training.failure if record is not None else None
-        return f"ClientError: {said or history.problem or 'the reason is not known'}"[:LONGEST_REASON]
+        why = record.training.failure if record is not None else None
+        return f"ClientError: {why or history.problem or 'the reason is not known'}"[:LONGEST_REASON]
     if outcome is FleetEnding.FUTILE:
         return _why_futile(history)[:LONGEST_REASON]
     if outcome is FleetEnding.FLEET_GONE:

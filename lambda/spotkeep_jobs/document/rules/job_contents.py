@@ -43,6 +43,20 @@ def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterato
     yield from _more_than_fit("channels", request.channels, limit=_MAX_CHANNELS, own=own, fix=fix)
 
 
+@rule("channels")
+def _channels_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Yield the addresses of which all keys are refused once the job has begun: `spotkeep_fleet.channel_files`."""
+    for channel in request.channels:
+        key = channel.uri.removeprefix("s3://").partition("/")[2]
+        if channel.input_mode == "File" and (key.startswith("/") or "//" in key):
+            yield Problem(
+                field=f"channels.{channel.name}.uri",
+                found=shown(channel.uri),
+                problem="holds two slashes in a row; SageMaker copies no object with such a key",
+                fix="Write one slash between folders, and copy the objects there if their keys have two.",
+            )
+
+
 @rule("hyperparameters")
 def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
@@ -158,6 +172,7 @@ def _document_fits_its_record(request: JobRequest, _defaults: DeploymentDefaults
 
 RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
+    _channels_can_be_files,
     _hyperparameters_fit,
     _environment_fits,
     _mlflow_is_named_once,

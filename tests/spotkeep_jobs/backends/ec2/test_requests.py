@@ -204,13 +204,13 @@ def test_the_deployments_key_encrypts_the_runs_volume() -> None:
 
 def test_what_is_recorded_is_what_is_launched() -> None:
     launch = launched(
-        source={"git": "https://example.com/a.git", "commit": "0" * 40}, script_retries=2, arguments="none",
+        source={"git": "https://example.com/a.git", "commit": "0" * 40}, script_retries=2, arguments="json",
         install=["timm==1.0.9"], setup="python fetch.py",
     )  # fmt: skip
     again = launch_of(job_request_of(launch, marks={"SPOTKEEP_RUN": "count-1"}))
     assert again == launch
     job = again.instance_job
-    assert (job.max_script_retries, job.attempt, job.arguments) == (2, 2, "none")
+    assert (job.max_script_retries, job.attempt, job.arguments) == (2, 2, "json")
     assert (job.install, job.requirements, job.setup) == ("none", ("timm==1.0.9",), ("python", "fetch.py"))
     assert launched().instance_job.install == "auto"
     assert job.source.git_commit == "0" * 40

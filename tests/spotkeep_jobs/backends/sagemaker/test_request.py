@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import spotkeep.__main__ as spotkeep_command_line
 from spotkeep.events import event_line
+from spotkeep.runner.job import ARGUMENTS
 from spotkeep.runner.metric_search import searched_metrics
 from spotkeep_fleet.runner_options import MAX_SETUP_PIECES
 from spotkeep_jobs.backends.sagemaker.request import (
@@ -185,9 +186,10 @@ def test_hyperparameters_and_variables_are_text() -> None:
     assert parameters["Environment"]["OMP_NUM_THREADS"] == "4"
 
 
-def test_a_job_that_wants_no_arguments_tells_the_runner() -> None:
-    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": "none"}))
-    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"][:3], "--arguments", "none", *INSTALLS]
+@pytest.mark.parametrize("arguments", [each for each in ARGUMENTS if each != "hyperparameters"])
+def test_a_job_that_wants_other_arguments_tells_the_runner(arguments: str) -> None:
+    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": arguments}))
+    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"][:3], "--arguments", arguments, *INSTALLS]
     assert without["ContainerArguments"] == usual["ContainerArguments"]
 
 
