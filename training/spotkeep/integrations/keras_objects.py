@@ -161,7 +161,7 @@ class FoundObjects:
                     continue
             try:
                 encode_state({one.path: saves})
-            except BaseException as error:  # noqa: BLE001 - the script's own code may say no in any way
+            except BaseException as error:  # the script's own code may say no in any way
                 if ends_the_process(error):
                     raise
                 _logger.warning("what %s keeps is not saved: %s", one.path, error)

@@ -309,7 +309,7 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
         value.load_state_dict(object_state(value))
     except no_memory:
         return []
-    except BaseException as error:  # noqa: BLE001 - it would end a resume, whatever it is
+    except BaseException as error:  # it would end a resume, whatever it is
         if ends_the_process(error):
             raise
         return [f"{path} gives a state that it does not take back, so no resume could restore it: {_first_line(error)}"]
