@@ -58,7 +58,7 @@ def import_job(
         imported = _import_script(Path(job), beside=output.parent)
     else:
         is_file = job.endswith(".json")
-        if not is_file and Path(job).is_file():
+        if not is_file and "." in job:  # No training job has a dot in its name.
             raise UsageError(f"{job} is neither a .py script nor a .json file", hint=_OTHER_FILES)
         request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
         try:

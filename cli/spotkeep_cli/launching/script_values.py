@@ -7,6 +7,7 @@ value is made of is `Computed`: it carries the script's own text, so that the re
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -180,7 +181,7 @@ class ScriptValues:
             case ast.Dict(keys=keys, values=values):
                 return self._mapping(zip(keys, values, strict=True))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -_number(self._value(operand))
+                return -_number(self._value(operand), largest=math.inf)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 first, second = self._value(left), self._value(right)
                 if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
@@ -224,8 +225,8 @@ class ScriptValues:
         return text
 
 
-def _number(value: Any) -> int | float:
-    if not isinstance(value, int | float) or abs(value) > _LARGEST:
+def _number(value: Any, *, largest: float = _LARGEST) -> int | float:
+    if not isinstance(value, int | float) or abs(value) > largest:
         raise _ComputedError
     return value
 

@@ -474,6 +474,6 @@ def _value(text: str) -> str:
     """Return a hyperparameter as a script gets it: the SageMaker SDK 2 writes texts as JSON, in quotes."""
     try:
         meant = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text_that_stays(meant) if isinstance(meant, str) else text

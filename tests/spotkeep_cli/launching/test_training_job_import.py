@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import botocore.session
 import pytest
 from botocore.model import Shape
+from hypothesis import given
+from hypothesis import strategies as st
 
+from spotkeep.runner.environment import command_arguments
 from spotkeep_cli.launching.training_job_import import ImportedJob, import_request
 
 REQUEST: dict[str, Any] = {
@@ -178,6 +182,13 @@ def test_words_of_the_container_get_no_hyperparameters_as_on_sagemaker() -> None
     fields = import_request(REQUEST | {"AlgorithmSpecification": words, "HyperParameters": {"lr": "1"}}).fields
     assert (fields["command"], fields["arguments"]) == (["python", "a.py"], "none")
     assert fields["hyperparameters"] == {"lr": "1"}
+
+
+@given(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["true", "1.10", '"a"', "[1]"]))
+def test_a_script_gets_the_hyperparameters_that_the_toolkit_gives_it(value: Any) -> None:
+    sent = {"name": json.dumps(value), "sagemaker_program": "train.py"}
+    imported = import_request(REQUEST | {"HyperParameters": sent}).fields["hyperparameters"]
+    assert command_arguments(imported) == command_arguments(sent)
 
 
 def test_the_drivers_of_the_sdk_are_named() -> None:
