@@ -106,7 +106,7 @@ def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
     from spotkeep_cli.launching.sdk_script_import import import_script
 
     try:
-        imported = import_script(_read(path).decode(), name=_name_of(path))
+        imported = import_script(_read(path).decode("utf-8-sig"), name=_name_of(path))
     except (ValueError, SyntaxError, RecursionError) as error:
         raise UsageError(
             f"{path} cannot be imported: {error}",

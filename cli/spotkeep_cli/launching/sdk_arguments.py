@@ -374,6 +374,9 @@ class _Job:
         if command is not None:
             if script is not None:
                 self._leave_out("source_code.entry_script", "the SDK runs command alone", replaced=True)
+            if "\n" in str(command).strip():
+                why = "the SDK makes one line of its lines: if each is a command, write command as a block of lines"
+                self._leave_out("source_code.command", why, replaced=True)
             # The SDK hands it to a shell, and no hyperparameters with it.
             self.fields |= {"command": _shell_command(str(command), _words(arguments)), "arguments": "none"}
             if "distributed" in self._not_taken:

@@ -157,10 +157,10 @@ class ImportedJob:
 
     def as_job_file(self) -> str:
         """Return the job file, of printable text: what it lacks in comments, and the document."""
-        document = yaml.safe_dump(self.fields, sort_keys=False, allow_unicode=True)
+        document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False, allow_unicode=True)
         if not document.replace("\n", "").isprintable():
             # A next line (U+0085) is written as it is, and read as a space.
-            document = yaml.safe_dump(self.fields, sort_keys=False)
+            document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False)
         return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
     def without_refused_entries(self) -> ImportedJob:
@@ -176,6 +176,16 @@ class ImportedJob:
             kept = {key: value for key, value in each.items() if key not in refused}
             fields[name] = [*kept.values()] if isinstance(entries, list) else kept
         return ImportedJob.of(fields, left_out)
+
+
+class _JobFileDumper(yaml.SafeDumper):
+    """Writes a text of several lines as such: `command: |`."""
+
+
+_JobFileDumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:
@@ -244,7 +254,7 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
     if len(name) > _NAME_CHARACTERS:
         why = f"a name has at most {_NAME_CHARACTERS} characters: it is shortened"
         left_out.append(LeftOut(field=path, why=why, replaced=True))
-    return name_of_job(name)
+    return name_of_job(name) or "training"
 
 
 def command_of_script(script: str) -> list[str]:

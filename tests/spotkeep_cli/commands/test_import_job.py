@@ -144,6 +144,13 @@ def test_a_script_of_the_sdk_has_its_source_beside_the_script(spotkeep: Any, tmp
     assert (document["name"], document["source"], document["max_run"]) == ("start-it", "pipeline/code", 60)
 
 
+def test_a_script_with_a_byte_order_mark_and_a_name_of_other_letters_is_read(spotkeep: Any, tmp_path: Path) -> None:
+    script = tmp_path / "訓練.py"
+    script.write_text("Estimator(image_uri='a/b:1')", encoding="utf-8-sig")
+    assert spotkeep("import", str(script), "-o", str(tmp_path / "job.yaml")).exit_code == ExitCode.DONE
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["name"] == "training"
+
+
 def test_a_file_that_is_there_is_kept(imported: Any) -> None:
     _, output = imported()
     before = output.read_text()

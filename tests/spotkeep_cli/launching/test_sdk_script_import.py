@@ -49,6 +49,8 @@ estimator = PyTorch(
 )
 estimator.fit({"train": "s3://theirs/data/", "test": computed()})
 """
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+"""What a process can be given."""
 
 
 def left_out(text: str) -> dict[str, str]:
@@ -154,6 +156,14 @@ def test_a_shell_script_is_started_by_its_first_line_and_gets_the_hyperparameter
 def test_a_command_that_fails_ends_the_job(tmp_path: Path, command: str) -> None:
     fields, _ = of(source_code=f"SourceCode(command={command!r})")
     assert run(fields, tmp_path) == (1, "")
+
+
+def test_lines_that_the_sdk_joins_are_named_and_a_block_is_written_as_lines() -> None:
+    fields, left = of(source_code="SourceCode(command='python a.py\\npython b.py')")
+    assert fields["command"] == ["python", "a.py", "python", "b.py"]
+    assert "one line" in left["source_code.command"]
+    job = import_script("ModelTrainer(source_code=SourceCode(command='a && b'))", name="a")
+    assert "command: |\n  set +u  # as the SageMaker SDK runs it\n  a && b\n" in job.as_job_file()
 
 
 def test_arguments_of_a_command_are_not_a_scripts() -> None:
@@ -407,7 +417,7 @@ def test_a_script_without_a_source_directory_brings_the_directory_that_it_is_in(
 
 @given(
     value=st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
         | st.sampled_from(["true", "null", "1.10", "8716e25", '"a"', "[1, 2]", "Infinity", "-0"]),
         lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
         max_leaves=4,
