@@ -30,6 +30,20 @@ def test_literals_are_what_python_makes_of_them(expression: str) -> None:
     assert value_of(expression) == eval(expression)  # noqa: S307 - the text is this test's
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["'{:>1000000000}'.format(1)", "'{!r}'.format('a')", "'{}{}'.format('a')", "'{'.format()", "'{a.b}'.format(a=1)",
+     "f() if True else 1", "1 if f() else 2", "1 if {} else 2", "{**other, 'a': 1}['a']", "[1][1]", "{'a': f()}['a']",
+     "{'a': 1}['b']", "not f()", "str(f())", "'%s' % 'a'", "','.join(['a'])", "os.path.join(*parts)"],
+)  # fmt: skip
+def test_what_python_would_have_to_run_is_computed(expression: str) -> None:
+    assert value_of(expression) == Computed(ast.unparse(ast.parse(expression)))
+
+
+def test_paths_are_joined_as_on_linux() -> None:
+    assert value_of("os.path.join('s3://a', f'{1}', 'train')") == "s3://a/1/train"
+
+
 FILLED = [
     "a = {}\na['x'] = 1",
     "a = {'x': 0}\na['x'] = 1\na['y'] = [2]",
@@ -58,6 +72,9 @@ CHANGED = [
     "a = 1\nmatch b:\n    case a: pass",
     "a = Compute()\na.instance_count = 2",
     "(a, b) = 1, 2",
+    "a = {}\nb = a\nb['x'] = 1",
+    "a = {}\nb = a\nb['x'].pop()",
+    "a = {}\ndef fill(mapping): mapping['x'] = 1\nfill(a)",
 ]
 
 
