@@ -11,6 +11,7 @@ import ast
 import math
 import operator
 import posixpath
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -192,6 +193,9 @@ class ScriptValues:
                 return self._value(body if self._plain(test) else orelse)
             case ast.Subscript(value=value, slice=ast.Constant(value=str() | int() as key)):
                 return self._entry(self._value(value), key)
+            case ast.BinOp(left=left, op=ast.Mod(), right=right):
+                values = right.elts if isinstance(right, ast.Tuple) else [right]
+                return self._sized(self._with_places_filled(self._value(left), values))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 first, second = self._value(left), self._value(right)
                 if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
@@ -265,6 +269,16 @@ class ScriptValues:
             if node is None or form or conversion:
                 raise _ComputedError
             parts.append(self._text(node))
+        return "".join(parts)
+
+    def _with_places_filled(self, template: Any, values: list[ast.expr]) -> str:
+        """Evaluate `"s3://%s/%s" % (bucket, prefix)` with plain places alone."""
+        if not isinstance(template, str):
+            raise _ComputedError
+        parts = re.split("(%s)", template)
+        if "%" in "".join(parts[::2]) or len(values) != len(parts) // 2:
+            raise _ComputedError
+        parts[1::2] = map(self._text, values)
         return "".join(parts)
 
     def _text(self, node: ast.expr) -> str:

@@ -444,7 +444,7 @@ class _Job:
             self.fields["source"] = source
         elif script is not None:
             folder, script = posixpath.split(script)
-            self.fields["source"] = folder or "."
+            self.fields |= {"source": folder or ".", "install": "none"}
             why = "the SDK sends this file alone, a launch the directory that it is in"
             self._leave_out("entry_point", why, replaced=True)
         return script

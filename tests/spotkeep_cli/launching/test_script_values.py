@@ -34,7 +34,8 @@ def test_literals_are_what_python_makes_of_them(expression: str) -> None:
     "expression",
     ["'{:>1000000000}'.format(1)", "'{!r}'.format('a')", "'{}{}'.format('a')", "'{'.format()", "'{a.b}'.format(a=1)",
      "f() if True else 1", "1 if f() else 2", "1 if {} else 2", "{**other, 'a': 1}['a']", "[1][1]", "{'a': f()}['a']",
-     "{'a': 1}['b']", "not f()", "str(f())", "'%s' % 'a'", "','.join(['a'])", "os.path.join(*parts)"],
+     "{'a': 1}['b']", "not f()", "str(f())", "'%1000000000d' % 1", "'%d' % 1.5",
+     "'%s%s' % 'a'", "7 % 2", "','.join(['a'])", "os.path.join(*parts)"],
 )  # fmt: skip
 def test_what_python_would_have_to_run_is_computed(expression: str) -> None:
     assert value_of(expression) == Computed(ast.unparse(ast.parse(expression)))

@@ -411,7 +411,11 @@ def test_a_repository_is_the_source_and_its_login_is_not_written(
 
 def test_a_script_without_a_source_directory_brings_the_directory_that_it_is_in() -> None:
     job = import_script("PyTorch('code/train.py', framework_version='2.8', dependencies=['lib'])", name="a")
-    assert (job.fields["source"], job.fields["command"]) == ("code", ["python", "train.py"])
+    assert (job.fields["source"], job.fields["install"], job.fields["command"]) == (
+        "code",
+        "none",
+        ["python", "train.py"],
+    )
     assert {each.field: each.replaced for each in job.left_out} == {"entry_point": True, "dependencies": False}
 
 
