@@ -468,7 +468,7 @@ class _Job:
         """Read a script that the SDK starts with torchrun: by default a process a GPU or Neuron core, else one."""
         types = self.fields.get("instance_types") or [self.fields.get("instance_type") or ""]
         if processes is None and any(processor_of(str(each)) == "neuron" for each in types):
-            why = "the SDK starts one process a Neuron core: write their number behind --nproc-per-node"
+            why = "the SDK starts one process a Neuron core: give their number, here it is one process"
             self._leave_out(path, why)
             processes = 1
         count = "$((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1))" if processes is None else str(processes)

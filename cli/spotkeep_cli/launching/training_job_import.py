@@ -168,13 +168,15 @@ class ImportedJob:
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
-            if not isinstance(entries, dict | list):
+            if not isinstance(entries, list if name == "channels" else dict):
                 continue
-            each = {entry["name"]: entry for entry in entries} if isinstance(entries, list) else entries
-            refused = {key: why for key, value in each.items() if (why := _refusal(name, key, value)) is not None}
-            left_out += [LeftOut(field=f"{name}.{key}", why=why) for key, why in refused.items()]
-            kept = {key: value for key, value in each.items() if key not in refused}
-            fields[name] = [*kept.values()] if isinstance(entries, list) else kept
+            each = [(entry["name"], entry) for entry in entries] if name == "channels" else [*entries.items()]
+            refusals = [_refusal(name, key, value) for key, value in each]
+            left_out += [
+                LeftOut(field=f"{name}.{key}", why=why) for (key, _), why in zip(each, refusals, strict=True) if why
+            ]
+            kept = [entry for entry, why in zip(each, refusals, strict=True) if not why]
+            fields[name] = [value for _, value in kept] if name == "channels" else dict(kept)
         return ImportedJob.of(fields, left_out)
 
 
@@ -186,6 +188,8 @@ _JobFileDumper.add_representer(
     str,
     lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
 )
+
+_JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:

@@ -626,7 +626,7 @@ def test_an_argument_as_large_as_any_is_read() -> None:
 
 @given(
     st.recursive(
-        st.sampled_from(["a", "1", "-1", "'x'", "None", "1.5", "Compute(a=b)", "f'{a}'"]),
+        st.sampled_from(["a", "1", "-1", "'x'", "None", "1.5", "Compute(a=b)", "Compute(a=1)", "f'{a}'"]),
         lambda inner: (
             st.builds("({}, {})".format, inner, inner)
             | st.builds("({} + {})".format, inner, inner)
@@ -635,9 +635,35 @@ def test_an_argument_as_large_as_any_is_read() -> None:
         ),
     ),
     st.sampled_from(
-        ["hyperparameters", "tags", "metric_definitions", "inputs", "environment", "max_run", "compute", "source_code"]
+        ["hyperparameters", "tags", "metric_definitions", "inputs", "environment", "max_run", "compute", "source_code",
+         "max_wait", "git_config", "distribution", "container_arguments", "image_uri", "framework_version",
+         "source_dir", "entry_point", "checkpoint_local_path", "input_mode", "instance_type", "instance_count",
+         "model_dir"]
     ),
-)
-def test_whatever_a_script_holds_it_is_imported_or_named(value: str, argument: str) -> None:
-    job = import_script(f"a = 2\nEstimator({argument}={value})", name="a")
+    st.sampled_from(["Estimator", "TensorFlow", "HuggingFace", "ModelTrainer"]),
+)  # fmt: skip
+def test_whatever_a_script_holds_it_is_imported_or_named(value: str, argument: str, kind: str) -> None:
+    job = import_script(f"a = 2\n{kind}(use_spot_instances=True, {argument}={value})", name="a")
     assert job.fields["name"] == "a"
+    job.without_refused_entries().as_job_file()
+
+
+@given(
+    st.recursive(
+        st.sampled_from(["a", "1", "'x'", "None", "[]", "{}", "f()", "Compute(a=1)"]),
+        lambda inner: st.builds("[{}, {}]".format, inner, inner) | st.builds("{{'x': {}}}".format, inner),
+        max_leaves=4,
+    ),
+    st.sampled_from(
+        ["ResourceConfig", "InputDataConfig", "Tags", "HyperParameters", "Environment", "StoppingCondition",
+         "AlgorithmSpecification", "CheckpointConfig", "MlflowConfig", "TrainingJobName"]
+    ),
+)  # fmt: skip
+def test_whatever_a_request_in_a_script_holds_it_is_imported_or_refused(value: str, member: str) -> None:
+    script = f"client.create_training_job(AlgorithmSpecification={{}}, ResourceConfig={{}}, **{{{member!r}: {value}}})"
+    try:
+        job = import_script(script, name="a")
+    except ValueError as error:
+        assert "create_training_job in line 1" in str(error)  # noqa: PT017 - not each example is refused
+    else:
+        job.without_refused_entries().as_job_file()
