@@ -37,8 +37,7 @@ from spotkeep_cli.errors import LocatedProblem, RefusedError
 from spotkeep_cli.launching.sdk_arguments import import_arguments
 from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
-from spotkeep_fleet.tags import DEPLOYMENT_TAG
-from spotkeep_jobs.backends.ec2.launch import OWNER_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.sweeps.document import is_sweep

@@ -374,6 +374,9 @@ class _Job:
         if command is not None:
             if script is not None:
                 self._leave_out("source_code.entry_script", "the SDK runs command alone", replaced=True)
+            if "\n" in str(command).strip():
+                why = "the SDK makes one line of its lines: if each is a command, write command as a block of lines"
+                self._leave_out("source_code.command", why, replaced=True)
             # The SDK hands it to a shell, and no hyperparameters with it.
             self.fields |= {"command": _shell_command(str(command), _words(arguments)), "arguments": "none"}
             if "distributed" in self._not_taken:
@@ -441,7 +444,7 @@ class _Job:
             self.fields["source"] = source
         elif script is not None:
             folder, script = posixpath.split(script)
-            self.fields["source"] = folder or "."
+            self.fields |= {"source": folder or ".", "install": "none"}
             why = "the SDK sends this file alone, a launch the directory that it is in"
             self._leave_out("entry_point", why, replaced=True)
         return script
@@ -465,7 +468,7 @@ class _Job:
         """Read a script that the SDK starts with torchrun: by default a process a GPU or Neuron core, else one."""
         types = self.fields.get("instance_types") or [self.fields.get("instance_type") or ""]
         if processes is None and any(processor_of(str(each)) == "neuron" for each in types):
-            why = "the SDK starts one process a Neuron core: write their number behind --nproc-per-node"
+            why = "the SDK starts one process a Neuron core: give their number, here it is one process"
             self._leave_out(path, why)
             processes = 1
         count = "$((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1))" if processes is None else str(processes)

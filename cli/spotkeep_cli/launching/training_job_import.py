@@ -48,20 +48,6 @@ class LeftOut:
     replaced: bool = False
 
 
-class _AsJsonWrites(yaml.SafeDumper):
-    """Writes numbers as JSON does. PyYAML's 1.0e-05 would reach the script in these characters."""
-
-
-_AsJsonWrites.add_representer(
-    float,
-    lambda dumper, number: (
-        dumper.represent_scalar("tag:yaml.org,2002:float", json.dumps(number))
-        if math.isfinite(number)
-        else dumper.represent_str(json.dumps(number))
-    ),
-)
-
-
 def replaced(why: str) -> LeftOut:
     """Return what it means that the deployment has something in the place of a part of a request."""
     return LeftOut(field="", why=why, replaced=True)
@@ -171,10 +157,10 @@ class ImportedJob:
 
     def as_job_file(self) -> str:
         """Return the job file, of printable text: what it lacks in comments, and the document."""
-        document = yaml.dump(self.fields, Dumper=_AsJsonWrites, sort_keys=False, allow_unicode=True)
+        document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False, allow_unicode=True)
         if not document.replace("\n", "").isprintable():
             # A next line (U+0085) is written as it is, and read as a space.
-            document = yaml.dump(self.fields, Dumper=_AsJsonWrites, sort_keys=False)
+            document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False)
         return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
     def without_refused_entries(self) -> ImportedJob:
@@ -182,14 +168,38 @@ class ImportedJob:
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
-            if not isinstance(entries, dict | list):
+            if not isinstance(entries, list if name == "channels" else dict):
                 continue
-            each = {entry["name"]: entry for entry in entries} if isinstance(entries, list) else entries
-            refused = {key: why for key, value in each.items() if (why := _refusal(name, key, value)) is not None}
-            left_out += [LeftOut(field=f"{name}.{key}", why=why) for key, why in refused.items()]
-            kept = {key: value for key, value in each.items() if key not in refused}
-            fields[name] = [*kept.values()] if isinstance(entries, list) else kept
+            each = [(entry["name"], entry) for entry in entries] if name == "channels" else [*entries.items()]
+            refusals = [_refusal(name, key, value) for key, value in each]
+            left_out += [
+                LeftOut(field=f"{name}.{key}", why=why) for (key, _), why in zip(each, refusals, strict=True) if why
+            ]
+            kept = [entry for entry, why in zip(each, refusals, strict=True) if not why]
+            fields[name] = [value for _, value in kept] if name == "channels" else dict(kept)
         return ImportedJob.of(fields, left_out)
+
+
+class _JobFileDumper(yaml.SafeDumper):
+    """Writes a text of several lines as such (`command: |`), and numbers as JSON does.
+
+    PyYAML's 1.0e-05 would reach the script in these characters.
+    """
+
+
+_JobFileDumper.add_representer(
+    float,
+    lambda dumper, number: (
+        dumper.represent_scalar("tag:yaml.org,2002:float", json.dumps(number))
+        if math.isfinite(number)
+        else dumper.represent_str(json.dumps(number))
+    ),
+)
+_JobFileDumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+_JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:
@@ -258,7 +268,7 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
     if len(name) > _NAME_CHARACTERS:
         why = f"a name has at most {_NAME_CHARACTERS} characters: it is shortened"
         left_out.append(LeftOut(field=path, why=why, replaced=True))
-    return name_of_job(name)
+    return name_of_job(name) or "training"
 
 
 def command_of_script(script: str) -> list[str]:
@@ -488,6 +498,6 @@ def _value(text: str) -> str:
     """Return a hyperparameter as a script gets it: the SageMaker SDK 2 writes texts as JSON, in quotes."""
     try:
         meant = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text_that_stays(meant) if isinstance(meant, str) else text
