@@ -154,7 +154,7 @@ NEVER_TAKEN: Final[Mapping[str, LeftOut]] = {
     "fit.logs": replaced(_FOLLOWED),
     "fit.job_name": replaced("spotkeep launch --set run=NAME gives a run its name"),
     "fit.dry_run": replaced("spotkeep doctor checks a job file"),
-    "fit.run_tensorboard_locally": lost("spotkeep tensorboard shows the logs of a run"),
+    "fit.run_tensorboard_locally": lost("tensorboard --logdir reads the logs beside the checkpoints of a run"),
 }
 """Arguments that have no field, and what it means that each is left out: that of the longest path counts.
 
@@ -165,6 +165,7 @@ _NOT_HERE: Final[Mapping[str, LeftOut]] = {
     **dict.fromkeys(_LONGEST_WAITS, MEANINGS["StoppingCondition.MaxWaitTimeInSeconds"]),
     _PENDING: MEANINGS["StoppingCondition.MaxPendingTimeInSeconds"],
     "compute.instance_preferences": MEANINGS["ResourceConfig.InstancePreferences"],
+    "container_arguments": MEANINGS["AlgorithmSpecification.ContainerArguments"],
     "distributed": lost(_PROCESSES_OF_ITS_OWN),
     "distributed.smp": lost("SageMaker's model parallelism is not set up"),
     **dict.fromkeys(
@@ -399,10 +400,13 @@ class _Job:
 
     def _read_entry_point(self) -> None:
         """Read command, source and arguments as SageMaker's training toolkit has them."""
-        entry_point, arguments = self._take("container_entry_point"), self._take("container_arguments")
+        entry_point = self._take("container_entry_point")
         script = self._source_and_script()
-        if entry_point or arguments:
-            self.fields |= {"command": [*_words(entry_point), *_words(arguments)], "arguments": "none"}
+        if entry_point:
+            words = [*_words(entry_point), *_words(self._take("container_arguments"))]
+            self.fields |= {"command": words, "arguments": "none"}
+            if script is not None:
+                self._leave_out("entry_point", "container_entry_point runs in its place", replaced=True)
             return
         if script is None:
             # Without code of the user's, the image's own entry point runs.

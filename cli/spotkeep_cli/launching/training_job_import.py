@@ -92,6 +92,9 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     ),
     "Session": replaced("credentials and region are those of the command: --profile, --region"),
     "Region": replaced("credentials and region are those of the command: --profile, --region"),
+    "AlgorithmSpecification.ContainerArguments": lost(
+        "the image's own entry point gets them, and a job file has words for that only as command: write it"
+    ),
     "ResourceConfig.VolumeKmsKeyId": lost(
         "the deployment's setting volume_kms_key_arn says which key encrypts volumes"
     ),
@@ -431,10 +434,9 @@ def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
     """Return what trains, and with what hyperparameters: the request's words, or the script that the SDK names."""
     given = rest.take("HyperParameters") or {}
     hyperparameters = {key: _value(text) for key, text in given.items()}
-    words = [
-        *(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ()),
-        *(rest.take("AlgorithmSpecification", "ContainerArguments") or ()),
-    ]
+    words = list(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ())
+    if words:
+        words += rest.take("AlgorithmSpecification", "ContainerArguments") or ()
     program = hyperparameters.get("sagemaker_program")
     if words:
         # SageMaker hands them no hyperparameters.

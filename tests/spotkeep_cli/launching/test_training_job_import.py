@@ -186,6 +186,12 @@ def test_words_of_the_container_get_no_hyperparameters_as_on_sagemaker() -> None
     assert fields["hyperparameters"] == {"lr": "1"}
 
 
+def test_arguments_of_an_images_own_entry_point_are_no_command() -> None:
+    job = import_request(REQUEST | {"AlgorithmSpecification": {"TrainingImage": "a", "ContainerArguments": ["x"]}})
+    assert "command" not in job.fields
+    assert [each.field for each in job.left_out] == ["AlgorithmSpecification.ContainerArguments"]
+
+
 @given(st.none() | st.booleans() | st.integers() | TEXTS | st.sampled_from(["true", "1.10", '"a"', "[1]"]))
 def test_a_script_gets_the_hyperparameters_that_the_toolkit_gives_it(value: Any) -> None:
     sent = {"name": json.dumps(value), "sagemaker_program": "train.py"}
