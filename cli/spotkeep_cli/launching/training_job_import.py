@@ -171,9 +171,12 @@ class ImportedJob:
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
-            if not isinstance(entries, list if name == "channels" else dict):
+            if name == "channels" and isinstance(entries, list):
+                each = [(entry["name"], entry) for entry in entries]
+            elif name != "channels" and isinstance(entries, dict):
+                each = [*entries.items()]
+            else:
                 continue
-            each = [(entry["name"], entry) for entry in entries] if name == "channels" else [*entries.items()]
             refusals = [_refusal(name, key, value) for key, value in each]
             left_out += [
                 LeftOut(field=f"{name}.{key}", why=why) for (key, _), why in zip(each, refusals, strict=True) if why
