@@ -18,7 +18,7 @@ PYTEST_IN = mkdir -p $(STATE)/tests/$(1) && PYTEST_DEBUG_TEMPROOT="$(CURDIR)/$(S
 PYTEST = $(call PYTEST_IN,$@) -n $(WORKERS)
 # Each worker imports all files that it is given. So it is given no file that is skipped without a framework, which takes
 # seconds where the framework is, and of the long tests those files alone that hold some.
-FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorflow|xgboost|nbformat)"\)'
+FRAMEWORK_FILES = '^([a-z]+ = )?pytest\.importorskip\("(torch|jax|keras|tensorflow|xgboost|catboost|nbformat)"\)'
 WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests | sed 's/^/--ignore=/')
 # Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
 CDK := tests/infrastructure
@@ -138,11 +138,11 @@ test-jax: WORKERS := 0
 test-jax: setup-jax ## The tests that need JAX, and those of Keras on JAX
 	$(PYTEST) -m jax $$(grep -rl --include='test_*.py' 'mark\.jax' tests)
 
-setup-boosters: setup ## XGBoost and LightGBM, for their tests
+setup-boosters: setup ## XGBoost, LightGBM and CatBoost, for their tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/boosters.txt
 
 test-boosters: WORKERS := 0
-test-boosters: setup-boosters ## The tests that need XGBoost and LightGBM
+test-boosters: setup-boosters ## The tests that need XGBoost, LightGBM and CatBoost
 	$(PYTEST) -m boosters $$(grep -rl --include='test_*.py' 'mark\.boosters' tests)
 
 setup-tensorflow: setup ## TensorFlow and Keras, for their example and tests

@@ -94,7 +94,7 @@ class Fleets:
             self._allow(
                 grantee,
                 "CreateTags",
-                [fleets, arn("instance"), arn("volume")],
+                [fleets, *launched],
                 {
                     "StringEquals": {
                         "ec2:CreateAction": ["CreateFleet", "RunInstances"],

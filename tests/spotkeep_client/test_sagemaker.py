@@ -432,6 +432,42 @@ def arguments_of_trainers(configs: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def named_by(call: Callable[[], Any]) -> tuple[Any, set[str]]:
+    """Return what a call returned, None where it refused, and the arguments that it refused or warned of."""
+    returned, named = None, set[str]()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            returned = call()
+        except RefusedError as refused:
+            named |= {each.field for each in refused.problems}
+    return returned, named | {str(each.message).partition(" ")[0] for each in said}
+
+
+def test_nothing_that_a_trainer_says_is_lost_in_a_run_without_a_word(
+    deployment: FakeDeployment, trainer: Callable[..., Any], configs: Any
+) -> None:
+    def launched(**arguments: Any) -> dict[str, Any]:
+        chained = {name: arguments.pop(name) for name in [*arguments] if name.startswith("with_")}
+        made = trainer(**arguments)
+        for name, value in chained.items():
+            getattr(made, name)(value)
+        made.train(wait=False)
+        return {name: value for name, value in deployment.invocations[-1].items() if name != "run"}
+
+    usual_arguments = {
+        "compute": configs.Compute(instance_type="ml.m5.large", instance_count=1),
+        "stopping_condition": configs.StoppingCondition(max_runtime_in_seconds=3_600),
+        "checkpoint_config": configs.CheckpointConfig(s3_uri="s3://theirs/checkpoints/"),
+        "input_data_config": [configs.InputData(channel_name="train", data_source="s3://theirs/data/")],
+    }
+    usual, always = named_by(lambda: launched(**usual_arguments))
+    assert always == {"checkpoint_config"}
+    for field, arguments in arguments_of_trainers(configs).items():
+        launch, named = named_by(partial(launched, **usual_arguments | arguments))
+        assert launch is None or launch != usual or {field, field.partition(".")[0]} & named, field
+
+
 def test_nothing_that_a_trainer_says_is_lost_in_a_tuning_job_without_a_word(
     tuner: Callable[..., Any], configs: Any
 ) -> None:
@@ -440,18 +476,29 @@ def test_nothing_that_a_trainer_says_is_lost_in_a_tuning_job_without_a_word(
     usual = tuning_request(tuner())
     lost, named_for_nothing = set(), set()
     for field, arguments in arguments_of_trainers(configs).items():
-        sent, named = tuning_request(tuner(**arguments)) != usual, set[str]()
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            try:
-                make_adoptable(tuner(**arguments))
-            except RefusedError as refused:
-                named |= {each.field for each in refused.problems}
-        named |= {str(each.message).partition(" ")[0] for each in said}
+        sent = tuning_request(tuner(**arguments)) != usual
+        _, named = named_by(partial(make_adoptable, tuner(**arguments)))
         lost |= {field} if not sent and f"model_trainer.{field}" not in named else set()
         named_for_nothing |= {field} if sent and f"model_trainer.{field}" in named else set()
     # A trainer with one of these has no instance type, which the request then lacks.
     assert (lost, named_for_nothing) == (set(), {"compute.instance_groups", "compute.instance_preferences"})
+
+
+def test_a_trainer_that_launches_runs_creates_no_jobs_for_the_sdk(
+    tuner: Callable[..., Any], trainer: Callable[..., Any], configs: Any, code: Any
+) -> None:
+    from sagemaker.train.aws_batch.training_queue import TrainingQueue
+
+    from spotkeep_client.sagemaker import make_adoptable
+
+    spot = trainer(source_code=code, checkpoint_config=configs.CheckpointConfig(s3_uri="s3://theirs/"))
+    with pytest.raises(RefusedError, match="the launcher creates"):
+        TrainingQueue("gpu").submit(spot, inputs=None)
+    searching = tuner()
+    searching.model_trainer = spot
+    with pytest.raises(RefusedError) as refused:
+        make_adoptable(searching)
+    assert [each.field for each in refused.value.problems] == ["model_trainer"]
 
 
 @pytest.mark.parametrize(

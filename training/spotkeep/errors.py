@@ -115,10 +115,12 @@ class RemoteError(CheckpointError):
 
     Attributes:
         missing: Whether what was asked for is not there.
+        code: The error code of S3; empty where there was no answer.
     """
 
-    def __init__(self, message: str, *, missing: bool = False) -> None:
+    def __init__(self, message: str, *, missing: bool = False, code: str = "") -> None:
         self.missing = missing
+        self.code = code
         super().__init__(message)
 
 
@@ -219,6 +221,14 @@ class CommandError(JobError):
     def __init__(self, message: str, *, exit_code: int) -> None:
         self.exit_code = exit_code
         super().__init__(message)
+
+
+def ends_the_process(problem: BaseException) -> bool:
+    """Say whether an exception is a wish to end, and no error.
+
+    Some libraries' errors are no `Exception`: torch's `CheckpointException` (`torch.distributed.checkpoint`) is none.
+    """
+    return isinstance(problem, (KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
 def _ranks(count: int) -> str:

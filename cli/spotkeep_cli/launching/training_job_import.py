@@ -187,14 +187,24 @@ class ImportedJob:
 
 
 class _JobFileDumper(yaml.SafeDumper):
-    """Writes a text of several lines as such: `command: |`."""
+    """Writes a text of several lines as such (`command: |`), and numbers as JSON does.
+
+    PyYAML's 1.0e-05 would reach the script in these characters.
+    """
 
 
+_JobFileDumper.add_representer(
+    float,
+    lambda dumper, number: (
+        dumper.represent_scalar("tag:yaml.org,2002:float", json.dumps(number))
+        if math.isfinite(number)
+        else dumper.represent_str(json.dumps(number))
+    ),
+)
 _JobFileDumper.add_representer(
     str,
     lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
 )
-
 _JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 

@@ -1,7 +1,8 @@
 """Compares files of two models by what they hold. A program of its own, for the Python that a job ran with.
 
 It reads what a job wrote, so it runs as a child process, and no file's code runs: torch loads weights only, NumPy loads
-no pickles. It needs what the formats need: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras.
+no pickles. It needs what the formats need: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras,
+CatBoost for its `.cbm`.
 
 On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`; it
 answers one JSON object a line, a line a pair: see `compared`. NaN equals NaN. The first differs from the second.
@@ -11,6 +12,7 @@ Sources:
     https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
     https://pytorch.org/docs/stable/generated/torch.load.html (weights_only)
     https://keras.io/guides/serialization_and_saving (a zip of config.json, model.weights.h5 and metadata.json)
+    https://github.com/catboost/catboost/blob/master/catboost/libs/model/model.cpp (a flatbuffer behind `CBM1`)
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ _SAFETENSORS_TYPES = {
     "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "BF16": "<u2", "F8_E4M3": "u1",
     "F8_E5M2": "u1",
 }  # fmt: skip
+
+
+_OF_THE_TRAINING = ("catboost_version_info", "model_guid", "output_options", "params", "train_finish_time", "training")
+"""What a model of CatBoost says of its training: an id of chance, times, folders. No prediction follows from it."""
 
 
 class IncomparableError(Exception):
@@ -182,10 +188,12 @@ def _values_of(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
         yield from _torch(path)
     elif begins.startswith(b"PK\x03\x04"):
         yield from _zipped(path, most_bytes=most_bytes)
+    elif begins.startswith(b"CBM1"):
+        yield from _catboost(path)
     elif begins[8:9] == b"{" and struct.unpack("<Q", begins[:8])[0] <= Path(path).stat().st_size:
         yield from _safetensors(path)
     else:
-        raise IncomparableError("its format is none of torch, safetensors, NumPy, HDF5 and Keras")
+        raise IncomparableError("its format is none of torch, safetensors, NumPy, HDF5, Keras and CatBoost")
 
 
 def _zipped(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
@@ -251,6 +259,18 @@ def _hdf5(source: Any, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
             if item.is_virtual or item.external:
                 raise IncomparableError(f"its {name} is kept in another file")
             yield name, Tensor(numpy.asarray(item[()]))
+
+
+def _catboost(path: str) -> Iterator[tuple[str, Any]]:
+    model = _module("catboost").CatBoost().load_model(path)
+    if model.get_text_feature_indices() or model.get_embedding_feature_indices():
+        raise IncomparableError("it has features of text or embeddings, whose parts in the file have ids of chance")
+    metadata = model.get_metadata()
+    for name in _OF_THE_TRAINING:
+        if name in metadata:
+            del metadata[name]
+    yield "the values of its leaves", Tensor(model.get_leaf_values())
+    yield "all but what it says of its training", model._serialize_model()
 
 
 def _torch(path: str) -> Iterator[tuple[str, Any]]:

@@ -406,6 +406,21 @@ def test_what_lightgbm_cannot_continue_is_refused_all_at_once(tmp_path):
         assert part in str(refused.value)
 
 
+def test_a_dataset_that_begins_from_the_scores_of_another_training_is_refused(tmp_path):
+    def datasets():
+        train = lightgbm.Dataset(ROWS[TRAINED], VALUES[TRAINED], free_raw_data=False)
+        return train, lightgbm.Dataset(ROWS[WATCHED], VALUES[WATCHED], reference=train, free_raw_data=False)
+
+    params = {"verbose": -1, "num_threads": 1}
+    first = lightgbm.train(params, datasets()[0], 2)
+    train, watched = datasets()
+    lightgbm.train(params, train, 2, valid_sets=[watched], init_model=first)
+    for sets in ((train, datasets()[1]), (datasets()[0], watched), (train.subset(range(100)), datasets()[1])):
+        sets[0].free_raw_data = False
+        with pytest.raises(UsageError, match=r"init_model.*make a new Dataset"):
+            of_lightgbm.train_resumably(params, sets[0], 2, valid_sets=[sets[1]], directory=tmp_path)
+
+
 def test_one_dataset_to_watch_needs_no_list_as_with_lightgbm_itself(tmp_path):
     train = lightgbm.Dataset(ROWS[TRAINED], VALUES[TRAINED], free_raw_data=False)
     watched = lightgbm.Dataset(ROWS[WATCHED], VALUES[WATCHED], reference=train, free_raw_data=False)

@@ -12,6 +12,7 @@ import itertools
 import os
 import queue
 import random
+import re
 import signal
 import tarfile
 import threading
@@ -270,6 +271,17 @@ def dispatched(loader):
     return data_loader.prepare_data_loader(loader, device=torch.device("cpu"), **options)
 
 
+def stateful(loader, *, seedable=False):
+    """What `prepare` gives with `use_stateful_dataloader=True`."""
+    pytest.importorskip("torchdata")
+    accelerate = pytest.importorskip("accelerate")
+    options = {"use_stateful_dataloader": True, "use_seedable_sampler": seedable}
+    configuration = accelerate.utils.DataLoaderConfiguration(**options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torchdata calls what torch calls deprecated
+        return accelerate.Accelerator(cpu=True, dataloader_config=configuration).prepare(loader)
+
+
 def fabric(loader):
     return pytest.importorskip("lightning.fabric").Fabric(accelerator="cpu", devices=1).setup_dataloaders(loader)
 
@@ -279,6 +291,11 @@ def of_torchdata(*arguments, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it calls what torch calls deprecated
         return make(*arguments, **options)
+
+
+def asked_for_its_place(loader):
+    loader.state_dict()
+    return loader
 
 
 ORDERS = {
@@ -302,11 +319,17 @@ ORDERS = {
     "accelerate, seedable": lambda: seedable(DataLoader(Augmented(), 3, shuffle=True)),
     "accelerate, a stream": lambda: prepared(DataLoader(OwnStream(), 3)),
     "accelerate, dispatched": lambda: dispatched(DataLoader(Augmented(), 3, shuffle=True)),
+    "accelerate, stateful": lambda: stateful(DataLoader(Augmented(), 3, shuffle=True)),
+    "accelerate, stateful, seedable, workers": lambda: stateful(
+        DataLoader(Augmented(), 3, shuffle=True, num_workers=1), seedable=True
+    ),
+    "accelerate, stateful, a stream": lambda: stateful(DataLoader(OwnStream(), 3)),
     "Fabric": lambda: fabric(DataLoader(Augmented(), 3, shuffle=True)),
     "Fabric, a stream": lambda: fabric(DataLoader(OwnStream(), 3)),
     "torchdata": lambda: of_torchdata(Augmented(), 3, shuffle=True),
     "torchdata, workers": lambda: of_torchdata(Augmented(), 3, shuffle=True, num_workers=1),
     "torchdata, a stream": lambda: of_torchdata(OwnStream(), 3),
+    "torchdata, asked for its place": lambda: asked_for_its_place(of_torchdata(Augmented(), 3, shuffle=True)),
 }
 
 
@@ -322,6 +345,31 @@ def test_whatever_decides_the_order_it_ends_as_one_that_was_left_alone(tmp_path,
         directory = tmp_path / str(stop_after)
         assert run(make, directory, stop_after=stop_after)[0] is None
         assert run(make, directory)[0] == expected, f"interrupted after {stop_after} batches"
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize(("kind", "workers"), [(DataLoader, (2, 0, 1)), (of_torchdata, (2, 1, 2))])
+def test_a_resume_may_have_another_number_of_workers(tmp_path, kind, workers):
+    def make(count):
+        return kind([*range(COUNT)], 3, shuffle=True, num_workers=count)
+
+    expected = run(lambda: make(workers[0]), tmp_path / "undisturbed")[0]
+    assert run(lambda: make(workers[0]), tmp_path / "run", stop_after=1)[0] is None
+    assert run(lambda: make(workers[1]), tmp_path / "run", stop_after=4)[0] is None
+    resumed, loader = run(lambda: make(workers[2]), tmp_path / "run")
+    assert resumed == expected
+    assert loader.num_workers == workers[2]
+
+
+@pytest.mark.enable_socket
+def test_torchdatas_order_is_another_one_without_workers_which_the_log_names(tmp_path, caplog):
+    def make(count):
+        return of_torchdata([*range(COUNT)], 3, shuffle=True, num_workers=count)
+
+    run(lambda: make(1), tmp_path, stop_after=2)
+    with pytest.raises(UsageError, match="does not give the batches that were trained on"):
+        run(lambda: make(0), tmp_path)
+    assert re.search(r'loader 0 was \{.*"has workers": true.* and is \{.*"has workers": false', caplog.text)
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -15,6 +15,7 @@ import pytest
 
 from spotkeep.__main__ import main
 from spotkeep.runner.exits_on_notice import keep_exits
+from spotkeep.runner.failure import NOT_STARTED
 from spotkeep.runner.job import run_job
 
 # Waits in its fourth step for the notice; a resumed one begins with the fifth.
@@ -165,7 +166,9 @@ def test_a_command_that_cannot_start_is_reported(tmp_path, monkeypatch, capfd, f
     monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
     monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
     assert run_job([command]) == code
-    assert reason in (tmp_path / "ml/output/failure").read_text()
+    failure = (tmp_path / "ml/output/failure").read_text()
+    assert reason in failure
+    assert failure.startswith(NOT_STARTED) == (code in {126, 127}), "the others may pass, or have a name of their own"
     assert reason in capfd.readouterr().err
 
 

@@ -126,7 +126,7 @@ def test_extend_sends_the_time_and_says_until_when(pools: Any, make: Any, spotke
     longer = a_pool(make.now, keep_alive_seconds=2700, kept_until=(make.now + timedelta(minutes=33)).isoformat())
     pools.answers["extend-pool"] = {"ok": True, "run": OLD, "pool": longer}
     result = spotkeep("pool", "extend", "sweep", "15m")
-    assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}
+    assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}, "it has left none, as recorded"
     assert "for another 33m" in " ".join(result.output.split())
 
 
@@ -182,7 +182,7 @@ class TestLaunch:
         assert (sent["volume_size_gb"], sent["instance_count"], sent["keep_alive"]) == (30, 1, 900)
         assert "max_wait" not in sent
         assert sent["name"] == "digits"
-        assert sent["hyperparameters"] == {"lr": 0.001}
+        assert sent["hyperparameters"] == {"lr": "1e-3"}
 
     def test_like_keeps_the_files_own_keep_alive(self, launchable: Any, spotkeep: Any, job_file: Path) -> None:
         spotkeep("launch", str(job_file), "--like", OLD, "--set", "keep_alive=5m", "-y", "--detach")

@@ -125,7 +125,7 @@ def test_safetensors_differ_by_their_tensors_not_by_their_metadata(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "because"),
     [
-        (b'{"finished": 1}', "its format is none of torch, safetensors, NumPy, HDF5 and Keras"),
+        (b'{"finished": 1}', "its format is none of torch, safetensors, NumPy, HDF5, Keras and CatBoost"),
         (pickle.dumps({"weights": [1.0]}), "its format is none of"),
         (npz({"a": np.zeros(1)})[:-30], "BadZipFile"),
         (npy(np.array([{}], dtype=object), allow_pickle=True), "ValueError"),
@@ -166,6 +166,8 @@ def test_the_python_is_the_jobs_own() -> None:
     assert Path(interpreter_of(["python", "train.py"])) == Path(sys.prefix) / "bin" / "python"
     assert Path(interpreter_of(["torchrun", "train.py"])) == Path(sys.prefix) / "bin" / "python3"
     assert interpreter_of([sys.executable, "train.py"]) == sys.executable
+    assert interpreter_of(f"python prepare.py\n{sys.executable} train.py | tee log\n") == sys.executable
+    assert Path(interpreter_of("cd src\ntorchrun train.py\n")) == Path(sys.prefix) / "bin" / "python3"
 
 
 def hdf5(weights: dict[str, Any]) -> bytes:
@@ -201,6 +203,30 @@ def test_keras_is_compared_by_weights_and_configuration_whenever_it_was_written(
 
 
 @pytest.mark.torch
+@pytest.mark.boosters
+def test_catboost_is_compared_by_its_trees_whenever_they_were_trained(tmp_path: Path) -> None:
+    catboost = pytest.importorskip("catboost")
+
+    def trained(seed: int = 0, *, texts: bool = False) -> bytes:
+        rows = np.random.default_rng(0).normal(size=(200, 2))
+        said = np.where(rows > 0, "more than nothing", "nothing at all")
+        data = catboost.Pool(said if texts else rows, rows[:, 0] > 0, text_features=[0, 1] if texts else None)
+        model = catboost.CatBoostClassifier(
+            iterations=2, random_seed=seed, verbose=False, thread_count=1, allow_writing_files=False
+        )
+        model.fit(data).save_model(str(tmp_path / "model.cbm"))
+        return (tmp_path / "model.cbm").read_bytes()
+
+    one, other = trained(), trained()
+    assert one != other
+    assert compared(tmp_path, one, other) == FileComparison(name="model", compared=2)
+    found = compared(tmp_path, one, trained(seed=1))
+    assert found.differing == 2
+    assert found.differences[1].name == "the values of its leaves"
+    assert found.differences[1].changed > 0
+    assert "features of text" in (compared(tmp_path, trained(texts=True), one).incomparable or "")
+
+
 def test_two_processes_of_one_training_save_equal_weights_in_other_bytes(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     tensors = {

@@ -314,6 +314,12 @@ def _problems(params: Mapping[str, Any], sets: Sequence[Any], rounds_per_step: o
             "a Dataset has positions: LightGBM keeps the position biases that it estimates in no model, so a training "
             "cannot be continued to the same bits; leave them out"
         )
+    if any(each._predictor is not None for each in sets):
+        # It gives no way back: the model's scores stand where the Dataset's own ones were.
+        problems.append(
+            "a Dataset was trained on with init_model, and LightGBM keeps the scores of that model in it: this "
+            "training would begin from them, and its model would lack them; make a new Dataset"
+        )
     if any(each.free_raw_data for each in sets):
         problems.append("each Dataset needs free_raw_data=False: a step continues from a prediction of it")
     return problems

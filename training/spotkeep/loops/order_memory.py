@@ -138,6 +138,8 @@ class OrderMemory:
         """Find the generators, and the attributes and dictionaries in which plain values may stand."""
         found = list(self._walk())
         self._generators = [(path, value) for path, value, _ in found if is_generator(value)]
+        self._loaders = {path for path, value, _ in found if _is_loader(value)}
+        self._settings_of_loaders = _settings_of_loaders() if self._loaders else frozenset()
         self._holders: list[tuple[str, dict[Any, Any]]] = [
             (path, value if type(value) is dict else vars(value))
             for path, value, full in found
@@ -149,6 +151,8 @@ class OrderMemory:
         made = {} if path in self._saving else self._made.get(path, {})
         changed = {}
         for key, value in holder.items():
+            if path in self._loaders and key in self._settings_of_loaders:
+                continue
             before = made.get(key, _NEW)
             if type(value) in _PLAIN and type(before) is type(value) and before == value:
                 continue
@@ -276,6 +280,11 @@ def _has_indices(value: Any) -> bool:
 def _is_loader(value: Any) -> bool:
     torch_data = loaded("torch.utils.data")
     return torch_data is not None and isinstance(value, torch_data.DataLoader)
+
+
+def _settings_of_loaders() -> frozenset[str]:
+    """Name the attributes that torch's DataLoader makes: its arguments, which are the script's, and its own pass."""
+    return frozenset(vars(loaded("torch.utils.data").DataLoader([None])))
 
 
 def _refuse_unseeded(value: Any) -> None:

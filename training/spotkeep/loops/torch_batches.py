@@ -51,6 +51,9 @@ _AROUND_ONE = {
 _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 """Where `__iter__` of a DataLoader and of torchdata's StatefulDataLoader stand."""
 
+_OF_A_PASS = {"_iterator": None, "next_iter_state": None, "_initial_iter_for_state_dict": False}
+"""A pass that goes on; where torchdata's loader would begin; that it has begun to say where it is."""
+
 
 def is_loader(batches: Any) -> bool:
     """Say whether `torch_batches` is for these batches."""
@@ -408,9 +411,9 @@ def _copied(loader: Any, replaced: Mapping[str, Any]) -> Any:
     alike = object.__new__(type(loader))
     vars(alike).update(vars(loader))
     vars(alike).update(replaced)
-    for name in ("_iterator", "next_iter_state"):  # a pass that goes on, a place where torchdata's loader would begin
+    for name, at_first in _OF_A_PASS.items():
         if name in vars(alike):
-            vars(alike)[name] = None
+            vars(alike)[name] = at_first
     return alike
 
 

@@ -1,8 +1,9 @@
 """Starts the command, passes signals on, and waits: what PID 1 of a container has to do.
 
 The command shares this process's group, so a signal to the group ends all of it. A signal goes to the command alone:
-its workers (a data loader's, for example) are its own business. Only when the command has gone after a notice and left
-others behind, as a shell does, these get SIGTERM too.
+its workers (a data loader's, for example) are its own business. Where the command is a block, it goes to the programs
+that bash has started. Only when the command has gone after a notice and left others behind, as a shell does, these get
+SIGTERM too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import IO, Any, Callable
 from spotkeep.errors import CommandError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 
+from .behind_shells import programs_behind
+from .block import bash_words
 from .failure import memory_kills
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
 
@@ -65,6 +68,7 @@ class Supervisor:
         self.notice: Notice | None = None
         self._notice_file = notice_file
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_block = False
         self._pending: list[int] = []
         self._ending_the_rest = False
         self._previous: dict[int, Any] = {}
@@ -80,8 +84,9 @@ class Supervisor:
 
     def run(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | str,
         *,
+        arguments: Sequence[str] = (),
         environment: Mapping[str, str],
         directory: Path | None,
         search_root: str | None = None,
@@ -89,7 +94,8 @@ class Supervisor:
         """Run the command to its end.
 
         Args:
-            command: What to run.
+            command: What to run: its words, or a block of lines for bash.
+            arguments: What follows the words, or is `"$@"` in the block.
             environment: All of it.
             directory: Where.
             search_root: By what `import spotkeep` is found, where metrics are searched for in what the command prints;
@@ -97,9 +103,16 @@ class Supervisor:
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
+            MissingToolError: If it is a block, and there is no bash.
         """
+        self._is_block = isinstance(command, str)
+        words = (
+            bash_words(command, arguments, environment=environment)
+            if isinstance(command, str)
+            else [*command, *arguments]
+        )
         kills_before = memory_kills()
-        child = _start(command, environment, directory, takes_output=search_root is not None)
+        child = _start(words, environment, directory, takes_output=search_root is not None)
         self._child = child
         while self._pending:
             self._forward(self._pending.pop(0))
@@ -155,8 +168,15 @@ class Supervisor:
         elif not (signum == signal.SIGINT and os.isatty(0)):
             # A terminal's Ctrl-C has already reached the whole group.
             # Popen.send_signal would wait for a command that has just ended, and its exit code would be lost.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child.pid, signum)
+            child, receivers = self._child.pid, [self._child.pid]
+            if self._is_block:
+                receivers = programs_behind(child, signum)
+                if signum == signal.SIGTERM:
+                    # bash first, so that it does not begin its next line: its trap waits for the programs.
+                    receivers = [child, *receivers]
+            for pid in dict.fromkeys(receivers):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signum)
 
     def _wait_for(self, child: subprocess.Popen[bytes]) -> int:
         while True:

@@ -94,9 +94,9 @@ _ENDINGS: Final = {
 
 _ENDINGS_ON_EC2: Final = {
     EndReason.INPUT_ERROR: EndingWords(
-        timeline="Failed: no instance came to train",
-        subject="failed to start",
-        sentence="failed: one instance after the other left before it trained.",
+        timeline="Failed: data, source, image or permissions did not work",
+        subject="failed: its data, source, image or permissions",
+        sentence="failed, not in its script: its data, source, image or permissions did not work.",
     ),
     EndReason.PLATFORM_ERROR: EndingWords(
         timeline="Failed in EC2",
