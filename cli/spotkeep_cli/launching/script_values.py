@@ -328,11 +328,12 @@ def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.exp
     for block in _blocks(tree):
         here = dict[str, ast.expr]()
         for statement in block:
-            filled = _filled(statement)
-            is_early = before is None or statement.lineno < before
-            if filled is not None and is_early and not isinstance(here.get(filled[0], ast.Name()), ast.Name):
+            filled = _filled(statement) if before is None or statement.lineno < before else None
+            begun = None if filled is None else here.get(filled[0])
+            # What is another name of a mapping fills that one.
+            if filled is not None and begun is not None and not isinstance(begun, ast.Name):
                 name, key, value = filled
-                here[name] = ast.Dict(keys=[None, key], values=[here[name], value])
+                here[name] = ast.Dict(keys=[None, key], values=[begun, value])
                 changed[name] -= 1
                 continue
             match statement:

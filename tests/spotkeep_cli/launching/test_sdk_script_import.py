@@ -440,6 +440,16 @@ def test_a_script_gets_the_arguments_that_the_sdk_gives_it(kind: str, value: Any
     assert command_arguments({"name": written}, as_json=as_json) == expected
 
 
+def test_words_of_the_container_run_in_the_place_of_a_script() -> None:
+    words = "container_entry_point=['python', 'b.py'], container_arguments=['--x', 1]"
+    job = import_script(f"Estimator('a/b:1', entry_point='a.py', source_dir='s', {words})", name="a")
+    assert (job.fields["command"], job.fields["arguments"]) == (["python", "b.py", "--x", "1"], "none")
+    assert {each.field for each in job.left_out} == {"entry_point"}
+    alone = import_script("Estimator('a/b:1', container_arguments=['--x'])", name="a")
+    assert "command" not in alone.fields
+    assert {each.field for each in alone.left_out} == {"container_arguments"}
+
+
 def test_an_estimator_of_an_image_gets_what_python_prints() -> None:
     values = "{'flag': True, 'layers': [1, 2], 'none': None, 'lr': 0.1, 'text': 'true'}"
     fields = import_script(f"Estimator(image_uri='a/b:1', hyperparameters={values})", name="a").fields
