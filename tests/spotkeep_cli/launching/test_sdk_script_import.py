@@ -545,6 +545,7 @@ def test_several_jobs_of_one_script_are_named(script: str, field: str) -> None:
         ("from sagemaker.train import ModelTrainer\nModelTrainer.from_recipe(x)", "a recipe"),
         ("from sagemaker.pytorch import PyTorch\nPyTorch.attach('job')", "spotkeep import NAME"),
         ("from sagemaker.train import SFTTrainer\nSFTTrainer(model='m')", "SFTTrainer in line 2"),
+        ("from spotkeep_client.sagemaker import SpotTrainer as ModelTrainer\nModelTrainer()", "launches runs itself"),
         ("from sklearn.cluster import KMeans\nKMeans(3)", "no ModelTrainer, no estimator"),
     ],
 )
@@ -615,6 +616,26 @@ def test_names_that_double_each_other_take_no_time(doubled: str) -> None:
     job = import_script(script, name="a")
     assert job.fields["max_run"] == 60
     assert {each.field for each in job.left_out} == {"compute", "hyperparameters"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "e = PyTorch()\n" + f"e{'.fit()' * 400}\n" * 20,
+        "e = PyTorch()\n" + "e.a = 1\n" * 2_000,
+        f"{' = '.join(f'e{n}' for n in range(2_000))} = PyTorch()\n" + "e1.x = e2.y[0] = 1\n" * 2_000,
+        f"x = [f({'1, ' * 20_000})]\nEstimator(tags=[{'x, ' * 5_000}])",
+        f"{'[' * 90}PyTorch() for a in b{'] for a in b' * 89}]",
+        "PyTorch()\n" * 5_000,
+    ],
+    ids=["chains", "attributes", "names", "an expression that names lead to", "loops", "trainers"],
+)
+@pytest.mark.timeout(60)
+def test_a_script_as_large_as_any_takes_seconds(script: str) -> None:
+    try:
+        import_script(script, name="a")
+    except ValueError as error:
+        assert len(str(error)) < 1_000  # noqa: PT017 - one of them has several trainers
 
 
 @pytest.mark.parametrize("value", ["c", "Compute(c=c)", "d"])
