@@ -94,7 +94,7 @@ class Fleets:
             self._allow(
                 grantee,
                 "CreateTags",
-                [fleets, *launched],
+                [fleets, arn("instance"), arn("volume")],
                 {
                     "StringEquals": {
                         "ec2:CreateAction": ["CreateFleet", "RunInstances"],

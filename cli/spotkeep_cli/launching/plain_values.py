@@ -42,8 +42,8 @@ def plain(value: Any, *, field: str = "") -> tuple[Any, list[Problem]]:
     return None, [_no_json(value, field=field)]
 
 
-def _mapping(value: Mapping[Any, Any], *, field: str) -> tuple[dict[str, Any], list[Problem]]:
-    fields: dict[str, Any] = {}
+def _mapping(value: Mapping[Any, Any], *, field: str) -> tuple[dict[Any, Any], list[Problem]]:
+    fields: dict[Any, Any] = {}
     problems: list[Problem] = []
     for name, each in value.items():
         if name is None or isinstance(name, str | bool | int | float):
@@ -55,11 +55,11 @@ def _mapping(value: Mapping[Any, Any], *, field: str) -> tuple[dict[str, Any], l
 
 
 def _no_json(value: Any, *, field: str) -> Problem:
-    fix = {
-        bytes: "Decode it: value.decode().",
-        set: "Write a list: the order of a set is another each time.",
-        frozenset: "Write a list: the order of a set is another each time.",
-    }.get(type(value), "Give text, a number, a boolean, a list or a dict.")
+    fix = "Give text, a number, a boolean, a list or a dict."
+    if isinstance(value, bytes):
+        fix = "Decode it: value.decode()."
+    elif isinstance(value, set | frozenset):
+        fix = "Write a list: the order of a set is another each time."
     return Problem(
         field=field, found=f"a value of type {type(value).__name__}", problem="has no form in a job file", fix=fix
     )

@@ -77,10 +77,14 @@ class Ec2Api:
     def make_template_version(
         self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]
     ) -> TemplateVersion:
-        """Make the version of the deployed launch template that tags instances with their run, and their parts.
+        """Make the version of the deployed launch template that tags instances with their run, and their root volumes.
 
-        Spot requests are not tagged: they cost nothing, and EC2 fails a launch that has none of what is to be tagged.
-        Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_LaunchTemplateTagSpecificationRequest.html
+        Nothing else is tagged: the service-linked role with which EC2 replaces an instance of a fleet may tag no
+        network interface, so that no replacement would launch. A launch without a spot request fails where one is to
+        be tagged.
+
+        Sources: https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSEC2FleetServiceRolePolicy.html
+            https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_LaunchTemplateTagSpecificationRequest.html
         """
         versions = list(
             self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
@@ -97,8 +101,8 @@ class Ec2Api:
                 reason=f"launch template {template_id} has no version that a deployment made for "
                 f"{self._bundle_uri or 'any bundle'}; deploy the whole app again",
             )
-        # Without the tags that mean something on an instance: neither is the run's volume.
-        of_parts = {key: value for key, value in tags.items() if key not in OF_INSTANCES_ALONE}
+        # Without the tags that mean something on an instance: it is not the run's volume.
+        of_root = {key: value for key, value in tags.items() if key not in OF_INSTANCES_ALONE}
         name = tags.get("Name", run)[: _LONGEST_TAG_VALUE - len(_ROOT)]
         template = source.get("LaunchTemplateData", {})
         root = root_volume(template, image=self._image(template.get("ImageId")))
@@ -112,8 +116,7 @@ class Ec2Api:
                 **root,
                 "TagSpecifications": [
                     {"ResourceType": "instance", "Tags": tag_list(tags)},
-                    {"ResourceType": "volume", "Tags": tag_list(of_parts | {"Name": name + _ROOT})},
-                    {"ResourceType": "network-interface", "Tags": tag_list(of_parts)},
+                    {"ResourceType": "volume", "Tags": tag_list(of_root | {"Name": name + _ROOT})},
                 ],
             },
         )

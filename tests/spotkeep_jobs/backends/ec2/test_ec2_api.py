@@ -62,7 +62,7 @@ def test_whose_a_batch_of_fleets_is_is_one_call(world: World) -> None:
 
 
 @pytest.mark.parametrize(("name", "root"), [("count-1-2", "count-1-2 (root)"), ("n" * 256, "n" * 249 + " (root)")])
-def test_the_parts_of_an_instance_have_the_users_tags_and_none_that_means_something_on_an_instance(
+def test_the_root_volume_has_the_users_tags_and_nothing_is_tagged_that_ec2_may_not_tag_in_a_replacement(
     world: World, name: str, root: str
 ) -> None:
     own = {"spotkeep:run": "count-1", "spotkeep:attempt": "2", "spotkeep:checkpoints": "runs/count-1/checkpoints"}
@@ -72,11 +72,7 @@ def test_the_parts_of_an_instance_have_the_users_tags_and_none_that_means_someth
     given = {
         each["ResourceType"]: {tag["Key"]: tag["Value"] for tag in each["Tags"]} for each in data["TagSpecifications"]
     }
-    assert given == {
-        "instance": {**own, **of_all},
-        "volume": {**of_all, "Name": root},
-        "network-interface": of_all,
-    }
+    assert given == {"instance": {**own, **of_all}, "volume": {**of_all, "Name": root}}
 
 
 # The version of the launch template that a run's own one is made of
