@@ -242,13 +242,15 @@ class _Reading:
     def add_sdk_3_defaults(self) -> None:
         """Add what a ModelTrainer asks for where its script does not say."""
         computed = {each.field for each in self.left_out}
+        if any(field.startswith("**") for field in computed):
+            return  # It may say so there.
         several = {"compute.instance_groups", "compute.instance_preferences"} & {*self.values, *computed}
         for path, value in _SDK_3_DEFAULTS.items():
             configuration, _, last = path.partition(".")
             if {path, configuration} & computed or (several and last != "volume_size_in_gb"):
                 continue
             # A StoppingCondition without its time sends none, and AWS's own is a day.
-            if configuration == "compute" or configuration not in self.values:
+            if configuration == "compute" or configuration not in self.values or path in self.values:
                 self.values[path] = value if self.values.get(path) is None else self.values[path]
 
     def request(self, call: ast.Call) -> dict[str, Any]:
@@ -307,12 +309,20 @@ class _Reading:
 
     def _merge(self, path: str, entries: dict[str, Any]) -> None:
         before = self.values.get(path)
-        added = self._entries(path, entries)
-        self.values[path] = before | added if isinstance(before, dict) else added
+        kept = (
+            {name: value for name, value in before.items() if name not in entries} if isinstance(before, dict) else {}
+        )
+        self.values[path] = kept | self._entries(path, entries)
+
+    def _replace(self, path: str, value: Any) -> None:
+        """Add an argument in the place of what was given for it before."""
+        self.values = {each: value for each, value in self.values.items() if not f"{each}.".startswith(f"{path}.")}
+        self.left_out = [each for each in self.left_out if not f"{each.field}.".startswith(f"{path}.")]
+        self._add(path, value)
 
     def _take_chained(self, call: ast.Call, path: str) -> None:
         given = self._script.arguments(call, positional=(path,))
-        self._add(path, next((value for value in given.values() if value is not None), True))
+        self._replace(path, next((value for value in given.values() if value is not None), True))
 
     def _take_start(self, tree: ast.Module, call: ast.Call, *, is_first: bool) -> None:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -325,15 +335,13 @@ class _Reading:
             if name not in _DATA:
                 self._add(f"fit.{name}", value)
                 continue
-            before = self.values.pop(name, None)
+            before = self.values.get(name)
             self._add(name, value)
-            if isinstance(before, list) and isinstance(after := self.values.get(name), list):
+            if isinstance(before, list) and isinstance(value, list):
                 # As the SDK does it: one of the same name stands in the place of the trainer's.
-                replaced = {each.get("channel_name") for each in after if isinstance(each, dict)}
-                kept = [each for each in before if each.get("channel_name") not in replaced]
-                self.values[name] = [*kept, *after]
-            elif before is not None and name not in self.values:
-                self.values[name] = before
+                later = {_label(each, place) for place, each in enumerate(value)}
+                kept = [each for place, each in enumerate(before) if _label(each, place) not in later]
+                self.values[name] = [*kept, *self.values[name]]
 
     def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str]) -> None:
         """Take `estimator.max_run = 60`; what is set in another way is left out by name."""
@@ -344,7 +352,7 @@ class _Reading:
                 continue
             path = ast.unparse(target).removeprefix(f"{base}.")
             if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute):
-                self._add(path, self._script.value(node.value))
+                self._replace(path, self._script.value(node.value))
             else:
                 why = f"the script sets it later, in line {node.lineno}"
                 self.left_out.append(LeftOut(field=path, why=why))

@@ -494,6 +494,37 @@ trainer.train(input_data_config=[InputData(channel_name="train", data_source="s3
     }  # fmt: skip
 
 
+def test_what_is_set_later_stands_in_the_place_of_what_was_given() -> None:
+    job = import_script(
+        """
+trainer = ModelTrainer(
+    compute=Compute(instance_type="ml.g5.xlarge", volume_size_in_gb=100, keep_alive_period_in_seconds=60),
+    checkpoint_config=CheckpointConfig(local_path="/tmp/old"), training_image=image(),
+    input_data_config=[InputData(channel_name="train", data_source="s3://theirs/old/")],
+)
+trainer.compute = Compute(instance_type="ml.g6.xlarge")
+trainer.with_checkpoint_config(CheckpointConfig(s3_uri=uri))
+trainer.training_image = "a/b:1"
+trainer.train([InputData(channel_name="train", data_source=newest())])
+""",
+        name="a",
+    )
+    assert (job.fields["instance_type"], job.fields["volume_size_gb"], job.fields["image"]) == (
+        "ml.g6.xlarge",
+        30,
+        "a/b:1",
+    )
+    assert not {"keep_alive", "channels"} & {*job.fields}
+    assert {each.field for each in job.left_out} == {"checkpoint_config", "input_data_config.train"}
+
+
+def test_a_hyperparameter_that_is_computed_later_has_not_the_value_that_it_had_before() -> None:
+    script = "e = Estimator('a/b:1', hyperparameters={'a': 1, 'b': 2})\ne.set_hyperparameters(b=f())"
+    job = import_script(script, name="a")
+    assert job.fields["hyperparameters"] == {"a": 1}
+    assert [each.field for each in job.left_out] == ["hyperparameters.b"]
+
+
 def test_hyperparameters_that_are_set_later_count() -> None:
     job = import_script(
         "e = PyTorch(entry_point='a.py', source_dir='s', hyperparameters={'a': 1, 'b': 1}, framework_version='2.8')\n"
@@ -513,6 +544,10 @@ def test_what_a_model_trainer_asks_for_by_itself_is_in_the_job_file() -> None:
     assert [fields.get(name) for name in asked] == ["ml.g5.xlarge", 1, 30, None]
     fields, _ = of(compute="chosen()", stopping_condition="StoppingCondition(max_runtime_in_seconds=limit)")
     assert not {*asked} & {*fields}
+    fields, _ = of(stopping_condition="StoppingCondition(max_runtime_in_seconds=None)")
+    assert fields["max_run"] == 3_600
+    spread = import_script("ModelTrainer(source_code=SourceCode(command='a'), **settings())", name="a")
+    assert not {*asked} & {*spread.fields}
     preferred = "Compute(instance_preferences=[InstancePreference(instance_type='ml.g5.xlarge')])"
     fields, left_out = of(compute=preferred)
     assert fields["instance_types"] == ["ml.g5.xlarge"]
