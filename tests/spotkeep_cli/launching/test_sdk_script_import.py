@@ -616,12 +616,14 @@ def test_a_script_of_sagemaker_core_is_read_as_its_request() -> None:
 TrainingJob.create(training_job_name="digits", role_arn=role, session=session,
     algorithm_specification=AlgorithmSpecification(training_image="a/b:1", training_input_mode="FastFile"),
     resource_config=ResourceConfig(instance_type="ml.m5.large", instance_count=1, volume_size_in_gb=3),
+    mlflow_config=MlflowConfig(mlflow_resource_arn="arn:aws:sagemaker:us-east-1:1:mlflow-tracking-server/a"),
     hyper_parameters={"my_lr": "1"}, stopping_condition=StoppingCondition(max_runtime_in_seconds=60),
     input_data_config=[Channel(channel_name="a", data_source=DataSource(s3_data_source=S3DataSource(
         s3_data_type="S3Prefix", s3_uri="s3://theirs/data/")))])
 """
     job = import_script(script, name="a")
     assert job.fields | {"name": "digits", "volume_size_gb": 3, "hyperparameters": {"my_lr": "1"}} == job.fields
+    assert job.fields["mlflow"] == {"tracking_uri": "arn:aws:sagemaker:us-east-1:1:mlflow-tracking-server/a"}
     assert job.fields["channels"] == [{"name": "a", "uri": "s3://theirs/data/", "input_mode": "FastFile"}]
     assert {each.field for each in job.left_out} == {"RoleArn", "Session"}
 
