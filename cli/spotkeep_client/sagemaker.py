@@ -37,8 +37,7 @@ from spotkeep_cli.errors import LocatedProblem, RefusedError
 from spotkeep_cli.launching.sdk_arguments import import_arguments
 from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
-from spotkeep_fleet.tags import DEPLOYMENT_TAG
-from spotkeep_jobs.backends.ec2.launch import OWNER_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.sweeps.document import is_sweep
@@ -164,6 +163,16 @@ class SpotTrainer(ModelTrainer):
             self._session = boto_session_of(ConnectionOptions(**options))
         return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
 
+    def _create_training_job_args(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Refuse what the SDK's TrainingQueue and its own `train` ask for: a request of a job that is no run.
+
+        Raises:
+            RefusedError: Always.
+        """
+        fix = "Call train() with queue=, or give the SDK a ModelTrainer"
+        problem = LocatedProblem(field="trainer", found="a SpotTrainer", problem="creates no training job", fix=fix)
+        raise RefusedError("the launcher creates the training jobs of a SpotTrainer", problems=[problem])
+
     def _imported(self, channels: Sequence[Channel | InputData]) -> ImportedJob:
         """Return the job that the trainer's arguments mean, the job file's fields of the call on top.
 
@@ -200,7 +209,8 @@ class SpotTrainer(ModelTrainer):
         if self.training_mode is not Mode.SAGEMAKER_TRAINING_JOB:
             yield LeftOut(field="training_mode", why="a container on this machine is no run: use spotkeep rehearse")
         if isinstance(self.sagemaker_session, PipelineSession):
-            why = "a pipeline creates its jobs itself: give a ModelTrainer the tag spotkeep:deployment"
+            needed = "the tag spotkeep:deployment, and a checkpoint prefix with the execution's id"
+            why = f"a pipeline creates its jobs itself: give a ModelTrainer {needed}"
             yield LeftOut(field="sagemaker_session", why=why)
         elif self.sagemaker_session is not None:
             why = "credentials and region are those of profile= and region="
@@ -289,6 +299,9 @@ _REQUIREMENTS: Final = "requirements.txt"
 
 def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]:
     given = dict(_given_to(trainer))
+    if isinstance(trainer, SpotTrainer):
+        fix = "Give a ModelTrainer, or let the SpotTrainer search: sweep={...}"
+        yield LocatedProblem(field=name, found="a SpotTrainer", problem="launches its runs itself", fix=fix)
     for path, why in _LOST_IN_TUNING.items():
         if given.get(path):
             yield LocatedProblem(field=f"{name}.{path}", found="given", problem=why, fix="Leave it out")

@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
-from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery, names_a_registry
 from spotkeep_jobs.document.framework_images import ACCOUNTS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.queues import Queue, Queues
@@ -92,6 +92,20 @@ REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
 )
 """Source: "Creating and managing Lambda function URLs", AWS Lambda developer guide, November 2026."""
 
+
+_PARTITIONS = {
+    "cn-": "aws-cn",
+    "us-gov-": "aws-us-gov",
+    "us-isob-": "aws-iso-b",
+    "us-isof-": "aws-iso-f",
+    "us-iso-": "aws-iso",
+    "eu-isoe-": "aws-iso-e",
+    "eusc-": "aws-eusc",
+}
+"""Those of regions that are not in the partition `aws`, by the beginning of the region's name.
+
+Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html
+"""
 
 RESERVED_PREFIXES = {
     "aws": "Parameter Store",
@@ -689,6 +703,18 @@ class Settings(BaseModel):
                 f"is not served in {region}: AWS has no account for its images there that we know of",
                 "Set default_image to an image in a repository of that region, with its account id.",
             )
+        known = value.replace("{account}", 12 * "0").replace("{region}", region or "us-east-1")
+        if not names_a_registry(known):
+            raise _refuse(
+                "names no registry, and SageMaker pulls an image from the registry that its name begins with",
+                "Give <account id>.dkr.ecr.{region}.amazonaws.com/<repository>:<tag>.",
+            )
+        registry = ecr_registry(known)
+        if registry is not None and registry.host != registry.right_host:
+            raise _refuse(
+                f"names no registry that there is: in {registry.region} its host ends like {registry.right_host}",
+                f"Give <account id>{registry.right_host[12:]}/<repository>:<tag>.",
+            )
         if is_in_public_gallery(value):
             raise _refuse(
                 "is in Amazon ECR's public gallery, from which SageMaker pulls no image",
@@ -768,6 +794,21 @@ class Settings(BaseModel):
             raise _refuse(
                 f"is of another region than {region}, where the deployment is",
                 "Give one of that region, or its replica there.",
+            )
+        return value
+
+    @field_validator("permissions_boundary_arn", "data_key_arns", "mlflow_arns")
+    @classmethod
+    def _in_the_partition(cls, value: Any, info: ValidationInfo) -> Any:
+        region = info.data.get("region")
+        if region is None or not value:
+            return value
+        partition = next((name for prefix, name in _PARTITIONS.items() if region.startswith(prefix)), "aws")
+        elsewhere = [arn for arn in ([value] if isinstance(value, str) else value) if arn.split(":")[1] != partition]
+        if elsewhere:
+            raise _refuse(
+                f"names {', '.join(elsewhere)}: ARNs in {region} begin with arn:{partition}:",
+                "Give one of that region.",
             )
         return value
 

@@ -104,6 +104,18 @@ def test_another_document_or_another_caller_is_no_repeat(change: dict[str, str])
     assert "exists already" in refusal(client, document, caller=caller)
 
 
+def test_a_launch_that_aws_refused_is_refused_again_and_says_how_it_goes_on() -> None:
+    client = Client()
+    client.service.refuses = ("ValidationException", "no such role")
+    named = {**JOB, "run": "first"}
+    first, second = refusal(client, named), refusal(client, named)
+    assert "no such role" in first
+    assert first == second
+    client.service.refuses = None
+    assert "spotkeep resume first" in second
+    assert client.asks({"action": "resume", "run": "first"})["attempt"] == 2
+
+
 def test_a_judgement_of_a_document_needs_no_token() -> None:
     assert MAY_LAUNCH_AGAIN not in Client().asks({"action": "validate", **JOB})["warnings"]
 

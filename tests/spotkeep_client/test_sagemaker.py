@@ -484,6 +484,23 @@ def test_nothing_that_a_trainer_says_is_lost_in_a_tuning_job_without_a_word(
     assert (lost, named_for_nothing) == (set(), {"compute.instance_groups", "compute.instance_preferences"})
 
 
+def test_a_trainer_that_launches_runs_creates_no_jobs_for_the_sdk(
+    tuner: Callable[..., Any], trainer: Callable[..., Any], configs: Any, code: Any
+) -> None:
+    from sagemaker.train.aws_batch.training_queue import TrainingQueue
+
+    from spotkeep_client.sagemaker import make_adoptable
+
+    spot = trainer(source_code=code, checkpoint_config=configs.CheckpointConfig(s3_uri="s3://theirs/"))
+    with pytest.raises(RefusedError, match="the launcher creates"):
+        TrainingQueue("gpu").submit(spot, inputs=None)
+    searching = tuner()
+    searching.model_trainer = spot
+    with pytest.raises(RefusedError) as refused:
+        make_adoptable(searching)
+    assert [each.field for each in refused.value.problems] == ["model_trainer"]
+
+
 @pytest.mark.parametrize(
     ("limits", "field"),
     [

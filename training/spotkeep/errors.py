@@ -223,5 +223,13 @@ class CommandError(JobError):
         super().__init__(message)
 
 
+def ends_the_process(problem: BaseException) -> bool:
+    """Say whether an exception is a wish to end, and no error.
+
+    Some libraries' errors are no `Exception`: torch's `CheckpointException` (`torch.distributed.checkpoint`) is none.
+    """
+    return isinstance(problem, (KeyboardInterrupt, SystemExit, GeneratorExit))
+
+
 def _ranks(count: int) -> str:
     return "1 process" if count == 1 else f"{count} ranks"

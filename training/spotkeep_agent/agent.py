@@ -491,8 +491,8 @@ class Agent:
             if self._copies is not None:
                 self._finish_copies(self._copies, exit_code=0)
             try:
-                self._send(Supplies.send_output, what="the output")
                 model = self._send(Supplies.send_model, what="the model")
+                self._send(Supplies.send_output, what="the output")
             except OutputNotSentError as error:
                 why = self._board.why()
                 if why is not None:

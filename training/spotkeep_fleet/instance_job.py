@@ -41,6 +41,7 @@ class VolumeSpec:
         initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300; None: lazily, on access.
         kms_key_id: What encrypts it; None for the account's own EBS key. It is always encrypted.
         snapshot_id: What the first volume is made from; None for an empty one.
+        tags: The user's own of volumes and snapshots, and the owner's.
     """
 
     size_gb: int
@@ -50,6 +51,7 @@ class VolumeSpec:
     initialization_rate_mib_s: int | None = None
     kms_key_id: str | None = None
     snapshot_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ def _volume_from(reader: Reader) -> VolumeSpec:
         initialization_rate_mib_s=reader.optional_whole("initialization_rate_mib_s"),
         kms_key_id=reader.optional_text("kms_key_id"),
         snapshot_id=reader.optional_text("snapshot_id"),
+        tags=reader.text_mapping("tags"),
     )
     rate, (low, high) = spec.initialization_rate_mib_s, INITIALIZATION_RATES_MIB_S
     if rate is not None and not low <= rate <= high:

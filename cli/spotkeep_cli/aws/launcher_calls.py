@@ -203,7 +203,7 @@ def _failure(
 
 
 def _as_json(payload: Mapping[str, Any]) -> bytes:
-    return json.dumps(payload, default=str).encode()
+    return json.dumps(payload).encode()
 
 
 def _read(answer: Any, *, function: str) -> bytes:

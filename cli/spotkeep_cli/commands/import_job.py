@@ -58,7 +58,7 @@ def import_job(
         imported = _import_script(Path(job), beside=output.parent)
     else:
         is_file = job.endswith(".json")
-        if not is_file and Path(job).is_file():
+        if not is_file and "." in job:  # No training job has a dot in its name.
             raise UsageError(f"{job} is neither a .py script nor a .json file", hint=_OTHER_FILES)
         request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
         try:
@@ -106,7 +106,7 @@ def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
     from spotkeep_cli.launching.sdk_script_import import import_script
 
     try:
-        imported = import_script(_read(path).decode(), name=_name_of(path))
+        imported = import_script(_read(path).decode("utf-8-sig"), name=_name_of(path))
     except (ValueError, SyntaxError, RecursionError) as error:
         raise UsageError(
             f"{path} cannot be imported: {error}",

@@ -1,13 +1,18 @@
 """Evaluates the values that stand in a Python script, without running it. Pure.
 
-Literals are taken, arithmetic of them, `dict(...)`, and names that the script assigns in one place. Whatever else a
-value is made of is `Computed`: it carries the script's own text, so that the reader can name it.
+Literals are taken, arithmetic of them, `dict(...)`, texts that are put together, choices by a value that is known, and
+names that the script assigns in one place. Whatever else a value is made of is `Computed`: it carries the script's own
+text, so that the reader can name it.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
+import posixpath
+import re
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +24,7 @@ _OPERATORS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
 _CHANGING_METHODS: Final = frozenset(
     {"update", "setdefault", "pop", "popitem", "clear", "append", "extend", "insert", "remove", "sort", "reverse"}
 )
+_PATH_JOINS: Final = frozenset({"os.path.join", "posixpath.join", "path.join"})
 _LARGEST: Final = 10**12
 """Above it nothing is multiplied: a script may hold `"a" * 10**12`."""
 _LARGEST_ARGUMENT: Final = 100_000
@@ -180,7 +186,16 @@ class ScriptValues:
             case ast.Dict(keys=keys, values=values):
                 return self._mapping(zip(keys, values, strict=True))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -_number(self._value(operand))
+                return -_number(self._value(operand), largest=math.inf)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not self._plain(operand)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._value(body if self._plain(test) else orelse)
+            case ast.Subscript(value=value, slice=ast.Constant(value=str() | int() as key)):
+                return self._entry(self._value(value), key)
+            case ast.BinOp(left=left, op=ast.Mod(), right=right):
+                values = right.elts if isinstance(right, ast.Tuple) else [right]
+                return self._sized(self._with_places_filled(self._value(left), values))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 first, second = self._value(left), self._value(right)
                 if isinstance(first, str) and isinstance(second, str) and isinstance(op, ast.Add):
@@ -193,6 +208,14 @@ class ScriptValues:
             case ast.Name():
                 with self._opened(node) as meant:
                     return self._value(meant)
+            case ast.Call(func=ast.Name(id="str"), args=[value], keywords=[]):
+                return self._sized(self._text(value))
+            case ast.Call(func=ast.Attribute(value=value, attr="format"), args=args, keywords=keywords):
+                return self._sized(self._formatted(self._text(value), args, keywords))
+            case ast.Call(func=ast.Attribute(attr="join") as join, args=args, keywords=[]) if (
+                ast.unparse(join) in _PATH_JOINS and args
+            ):
+                return self._sized(posixpath.join(*map(self._text, args)))
             case ast.Call(func=ast.Name(id="dict"), args=[] | [_] as spread, keywords=keywords):
                 named = ((_key(word.arg), word.value) for word in keywords)
                 return self._mapping([*((None, each) for each in spread), *named])
@@ -213,6 +236,51 @@ class ScriptValues:
                 found[f"**{ast.unparse(node)[:_LONGEST_SHOWN]}"] = Computed.of(node)
         return found
 
+    def _entry(self, value: Any, key: str | int) -> Any:
+        known = isinstance(value, dict) and not any(name.startswith("**") for name in value) and key in value
+        if not known and not (isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value)):
+            raise _ComputedError
+        entry = value[key]
+        if isinstance(entry, Computed):
+            raise _ComputedError
+        return entry
+
+    def _plain(self, node: ast.expr) -> str | float | None:
+        """Evaluate a text, a number, a boolean or None."""
+        value = self._value(node)
+        if value is not None and not isinstance(value, str | int | float):
+            raise _ComputedError
+        return value
+
+    def _formatted(self, template: str, args: list[ast.expr], keywords: list[ast.keyword]) -> str:
+        """Evaluate `"s3://{}/{name}".format(bucket, name="train")` with plain fields alone."""
+        texts = {str(place): node for place, node in enumerate(args)} | {word.arg: word.value for word in keywords}
+        parts, automatic = [], 0
+        try:
+            fields = list(string.Formatter().parse(template))
+        except ValueError as error:
+            raise _ComputedError from error
+        for literal, name, form, conversion in fields:
+            parts.append(literal)
+            if name is None:
+                continue
+            node = texts.get(name or str(automatic))
+            automatic += not name
+            if node is None or form or conversion:
+                raise _ComputedError
+            parts.append(self._text(node))
+        return "".join(parts)
+
+    def _with_places_filled(self, template: Any, values: list[ast.expr]) -> str:
+        """Evaluate `"s3://%s/%s" % (bucket, prefix)` with plain places alone."""
+        if not isinstance(template, str):
+            raise _ComputedError
+        parts = re.split("(%s)", template)
+        if "%" in "".join(parts[::2]) or len(values) != len(parts) // 2:
+            raise _ComputedError
+        parts[1::2] = map(self._text, values)
+        return "".join(parts)
+
     def _text(self, node: ast.expr) -> str:
         value = self._value(node)
         if not isinstance(value, str | int | float):
@@ -224,8 +292,8 @@ class ScriptValues:
         return text
 
 
-def _number(value: Any) -> int | float:
-    if not isinstance(value, int | float) or abs(value) > _LARGEST:
+def _number(value: Any, *, largest: float = _LARGEST) -> int | float:
+    if not isinstance(value, int | float) or abs(value) > largest:
         raise _ComputedError
     return value
 
@@ -260,10 +328,12 @@ def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.exp
     for block in _blocks(tree):
         here = dict[str, ast.expr]()
         for statement in block:
-            filled = _filled(statement)
-            if filled is not None and filled[0] in here and (before is None or statement.lineno < before):
+            filled = _filled(statement) if before is None or statement.lineno < before else None
+            begun = None if filled is None else here.get(filled[0])
+            # What is another name of a mapping fills that one.
+            if filled is not None and begun is not None and not isinstance(begun, ast.Name):
                 name, key, value = filled
-                here[name] = ast.Dict(keys=[None, key], values=[here[name], value])
+                here[name] = ast.Dict(keys=[None, key], values=[begun, value])
                 changed[name] -= 1
                 continue
             match statement:
@@ -272,7 +342,23 @@ def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.exp
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                     here[name] = value
         values |= here
-    return {name: value for name, value in values.items() if len(assigned.get(name, ())) == 1 and not changed.get(name)}
+    # A second name of a mapping, and a function of the script that gets it, may change it as well.
+    others = {value.id for name, value in values.items() if isinstance(value, ast.Name) and changed.get(name)}
+    others |= {name for name in _handed_on(tree) if isinstance(values.get(name), ast.Dict | ast.List | ast.Call)}
+    return {
+        name: value
+        for name, value in values.items()
+        if len(assigned.get(name, ())) == 1 and not changed.get(name) and name not in others
+    }
+
+
+def _handed_on(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that the script hands to functions of its own."""
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
+            given = [*node.args, *(word.value for word in node.keywords)]
+            yield from (each.id for each in given if isinstance(each, ast.Name))
 
 
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:

@@ -128,7 +128,12 @@ def import_script(text: str, *, name: str) -> ImportedJob:
     reading.left_out += [*_beside(calls, names), *_repeated(tree, trainer, kind)]
     if kind in _REQUESTS:
         request = reading.request(trainer)
-        job = import_request(request, name=name)
+        try:
+            job = import_request(request, name=name)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{kind} in line {trainer.lineno} has no request ({type(error).__name__}: {error})"
+            ) from error
         return ImportedJob.of(job.fields, [*reading.left_out, *job.left_out])
     reading.take_arguments(trainer, positional=_TRAINERS[kind])
     reading.take_later(tree, calls, trainer)

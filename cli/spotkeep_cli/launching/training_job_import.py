@@ -12,7 +12,8 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import yaml
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.reading import printable_name
+from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.document.validation import read_document
 from spotkeep_jobs.document.values import read_metric_name, read_metric_pattern
 
@@ -30,6 +32,9 @@ _TOOLKIT: Final = "sagemaker_"
 _SDK_DRIVERS: Final = "sm_drivers"
 """The channel in which the SageMaker SDK 3 brings the scripts that start a training script."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
+_TORCHRUN: Final = "sagemaker_torch_distributed_enabled"
+"""The hyperparameter with which the SageMaker SDK 2 asks for torchrun."""
+PROCESSES_OF_ITS_OWN: Final = "write the command that starts the processes"
 WITHOUT_A_FIELD: Final = "a job file has no field for it"
 
 
@@ -46,20 +51,6 @@ class LeftOut:
     field: str
     why: str
     replaced: bool = False
-
-
-class _AsJsonWrites(yaml.SafeDumper):
-    """Writes numbers as JSON does. PyYAML's 1.0e-05 would reach the script in these characters."""
-
-
-_AsJsonWrites.add_representer(
-    float,
-    lambda dumper, number: (
-        dumper.represent_scalar("tag:yaml.org,2002:float", json.dumps(number))
-        if math.isfinite(number)
-        else dumper.represent_str(json.dumps(number))
-    ),
-)
 
 
 def replaced(why: str) -> LeftOut:
@@ -106,6 +97,9 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     ),
     "Session": replaced("credentials and region are those of the command: --profile, --region"),
     "Region": replaced("credentials and region are those of the command: --profile, --region"),
+    "AlgorithmSpecification.ContainerArguments": lost(
+        "the image's own entry point gets them, and a job file has words for that only as command: write it"
+    ),
     "ResourceConfig.VolumeKmsKeyId": lost(
         "the deployment's setting volume_kms_key_arn says which key encrypts volumes"
     ),
@@ -171,10 +165,10 @@ class ImportedJob:
 
     def as_job_file(self) -> str:
         """Return the job file, of printable text: what it lacks in comments, and the document."""
-        document = yaml.dump(self.fields, Dumper=_AsJsonWrites, sort_keys=False, allow_unicode=True)
+        document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False, allow_unicode=True)
         if not document.replace("\n", "").isprintable():
             # A next line (U+0085) is written as it is, and read as a space.
-            document = yaml.dump(self.fields, Dumper=_AsJsonWrites, sort_keys=False)
+            document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False)
         return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
     def without_refused_entries(self) -> ImportedJob:
@@ -182,14 +176,41 @@ class ImportedJob:
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
-            if not isinstance(entries, dict | list):
+            if name == "channels" and isinstance(entries, list):
+                each = [(entry["name"], entry) for entry in entries]
+            elif name != "channels" and isinstance(entries, dict):
+                each = [*entries.items()]
+            else:
                 continue
-            each = {entry["name"]: entry for entry in entries} if isinstance(entries, list) else entries
-            refused = {key: why for key, value in each.items() if (why := _refusal(name, key, value)) is not None}
-            left_out += [LeftOut(field=f"{name}.{key}", why=why) for key, why in refused.items()]
-            kept = {key: value for key, value in each.items() if key not in refused}
-            fields[name] = [*kept.values()] if isinstance(entries, list) else kept
+            refusals = [_refusal(name, key, value) for key, value in each]
+            left_out += [
+                LeftOut(field=f"{name}.{key}", why=why) for (key, _), why in zip(each, refusals, strict=True) if why
+            ]
+            kept = [entry for entry, why in zip(each, refusals, strict=True) if not why]
+            fields[name] = [value for _, value in kept] if name == "channels" else dict(kept)
         return ImportedJob.of(fields, left_out)
+
+
+class _JobFileDumper(yaml.SafeDumper):
+    """Writes a text of several lines as such (`command: |`), and numbers as JSON does.
+
+    PyYAML's 1.0e-05 would reach the script in these characters.
+    """
+
+
+_JobFileDumper.add_representer(
+    float,
+    lambda dumper, number: (
+        dumper.represent_scalar("tag:yaml.org,2002:float", json.dumps(number))
+        if math.isfinite(number)
+        else dumper.represent_str(json.dumps(number))
+    ),
+)
+_JobFileDumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+_JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:
@@ -220,7 +241,7 @@ def import_request(request: Mapping[str, Any], *, name: str = "training") -> Imp
     types = _instance_types(rest, resources)
     fields: dict[str, Any] = {
         "name": shortened_name(given_name, left_out, path="TrainingJobName"),
-        **_work(rest, left_out),
+        **_work(rest, left_out, types=types, instances=count),
         "image": rest.take("AlgorithmSpecification", "TrainingImage"),
         "instance_types": types,
         "instance_count": count,
@@ -258,12 +279,44 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
     if len(name) > _NAME_CHARACTERS:
         why = f"a name has at most {_NAME_CHARACTERS} characters: it is shortened"
         left_out.append(LeftOut(field=path, why=why, replaced=True))
-    return name_of_job(name)
+    return name_of_job(name) or "training"
 
 
 def command_of_script(script: str) -> list[str]:
     """Return how the SageMaker SDK starts a script, in both versions: a shell's by its first line, which may say -e."""
     return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
+
+
+def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], instances: int | None) -> list[str]:
+    """Return how the SageMaker SDK starts a script with torchrun, in both versions.
+
+    Args:
+        script: Its path in the source.
+        processes: How many an instance; None for one a GPU, or one where there is none.
+        types: The instance types.
+        instances: How many; None where that is not known.
+    """
+    if processes is None and _has_neuron_cores(types):
+        processes = 1
+    if processes is not None and instances == 1:
+        return ["torchrun", "--standalone", f"--nproc-per-node={processes}", script]
+    hosts = "--standalone"
+    if instances != 1:
+        hosts = '--nnodes "$SM_HOST_COUNT" --node-rank "$SM_CURRENT_HOST_RANK"'
+        hosts += ' --master-addr "$SM_MASTER_ADDR" --master-port "$SM_MASTER_PORT"'
+    count = "$((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1))" if processes is None else processes
+    return ["sh", "-c", f'exec torchrun {hosts} --nproc-per-node {count} {shlex.quote(script)} "$@"', "sh"]
+
+
+def neuron_cores(types: Sequence[Any], processes: Any, *, path: str) -> Iterator[LeftOut]:
+    """Yield that `torchrun_command` starts one process where the SDK starts one a Neuron core."""
+    if processes is None and _has_neuron_cores(types):
+        why = "the SDK starts one process a Neuron core: give their number, here it is one process"
+        yield LeftOut(field=path, why=why)
+
+
+def _has_neuron_cores(types: Sequence[Any]) -> bool:
+    return any(isinstance(each, str) and processor_of(each) == "neuron" for each in types)
 
 
 def text_that_stays(text: str) -> str:
@@ -427,14 +480,13 @@ def _instance_types(rest: _Rest, resources: Mapping[str, Any]) -> list[str]:
     return [each["InstanceType"] for each in preferences]
 
 
-def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
+def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instances: int | None) -> dict[str, Any]:
     """Return what trains, and with what hyperparameters: the request's words, or the script that the SDK names."""
     given = rest.take("HyperParameters") or {}
     hyperparameters = {key: _value(text) for key, text in given.items()}
-    words = [
-        *(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ()),
-        *(rest.take("AlgorithmSpecification", "ContainerArguments") or ()),
-    ]
+    words = list(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ())
+    if words:
+        words += rest.take("AlgorithmSpecification", "ContainerArguments") or ()
     program = hyperparameters.get("sagemaker_program")
     if words:
         # SageMaker hands them no hyperparameters.
@@ -444,6 +496,10 @@ def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
             left_out.append(LeftOut(field="AlgorithmSpecification.ContainerEntrypoint", why=why))
     elif isinstance(program, str):
         work = {"command": command_of_script(program)}
+        if hyperparameters.get(_TORCHRUN) == "true":
+            del hyperparameters[_TORCHRUN]
+            work = {"command": torchrun_command(program, None, types=types, instances=instances)}
+            left_out += neuron_cores(types, None, path=f"HyperParameters.{_TORCHRUN}")
     else:
         # The image's own entry point reads them as they are.
         work, hyperparameters = {}, given
@@ -451,6 +507,8 @@ def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
         if key == "sagemaker_submit_directory":
             why = "the archive's hash is not known: unpack it beside the job file, or name it as {uri, sha256}"
             left_out.append(LeftOut(field=f"HyperParameters.{key}", why=why))
+        elif key.startswith(_TOOLKIT) and key.endswith("_enabled") and hyperparameters[key] == "true":
+            left_out.append(LeftOut(field=f"HyperParameters.{key}", why=PROCESSES_OF_ITS_OWN))
         elif key.startswith(_TOOLKIT) and (key != "sagemaker_program" or words):
             left_out.append(LeftOut(field=f"HyperParameters.{key}", why="it is for SageMaker's training toolkit"))
     return work | {
@@ -488,6 +546,6 @@ def _value(text: str) -> str:
     """Return a hyperparameter as a script gets it: the SageMaker SDK 2 writes texts as JSON, in quotes."""
     try:
         meant = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text_that_stays(meant) if isinstance(meant, str) else text

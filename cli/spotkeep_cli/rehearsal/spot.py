@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
 from spotkeep_cli.rehearsal.gathering import evidence_of_run
+from spotkeep_cli.rehearsal.known_of_libraries import this_machine_has_a_gpu, what_is_not_rehearsed
 from spotkeep_cli.rehearsal.model_comparison import compare_models
 from spotkeep_cli.rehearsal.report import InterruptionReport
 from spotkeep_cli.rehearsal.verdict import judge, same_model
@@ -130,6 +131,8 @@ def report_of_interruptions(
         repeatable: Whether two runs that were left alone ended with the same model; None where that is not known.
     """
     compared = _compared(rehearsal, run, reference)
+    record = rehearsal.run(run.run)
+    unseen = what_is_not_rehearsed(record.request.get("command") or (), has_gpu=this_machine_has_a_gpu())
     return InterruptionReport(
         verdict=judge(
             planned_interruptions=planned_interruptions,
@@ -138,12 +141,13 @@ def report_of_interruptions(
             notifications=rehearsal.notifications,
             compared=compared,
             repeatable=repeatable,
+            remarks=[unseen] if unseen else (),
         ),
         run=run,
         reference=reference,
         notifications=rehearsal.notifications,
         compared=compared,
-        record=rehearsal.run(run.run),
+        record=record,
     )
 
 

@@ -23,6 +23,7 @@ from spotkeep_cli.rehearsal.evidence import (
     RunEvidence,
     ValueDifference,
 )
+from spotkeep_cli.rehearsal.known_of_libraries import why_it_failed, why_the_model_differs
 
 _COMPLETED = "COMPLETED"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -78,6 +79,7 @@ def judge(
     notifications: Sequence[ReceivedNotification],
     compared: Sequence[FileComparison] = (),
     repeatable: bool | None = None,
+    remarks: Sequence[str] = (),
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
 
@@ -91,6 +93,7 @@ def judge(
         notifications: Every notification the subscriber received about either.
         compared: The files of both models whose bytes differ, compared by value.
         repeatable: Whether two runs that were left alone end with the same model; ``None`` where that is not known.
+        remarks: What else the rehearsal leaves open.
 
     Returns:
         The verdict, with every reason against it.
@@ -108,7 +111,7 @@ def judge(
         reasons = [_ending("the run left alone", reference)]
     else:
         reasons = [
-            *([] if run.state == _COMPLETED else [_ending("the interrupted run", run)]),
+            *([] if run.state == _COMPLETED else [_ending("the interrupted run", run), *_why_it_failed(interruptions)]),
             *_interruptions_happened(planned_interruptions, interruptions),
             *lost,
             *_saved_nothing(run, interruptions),
@@ -121,7 +124,7 @@ def judge(
         interruptions=interruptions,
         identical_to_uninterrupted=identical,
         equal_to_uninterrupted=model.equal,
-        remarks=model.remarks,
+        remarks=(*remarks, *model.remarks),
         not_shown=(*unseen, *([model.not_shown] if model.not_shown else [])),
         other_model=model.differing,
         missing_module=missing,
@@ -193,6 +196,11 @@ def _not_installed(module: str) -> str:
 def _ending(who: str, evidence: RunEvidence) -> str:
     why = f": {evidence.failure}" if evidence.failure else ""
     return f"{who} {evidence.run} ended as {evidence.state}, not {_COMPLETED}{why}"
+
+
+def _why_it_failed(interruptions: Sequence[CapacityLoss]) -> list[str]:
+    because = why_it_failed({name for each in interruptions for name in each.read_files or ()})
+    return [because] if because else []
 
 
 def _interruptions_happened(planned: int, happened: Sequence[CapacityLoss]) -> list[str]:
@@ -358,11 +366,13 @@ def _judge_model(
         changed = described or ", ".join(open_)
         text = f"two runs of this script that were left alone end with different ones, too. It differs in {changed}"
         return _ModelJudgement(remarks=(f"the final model is no evidence: {text}",), equal=False)
+    known = why_the_model_differs({name for life in run.lives for name in life.stored_files})
     differing = (
         (
             f"the final model differs from the uninterrupted run's in {described}: something that training depends on"
             " is not in the checkpoint (random state, data order, optimizer)"
-            + ("" if repeatable else ", or the script is not deterministic to begin with"),
+            + ("" if repeatable else ", or the script is not deterministic to begin with")
+            + (f". {known[0].upper()}{known[1:]}" if known else ""),
         )
         if described
         else ()

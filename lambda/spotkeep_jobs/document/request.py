@@ -425,8 +425,8 @@ class JobRequest(DocumentModel):
         dict[TagKey, Annotated[str, BeforeValidator(read_tag_value)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"team": "vision"}])
-    """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet and its
-    instances: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
+    """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet, its
+    instances, volumes and snapshots: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
     token: Text | None = Field(
         default=None, examples=["6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"], pattern="^[A-Za-z0-9_.:/=+-]{1,128}$"
     )

@@ -482,11 +482,16 @@ def test_a_best_model_that_is_gone_is_named_before_the_first_step(tmp_path, capl
     assert "best.keras, in which ModelCheckpoint wrote the best model, is not there any more" in caplog.text
 
 
+class NoExceptionError(BaseException):
+    """What torch's CheckpointException is."""
+
+
 @eager
-def test_an_object_whose_state_cannot_be_had_is_named(tmp_path, caplog):
+@pytest.mark.parametrize("kind", [AttributeError, NoExceptionError])
+def test_an_object_whose_state_cannot_be_had_is_named(tmp_path, caplog, kind):
     class NotReady(Rows):
         def state_dict(self):
-            raise AttributeError("nothing was loaded yet")
+            raise kind("nothing was loaded yet")
 
         def load_state_dict(self, state):
             raise AssertionError("it has given no state")

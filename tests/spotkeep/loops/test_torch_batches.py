@@ -12,6 +12,7 @@ import itertools
 import os
 import queue
 import random
+import re
 import signal
 import tarfile
 import threading
@@ -347,15 +348,28 @@ def test_whatever_decides_the_order_it_ends_as_one_that_was_left_alone(tmp_path,
 
 
 @pytest.mark.enable_socket
-@pytest.mark.parametrize("kind", [DataLoader, of_torchdata])
-def test_a_resume_may_have_another_number_of_workers(tmp_path, kind):
-    def make(workers):
-        return kind([*range(COUNT)], 3, shuffle=True, num_workers=workers)
+@pytest.mark.parametrize(("kind", "workers"), [(DataLoader, (2, 0, 1)), (of_torchdata, (2, 1, 2))])
+def test_a_resume_may_have_another_number_of_workers(tmp_path, kind, workers):
+    def make(count):
+        return kind([*range(COUNT)], 3, shuffle=True, num_workers=count)
 
-    expected = run(lambda: make(2), tmp_path / "undisturbed")[0]
-    assert run(lambda: make(2), tmp_path / "run", stop_after=1)[0] is None
-    assert run(lambda: make(0), tmp_path / "run", stop_after=4)[0] is None
-    assert run(lambda: make(1), tmp_path / "run")[0] == expected
+    expected = run(lambda: make(workers[0]), tmp_path / "undisturbed")[0]
+    assert run(lambda: make(workers[0]), tmp_path / "run", stop_after=1)[0] is None
+    assert run(lambda: make(workers[1]), tmp_path / "run", stop_after=4)[0] is None
+    resumed, loader = run(lambda: make(workers[2]), tmp_path / "run")
+    assert resumed == expected
+    assert loader.num_workers == workers[2]
+
+
+@pytest.mark.enable_socket
+def test_torchdatas_order_is_another_one_without_workers_which_the_log_names(tmp_path, caplog):
+    def make(count):
+        return of_torchdata([*range(COUNT)], 3, shuffle=True, num_workers=count)
+
+    run(lambda: make(1), tmp_path, stop_after=2)
+    with pytest.raises(UsageError, match="does not give the batches that were trained on"):
+        run(lambda: make(0), tmp_path)
+    assert re.search(r'loader 0 was \{.*"has workers": true.* and is \{.*"has workers": false', caplog.text)
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep.runner.behind_shells import programs_behind
+from spotkeep.runner.behind_shells import Receivers, receivers_behind
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
@@ -20,11 +20,18 @@ def test_a_program_behind_two_shells_is_found_and_a_program_is_itself(processes)
         try:
             subshell = int(shell.stdout.readline())
             [program] = _children(subshell)
-            assert programs_behind(shell.pid, signal.SIGTERM, processes=processes) == [program]
-            assert programs_behind(program, signal.SIGTERM, processes=processes) == [program]
+            for pid in (shell.pid, program):
+                found = receivers_behind(pid, signal.SIGTERM, processes=processes)
+                assert found == Receivers(programs=(program,), shells=())
         finally:
-            for pid in programs_behind(shell.pid, signal.SIGKILL):
+            for pid in receivers_behind(shell.pid, signal.SIGKILL).programs:
                 subprocess.run(["kill", "-9", str(pid)], check=True)
+
+
+def test_a_shell_that_runs_nothing_is_no_program():
+    with subprocess.Popen(["bash", "-c", "read line"], stdin=subprocess.PIPE, text=True) as shell:
+        assert receivers_behind(shell.pid, signal.SIGTERM) == Receivers(programs=(), shells=(shell.pid,))
+        shell.communicate("")
 
 
 def _children(parent: int) -> list[int]:

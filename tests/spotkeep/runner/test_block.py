@@ -157,10 +157,10 @@ def test_a_block_that_ignores_sigterm_keeps_it_from_its_programs(start_block):
 
 def test_another_signal_reaches_the_program_and_the_block_goes_on(start_block):
     script = """
-        import signal
-        signal.signal(signal.SIGUSR1, lambda *_: None)
+        import signal, sys, time
+        signal.signal(signal.SIGUSR1, lambda *_: sys.exit())
         print("waiting", flush=True)
-        signal.pause()
+        time.sleep(60)
     """
     job = start_block("python train.py\necho goes on\n", script=script)
     job.wait_for_line("waiting")

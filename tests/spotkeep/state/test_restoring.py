@@ -195,6 +195,14 @@ class Average:
         self.shadow = self._keep(state["shadow"])
 
 
+class NoExceptionError(BaseException):
+    """What torch's CheckpointException is."""
+
+
+def refuses_in_a_way_of_its_own(shadow):
+    raise NoExceptionError("its .metadata is missing")
+
+
 def refuses(shadow):
     raise RuntimeError(f"no memory for {len(shadow)} numbers")
 
@@ -208,8 +216,9 @@ def refuses(shadow):
         ),
         (lambda shadow: shadow * 2, "state['a']['shadow']: its values are not the saved ones"),
         (refuses, "state['a'] gives a state that it does not take back"),
+        (refuses_in_a_way_of_its_own, "state['a'] gives a state that it does not take back"),
     ],
-    ids=["cast", "changed", "refused"],
+    ids=["cast", "changed", "refused", "refused by no Exception"],
 )
 def test_an_object_that_does_not_take_back_what_it_gives_is_refused_before_the_training(keep, problem):
     with pytest.raises(StateError) as refusal:

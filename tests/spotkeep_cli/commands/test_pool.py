@@ -11,6 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.record.record import Pool
 
 OLD = "sweep-7f3a90c1"
 ROLE = "arn:aws:iam::123456789012:role/spotkeep-execution"
@@ -128,6 +129,17 @@ def test_extend_sends_the_time_and_says_until_when(pools: Any, make: Any, spotke
     result = spotkeep("pool", "extend", "sweep", "15m")
     assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}, "it has left none, as recorded"
     assert "for another 33m" in " ".join(result.output.split())
+
+
+def test_extend_says_when_the_pool_was_seen_to_end_so_that_a_repeated_call_extends_it_once(
+    pools: Any, make: Any, spotkeep: Any
+) -> None:
+    """The command itself calls again where the connection breaks: once that extended the pool again."""
+    pool = Pool.model_validate(a_pool(make.now))
+    pools.dynamodb.add(make.completed(OLD, capacity="on-demand"), pools=[pool])
+    pools.answers["extend-pool"] = {"ok": True, "run": OLD, "pool": a_pool(make.now)}
+    spotkeep("pool", "extend", OLD, "15m")
+    assert pools.invocations[-1]["kept_until"] == pool.kept_until.isoformat()
 
 
 def test_a_refused_extension_names_the_limit(pools: Any, spotkeep: Any) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import botocore.session
 import pytest
 from botocore.model import Shape
+from hypothesis import given
+from hypothesis import strategies as st
 
+from spotkeep.runner.environment import command_arguments
 from spotkeep_cli.launching.training_job_import import ImportedJob, import_request
 
 REQUEST: dict[str, Any] = {
@@ -22,6 +26,8 @@ ASKED_FOR = {"S3Uri": "s3://theirs/data/", "S3DataType": "S3Prefix", "MaxRuntime
     "TrainingInputMode": "Pipe"}  # fmt: skip
 """Values that a member needs to be read; others are any that are not the default."""
 Path = tuple[str | int, ...]
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+"""What a process can be given."""
 
 
 @functools.cache
@@ -178,6 +184,39 @@ def test_words_of_the_container_get_no_hyperparameters_as_on_sagemaker() -> None
     fields = import_request(REQUEST | {"AlgorithmSpecification": words, "HyperParameters": {"lr": "1"}}).fields
     assert (fields["command"], fields["arguments"]) == (["python", "a.py"], "none")
     assert fields["hyperparameters"] == {"lr": "1"}
+
+
+@pytest.mark.parametrize(
+    ("hyperparameter", "starts", "named"),
+    [
+        ("sagemaker_torch_distributed_enabled", "exec torchrun --standalone", set()),
+        ("sagemaker_mpi_enabled", "python", {"sagemaker_mpi_enabled"}),
+        ("sagemaker_parameter_server_enabled", "python", {"sagemaker_parameter_server_enabled"}),
+    ],
+)
+def test_processes_that_the_toolkit_starts_are_started_or_named(
+    hyperparameter: str, starts: str, named: set[str]
+) -> None:
+    sent = {"sagemaker_program": "train.py", hyperparameter: "true", "sagemaker_instance_type": '"ml.g5.xlarge"'}
+    job = import_request(REQUEST | {"HyperParameters": sent})
+    assert starts in " ".join(job.fields["command"])
+    reasons = {each.field: each.why for each in job.left_out}
+    assert {name for name, why in reasons.items() if "starts the processes" in why} == {
+        f"HyperParameters.{name}" for name in named
+    }
+
+
+def test_arguments_of_an_images_own_entry_point_are_no_command() -> None:
+    job = import_request(REQUEST | {"AlgorithmSpecification": {"TrainingImage": "a", "ContainerArguments": ["x"]}})
+    assert "command" not in job.fields
+    assert [each.field for each in job.left_out] == ["AlgorithmSpecification.ContainerArguments"]
+
+
+@given(st.none() | st.booleans() | st.integers() | TEXTS | st.sampled_from(["true", "1.10", '"a"', "[1]"]))
+def test_a_script_gets_the_hyperparameters_that_the_toolkit_gives_it(value: Any) -> None:
+    sent = {"name": json.dumps(value), "sagemaker_program": "train.py"}
+    imported = import_request(REQUEST | {"HyperParameters": sent}).fields["hyperparameters"]
+    assert command_arguments(imported) == command_arguments(sent)
 
 
 def test_the_drivers_of_the_sdk_are_named() -> None:

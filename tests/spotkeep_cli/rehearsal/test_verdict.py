@@ -75,10 +75,11 @@ def judged(
     notifications: list[ReceivedNotification] = NOTIFICATIONS,
     compared: tuple[FileComparison, ...] = (),
     repeatable: bool | None = None,
+    remarks: tuple[str, ...] = (),
 ) -> Verdict:
     verdict = judge(
         planned_interruptions=planned, run=run, reference=reference, notifications=notifications, compared=compared,
-        repeatable=repeatable,
+        repeatable=repeatable, remarks=remarks,
     )  # fmt: skip
     assert verdict.passed == (not verdict.reasons)
     return verdict
@@ -271,6 +272,31 @@ def test_a_run_that_did_not_complete_says_why() -> None:
     failed = replace(KEPT, state="FAILED", failure="AlgorithmError: exit code 1", model_files={})
     assert "no model" not in reasons(failed)
     assert "ended as FAILED, not COMPLETED: AlgorithmError: exit code 1" in reasons(failed)
+
+
+def test_what_is_known_of_keras_explains_a_failure_and_another_model() -> None:
+    taken = silent((("models/model-2.h5",), ("models/model-2.h5",)))
+    failed = replace(taken, state="FAILED", failure="ValueError: Unknown variable", model_files={})
+    assert "the script read models/model-2.h5: if that is a whole model of Keras 3" in reasons(failed, planned=1)
+    weights = silent((("model-2.weights.h5",), ("model-2.weights.h5",)))
+    assert "whole model" not in reasons(replace(weights, state="FAILED", model_files={}), planned=1)
+    differing = FileComparison(name="bias.npy", compared=2, differing=1, differences=())
+    for stored, known in (
+        (("a.keras", "a.h5"), "leave the .h5 out"),
+        (("backup/latest.weights.h5", "backup/training_metadata.json"), "leave save_freq out"),
+        (("a.keras", "a.weights.h5"), None),
+    ):
+        run = replace(silent((stored, stored), at_the_end=stored), model_files={**MODEL, "bias.npy": OTHER})
+        verdict = judged(run, planned=1, compared=(differing,), repeatable=True)
+        assert verdict.only_the_model_differs
+        assert (known or "something that training depends on") in verdict.reasons[0]
+        assert ("Keras" in verdict.reasons[0]) == (known is not None)
+
+
+def test_a_remark_of_the_rehearsal_stands_in_the_verdict_and_is_no_reproach() -> None:
+    verdict = judged(remarks=("one process was rehearsed, not 2",))
+    assert verdict.passed
+    assert verdict.remarks == ("one process was rehearsed, not 2",)
 
 
 @pytest.mark.parametrize("times", [0, 2])

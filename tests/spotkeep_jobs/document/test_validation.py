@@ -344,6 +344,7 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"source": {"git": "--upload-pack=x", "commit": "a" * 40}}, "source.git"),
         ({"source": {"git": "https://example.com/a.git"}}, "source.commit"),
         ({"source": {"uri": "s3://code/a.tar.gz"}}, "source.sha256"),
+        ({"source": {"uri": "s3://code//a.tar.gz", "sha256": "0" * 64}}, "source"),
         ({"source": {"uri": "s3://code/a.tar.gz", "sha256": "0" * 40}}, "source.sha256"),
         ({"source": {"uri": "s3://code/a.py", "sha256": "0" * 64}}, "source.uri"),
         ({"source": {"sha256": "0" * 64}}, "source.uri"),

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from spotkeep.checkpointer import Checkpointer
-from spotkeep.errors import UsageError
+from spotkeep.errors import UsageError, ends_the_process
 from spotkeep.loaded import loaded
 from spotkeep.state.encoding import encode_state, stateful_kind
 from spotkeep.state.reached import ChangedAttributes, Reached, is_own, names_in_code, reached
@@ -161,7 +161,9 @@ class FoundObjects:
                     continue
             try:
                 encode_state({one.path: saves})
-            except Exception as error:  # noqa: BLE001 - the script's own code may say no in any way
+            except BaseException as error:  # the script's own code may say no in any way
+                if ends_the_process(error):
+                    raise
                 _logger.warning("what %s keeps is not saved: %s", one.path, error)
             else:
                 stateful[one.path] = saves

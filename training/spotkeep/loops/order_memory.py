@@ -25,8 +25,6 @@ _logger = logging.getLogger("spotkeep")
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, dict, set, deque)
-_OF_A_LOADER = "_iterator"
-"""Where a DataLoader keeps the pass that goes on, which it makes for itself."""
 _FEW = 256
 _MOST_OBJECTS = 500
 _DEEPEST = 8
@@ -141,6 +139,7 @@ class OrderMemory:
         found = list(self._walk())
         self._generators = [(path, value) for path, value, _ in found if is_generator(value)]
         self._loaders = {path for path, value, _ in found if _is_loader(value)}
+        self._settings_of_loaders = _settings_of_loaders() if self._loaders else frozenset()
         self._holders: list[tuple[str, dict[Any, Any]]] = [
             (path, value if type(value) is dict else vars(value))
             for path, value, full in found
@@ -152,7 +151,7 @@ class OrderMemory:
         made = {} if path in self._saving else self._made.get(path, {})
         changed = {}
         for key, value in holder.items():
-            if key == _OF_A_LOADER and path in self._loaders:
+            if path in self._loaders and key in self._settings_of_loaders:
                 continue
             before = made.get(key, _NEW)
             if type(value) in _PLAIN and type(before) is type(value) and before == value:
@@ -255,7 +254,7 @@ def _warn_of_iterators(path: str, holder: Any) -> None:
 
 
 def _is_loaders_own(holder: Any, name: str) -> bool:
-    return name == _OF_A_LOADER and _is_loader(holder)
+    return name == "_iterator" and _is_loader(holder)
 
 
 def _is_open(value: Any) -> bool:
@@ -281,6 +280,11 @@ def _has_indices(value: Any) -> bool:
 def _is_loader(value: Any) -> bool:
     torch_data = loaded("torch.utils.data")
     return torch_data is not None and isinstance(value, torch_data.DataLoader)
+
+
+def _settings_of_loaders() -> frozenset[str]:
+    """Name the attributes that torch's DataLoader makes: its arguments, which are the script's, and its own pass."""
+    return frozenset(vars(loaded("torch.utils.data").DataLoader([None])))
 
 
 def _refuse_unseeded(value: Any) -> None:

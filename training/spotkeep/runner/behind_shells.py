@@ -30,8 +30,21 @@ class _Process:
     name: str
 
 
-def programs_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> list[int]:
-    """Give the processes that a signal is meant for which reaches this process; it itself where it is no shell.
+@dataclass(frozen=True)
+class Receivers:
+    """Whom a signal is meant for that reaches a process.
+
+    Attributes:
+        programs: What shells have started, or the process itself where it is no shell.
+        shells: Shells that run nothing at the moment.
+    """
+
+    programs: tuple[int, ...]
+    shells: tuple[int, ...]
+
+
+def receivers_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> Receivers:
+    """Find the processes that a signal is meant for which reaches this one.
 
     Args:
         shell: A process id.
@@ -42,17 +55,23 @@ def programs_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) ->
     children: dict[int, list[int]] = {}
     for pid, process in known.items():
         children.setdefault(process.parent, []).append(pid)
-    reached, seen, open_ends = [], set(), [shell]
+    programs, shells, seen, open_ends = [], [], set(), [shell]
     while open_ends:
         pid = open_ends.pop()
         seen.add(pid)
-        below = children.get(pid, [])
-        if below and _is_shell(pid, known, processes):
-            open_ends += [] if _has(signum, "SigIgn", pid, processes) else below
+        if not _is_shell(pid, known, processes):
+            programs.append(pid)
+        elif _has(signum, "SigIgn", pid, processes):
+            continue
+        elif pid in children:
+            open_ends += children[pid]
         else:
-            reached.append(pid)
+            shells.append(pid)
     written = {pid: {_pipe(pid, end, processes) for end in _OUTPUTS} for pid in seen}
-    return sorted(pid for pid in reached if pid == shell or not _only_reads(pid, signum, written, processes))
+    return Receivers(
+        programs=tuple(pid for pid in sorted(programs) if not _only_reads(pid, signum, written, processes)),
+        shells=tuple(sorted(shells)),
+    )
 
 
 def _only_reads(pid: int, signum: int, written: dict[int, set[str]], processes: Path) -> bool:
@@ -91,7 +110,7 @@ def _is_shell(pid: int, known: dict[int, _Process], processes: Path) -> bool:
         program = (processes / str(pid) / "exe").readlink().name
     except OSError:
         program = known[pid].name if pid in known else ""
-    return program in _SHELLS or (program == _BUSYBOX and known[pid].name in _SHELLS)
+    return program in _SHELLS or (program == _BUSYBOX and pid in known and known[pid].name in _SHELLS)
 
 
 def _pipe(pid: int, descriptor: int, processes: Path) -> str:

@@ -75,8 +75,8 @@ def command_arguments(hyperparameters: Mapping[str, Any], *, as_json: bool = Fal
     name of one letter; booleans are `True` and `False`, a list is in Python's own form, an object is `key=value,...`,
     null is empty. SageMaker's own are left out.
 
-    As JSON in the way of the SageMaker SDK 3: `--name value` of each in the platform's order, with two hyphens; what is
-    no text is written as JSON. Its driver decodes twice, and so does this.
+    As JSON in the way of the SageMaker SDK 3: `--name value` of each in the platform's order, with two hyphens. All but
+    texts are written as JSON. Its driver decodes twice, and so does this.
 
     A number is passed as it was written, in both ways. AWS's own code reads and writes it again: `1.10` becomes `1.1`.
 
@@ -109,7 +109,7 @@ def _decoded(value: Any) -> Any:
         meaning = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    # What a number cannot hold is text that looks like one, and so is a text that no process can be given.
+    # `12e4567` is too large for a float, and some texts can be given to no process: both stay as they are written.
     if (isinstance(meaning, float) and math.isinf(meaning) and value.strip().lstrip("-") != "Infinity") or (
         isinstance(meaning, str) and _IN_NO_ARGUMENT.search(meaning)
     ):

@@ -24,7 +24,7 @@ from typing import IO, Any, Callable
 from spotkeep.errors import CommandError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 
-from .behind_shells import programs_behind
+from .behind_shells import receivers_behind
 from .block import bash_words
 from .failure import memory_kills
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
@@ -34,6 +34,7 @@ _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.1
+_SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -168,15 +169,32 @@ class Supervisor:
         elif not (signum == signal.SIGINT and os.isatty(0)):
             # A terminal's Ctrl-C has already reached the whole group.
             # Popen.send_signal would wait for a command that has just ended, and its exit code would be lost.
-            child, receivers = self._child.pid, [self._child.pid]
             if self._is_block:
-                receivers = programs_behind(child, signum)
-                if signum == signal.SIGTERM:
-                    # bash first, so that it does not begin its next line: its trap waits for the programs.
-                    receivers = [child, *receivers]
-            for pid in dict.fromkeys(receivers):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signum)
+                self._forward_to_programs(self._child, signum)
+            else:
+                _send(self._child.pid, signum)
+
+    def _forward_to_programs(self, bash: subprocess.Popen[bytes], signum: int) -> None:
+        if signum == signal.SIGTERM:
+            _send(bash.pid, signum)  # First, so that it does not begin its next line: its trap waits for the programs.
+        found = receivers_behind(bash.pid, signum)
+        for pid in (*found.programs, *found.shells):
+            if pid != bash.pid or signum != signal.SIGTERM:
+                _send(pid, signum)
+        if signum == signal.SIGTERM and not found.programs:
+            _start_thread(lambda: self._find_what_was_about_to_start(bash), name="about-to-start")
+
+    def _find_what_was_about_to_start(self, bash: subprocess.Popen[bytes]) -> None:
+        """Send SIGTERM to what bash was starting when it came: bash waits for that, and its trap comes afterwards."""
+        pause = _SHORTEST_LOOK_SECONDS
+        while pause < _LONGEST_LOOK_SECONDS and self._child is bash:
+            time.sleep(pause)
+            pause *= 2
+            found = receivers_behind(bash.pid, signal.SIGTERM).programs if self._child is bash else ()
+            for pid in found:
+                _send(pid, signal.SIGTERM)
+            if found:
+                return
 
     def _wait_for(self, child: subprocess.Popen[bytes]) -> int:
         while True:
@@ -205,11 +223,7 @@ class _PassedStream:
         self._pass_on = pass_on
         self._lines = lines
         self._tail = b""
-        self._thread = threading.Thread(target=self._pass_through, name="output", daemon=True)
-        # Signals must find the main thread, which waits in a system call and handles them there.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
-        self._thread.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self._thread = _start_thread(self._pass_through, name="output")
 
     @property
     def tail(self) -> bytes:
@@ -234,6 +248,20 @@ class _PassedStream:
                 self._lines.add(piece)
         if self._lines is not None:
             self._lines.finish()
+
+
+def _start_thread(work: Callable[[], None], *, name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    # Signals must find the main thread, which waits in a system call and handles them there.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    thread.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return thread
+
+
+def _send(pid: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
 
 
 def _to_stderr(piece: bytes) -> None:

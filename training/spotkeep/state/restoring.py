@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from spotkeep.errors import StateError, StateMismatchError, UsageError
+from spotkeep.errors import StateError, StateMismatchError, UsageError, ends_the_process
 from spotkeep.loaded import loaded
 
 from . import arrays
@@ -309,7 +309,9 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
         value.load_state_dict(object_state(value))
     except no_memory:
         return []
-    except Exception as error:  # noqa: BLE001 - it would end a resume, whatever it is
+    except BaseException as error:  # it would end a resume, whatever it is
+        if ends_the_process(error):
+            raise
         return [f"{path} gives a state that it does not take back, so no resume could restore it: {_first_line(error)}"]
     after = _snapshot(value, digest)
     differences, same_form = compare(before.document, after.document, path)

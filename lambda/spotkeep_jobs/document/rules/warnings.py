@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import PurePosixPath
 from typing import Final
 
-from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery, names_a_registry
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import price_of, types_of
@@ -79,7 +79,8 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults, *, today: dat
             "and resume it once."
         )
     image = request.image
-    elsewhere = image is not None and ecr_registry(image) is None and not is_in_public_gallery(image)
+    registry = "" if image is None or not names_a_registry(image) else image
+    elsewhere = registry and ecr_registry(registry) is None and not is_in_public_gallery(registry)
     if request.backend == "sagemaker" and elsewhere and defaults.training_network is not False:
         within = "the deployment's VPC" if defaults.training_network else "a VPC (the setting training_subnet_ids) only"
         yield (

@@ -393,7 +393,7 @@ class TestWithoutACommand:
         assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 1_800, "MaxWaitTimeInSeconds": 3_600}
 
     def test_patterns_become_sagemakers_metrics_alone(self) -> None:
-        parameters = built(command=None, image="mine:1", metrics={"loss": "loss=([0-9.]+)"})
+        parameters = built(command=None, image="registry.example.com/mine:1", metrics={"loss": "loss=([0-9.]+)"})
         assert "InputDataConfig" not in parameters
         [metric] = parameters["AlgorithmSpecification"]["MetricDefinitions"]
         assert metric["Name"] == "loss"
