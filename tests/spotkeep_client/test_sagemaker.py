@@ -463,6 +463,11 @@ def named_by(call: Callable[[], Any]) -> tuple[Any, set[str]]:
     return returned, named | {str(each.message).partition(" ")[0] for each in said}
 
 
+def test_what_says_that_a_script_saves_is_used_and_not_warned_of(trainer: Callable[..., Any], configs: Any) -> None:
+    _, named = named_by(lambda: trainer(checkpoint_config=configs.CheckpointConfig()))
+    assert not named
+
+
 def test_nothing_that_a_trainer_says_is_lost_in_a_run_without_a_word(
     deployment: FakeDeployment, trainer: Callable[..., Any], configs: Any
 ) -> None:
