@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_cli.launching.training_job_import import (
     MEANINGS,
+    PROCESSES_OF_ITS_OWN,
     ImportedJob,
     LeftOut,
     channel_of,
@@ -33,13 +34,16 @@ from spotkeep_cli.launching.training_job_import import (
     max_wait_of,
     meaning_of,
     metrics_of,
+    neuron_cores,
+    preferred_instances,
     replaced,
     shortened_name,
     text_that_stays,
+    torchrun_command,
 )
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.reading import printable_name
-from spotkeep_jobs.document.training_image import newest_named, processor_of
+from spotkeep_jobs.document.training_image import newest_named
 from spotkeep_jobs.document.values import read_framework
 
 _FRAMEWORKS: Final = {
@@ -88,7 +92,6 @@ _NO_MAPPING: Final = "it is no mapping"
 _NO_LIST: Final = "it is no list"
 _FOLLOWED: Final = "spotkeep launch follows the run; Ctrl-C leaves it running"
 _BRINGS_ITS_SOURCE: Final = "the source goes to the deployment's bucket"
-_PROCESSES_OF_ITS_OWN: Final = "write the command that starts the processes"
 
 _LOGIN: Final = "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig"
 _MEMBERS: Final = {
@@ -154,7 +157,7 @@ NEVER_TAKEN: Final[Mapping[str, LeftOut]] = {
     "fit.logs": replaced(_FOLLOWED),
     "fit.job_name": replaced("spotkeep launch --set run=NAME gives a run its name"),
     "fit.dry_run": replaced("spotkeep doctor checks a job file"),
-    "fit.run_tensorboard_locally": lost("spotkeep tensorboard shows the logs of a run"),
+    "fit.run_tensorboard_locally": lost("tensorboard --logdir reads the logs beside the checkpoints of a run"),
 }
 """Arguments that have no field, and what it means that each is left out: that of the longest path counts.
 
@@ -165,7 +168,8 @@ _NOT_HERE: Final[Mapping[str, LeftOut]] = {
     **dict.fromkeys(_LONGEST_WAITS, MEANINGS["StoppingCondition.MaxWaitTimeInSeconds"]),
     _PENDING: MEANINGS["StoppingCondition.MaxPendingTimeInSeconds"],
     "compute.instance_preferences": MEANINGS["ResourceConfig.InstancePreferences"],
-    "distributed": lost(_PROCESSES_OF_ITS_OWN),
+    "container_arguments": MEANINGS["AlgorithmSpecification.ContainerArguments"],
+    "distributed": lost(PROCESSES_OF_ITS_OWN),
     "distributed.smp": lost("SageMaker's model parallelism is not set up"),
     **dict.fromkeys(
         ("framework_version", "py_version", "transformers_version", "pytorch_version", "tensorflow_version"),
@@ -282,10 +286,16 @@ class _Job:
         elif one is not None:
             self.fields["instance_type"] = one
         preferences = self._take("compute.instance_preferences")
-        given = [each for each in preferences if isinstance(each, dict)] if isinstance(preferences, list) else []
-        if given:
-            self.fields["instance_types"] = [each.get("instance_type") for each in given]
-        if any(set(each) - {"instance_type"} for each in given) or (preferences and not given):
+        given = [
+            {_member(key): value for key, value in each.items()}
+            for each in (preferences if isinstance(preferences, list) else ())
+            if isinstance(each, dict) and "instance_type" in each
+        ]
+        types, of_each, is_all = preferred_instances(given)
+        if types:
+            self.fields["instance_types"] = types
+            self.fields.setdefault("instance_count", of_each)
+        if not is_all or (preferences and not given):
             self.left_out.append(meaning_of("compute.instance_preferences", _NOT_HERE))
 
     def _read_capacity(self) -> None:
@@ -395,14 +405,17 @@ class _Job:
             if distributed == "Torchrun":
                 self._read_torchrun(str(script), self._take(_PROCESSES), path=_PROCESSES)
             elif distributed is not None:
-                self._leave_out("distributed", _PROCESSES_OF_ITS_OWN)
+                self._leave_out("distributed", PROCESSES_OF_ITS_OWN)
 
     def _read_entry_point(self) -> None:
         """Read command, source and arguments as SageMaker's training toolkit has them."""
-        entry_point, arguments = self._take("container_entry_point"), self._take("container_arguments")
+        entry_point = self._take("container_entry_point")
         script = self._source_and_script()
-        if entry_point or arguments:
-            self.fields |= {"command": [*_words(entry_point), *_words(arguments)], "arguments": "none"}
+        if entry_point:
+            words = [*_words(entry_point), *_words(self._take("container_arguments"))]
+            self.fields |= {"command": words, "arguments": "none"}
+            if script is not None:
+                self._leave_out("entry_point", "container_entry_point runs in its place", replaced=True)
             return
         if script is None:
             # Without code of the user's, the image's own entry point runs.
@@ -423,7 +436,7 @@ class _Job:
             if kind == "torch_distributed" and self._trainer in ("PyTorch", "HuggingFace") and len(distribution) == 1:
                 self._read_torchrun(script, None, path="distribution.torch_distributed")
             else:
-                self._leave_out(f"distribution.{kind}", _PROCESSES_OF_ITS_OWN)
+                self._leave_out(f"distribution.{kind}", PROCESSES_OF_ITS_OWN)
 
     def _source_and_script(self) -> str | None:
         """Read the source; return where the script is in it, None where there is none."""
@@ -465,23 +478,9 @@ class _Job:
             self.left_out.append(meaning_of(f"git_config.{name}", NEVER_TAKEN))
 
     def _read_torchrun(self, script: str, processes: Any, *, path: str) -> None:
-        """Read a script that the SDK starts with torchrun: by default a process a GPU or Neuron core, else one."""
-        types = self.fields.get("instance_types") or [self.fields.get("instance_type") or ""]
-        if processes is None and any(processor_of(str(each)) == "neuron" for each in types):
-            why = "the SDK starts one process a Neuron core: give their number, here it is one process"
-            self._leave_out(path, why)
-            processes = 1
-        count = "$((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1))" if processes is None else str(processes)
-        if self._instance_count == 1:
-            if processes is not None:
-                self.fields["command"] = ["torchrun", "--standalone", f"--nproc-per-node={processes}", script]
-                return
-            hosts = "--standalone"
-        else:
-            hosts = '--nnodes "$SM_HOST_COUNT" --node-rank "$SM_CURRENT_HOST_RANK"'
-            hosts += ' --master-addr "$SM_MASTER_ADDR" --master-port "$SM_MASTER_PORT"'
-        line = f'exec torchrun {hosts} --nproc-per-node {count} {shlex.quote(script)} "$@"'
-        self.fields["command"] = ["sh", "-c", line, "sh"]
+        types = self.fields.get("instance_types") or [self.fields.get("instance_type")]
+        self.left_out += neuron_cores(types, processes, path=path)
+        self.fields["command"] = torchrun_command(script, processes, types=types, instances=self._instance_count)
 
     def _read_hyperparameters(self) -> None:
         given = self._take("hyperparameters")

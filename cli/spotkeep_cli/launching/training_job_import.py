@@ -12,7 +12,8 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import yaml
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.reading import printable_name
+from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.document.validation import read_document
 from spotkeep_jobs.document.values import read_metric_name, read_metric_pattern
 
@@ -30,6 +32,9 @@ _TOOLKIT: Final = "sagemaker_"
 _SDK_DRIVERS: Final = "sm_drivers"
 """The channel in which the SageMaker SDK 3 brings the scripts that start a training script."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
+_TORCHRUN: Final = "sagemaker_torch_distributed_enabled"
+"""The hyperparameter with which the SageMaker SDK 2 asks for torchrun."""
+PROCESSES_OF_ITS_OWN: Final = "write the command that starts the processes"
 WITHOUT_A_FIELD: Final = "a job file has no field for it"
 
 
@@ -92,6 +97,9 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     ),
     "Session": replaced("credentials and region are those of the command: --profile, --region"),
     "Region": replaced("credentials and region are those of the command: --profile, --region"),
+    "AlgorithmSpecification.ContainerArguments": lost(
+        "the image's own entry point gets them, and a job file has words for that only as command: write it"
+    ),
     "ResourceConfig.VolumeKmsKeyId": lost(
         "the deployment's setting volume_kms_key_arn says which key encrypts volumes"
     ),
@@ -168,9 +176,12 @@ class ImportedJob:
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
-            if not isinstance(entries, list if name == "channels" else dict):
+            if name == "channels" and isinstance(entries, list):
+                each = [(entry["name"], entry) for entry in entries]
+            elif name != "channels" and isinstance(entries, dict):
+                each = [*entries.items()]
+            else:
                 continue
-            each = [(entry["name"], entry) for entry in entries] if name == "channels" else [*entries.items()]
             refusals = [_refusal(name, key, value) for key, value in each]
             left_out += [
                 LeftOut(field=f"{name}.{key}", why=why) for (key, _), why in zip(each, refusals, strict=True) if why
@@ -227,10 +238,14 @@ def import_request(request: Mapping[str, Any], *, name: str = "training") -> Imp
     given_name = str(rest.take("TrainingJobName") or name)
     spot = bool(rest.take("EnableManagedSpotTraining"))
     count = rest.take("ResourceConfig", "InstanceCount")
-    types = _instance_types(rest, resources)
+    one = rest.take("ResourceConfig", "InstanceType") if not resources.get("InstancePreferences") else None
+    types, of_each, is_all = preferred_instances(resources.get("InstancePreferences") or [])
+    types, count = types or ([one] if one else []), count or of_each
+    if is_all:
+        rest.take("ResourceConfig", "InstancePreferences")
     fields: dict[str, Any] = {
         "name": shortened_name(given_name, left_out, path="TrainingJobName"),
-        **_work(rest, left_out),
+        **_work(rest, left_out, types=types, instances=count),
         "image": rest.take("AlgorithmSpecification", "TrainingImage"),
         "instance_types": types,
         "instance_count": count,
@@ -274,6 +289,49 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
 def command_of_script(script: str) -> list[str]:
     """Return how the SageMaker SDK starts a script, in both versions: a shell's by its first line, which may say -e."""
     return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
+
+
+def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[Any], Any, bool]:
+    """Return the types of instances in order of preference, how many of each, and whether that is all.
+
+    Args:
+        preferences: As `InstancePreferences` of CreateTrainingJob.
+    """
+    counts = {each.get("InstanceCount") for each in preferences}
+    is_all = len(counts) <= 1 and not any({*each} - {"InstanceType", "InstanceCount"} for each in preferences)
+    return [each["InstanceType"] for each in preferences], counts.pop() if len(counts) == 1 else None, is_all
+
+
+def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], instances: int | None) -> list[str]:
+    """Return how the SageMaker SDK starts a script with torchrun, in both versions.
+
+    Args:
+        script: Its path in the source.
+        processes: How many an instance; None for one a GPU, or one where there is none.
+        types: The instance types.
+        instances: How many; None where that is not known.
+    """
+    if processes is None and _has_neuron_cores(types):
+        processes = 1
+    if processes is not None and instances == 1:
+        return ["torchrun", "--standalone", f"--nproc-per-node={processes}", script]
+    hosts = "--standalone"
+    if instances != 1:
+        hosts = '--nnodes "$SM_HOST_COUNT" --node-rank "$SM_CURRENT_HOST_RANK"'
+        hosts += ' --master-addr "$SM_MASTER_ADDR" --master-port "$SM_MASTER_PORT"'
+    count = "$((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1))" if processes is None else processes
+    return ["sh", "-c", f'exec torchrun {hosts} --nproc-per-node {count} {shlex.quote(script)} "$@"', "sh"]
+
+
+def neuron_cores(types: Sequence[Any], processes: Any, *, path: str) -> Iterator[LeftOut]:
+    """Yield that `torchrun_command` starts one process where the SDK starts one a Neuron core."""
+    if processes is None and _has_neuron_cores(types):
+        why = "the SDK starts one process a Neuron core: give their number, here it is one process"
+        yield LeftOut(field=path, why=why)
+
+
+def _has_neuron_cores(types: Sequence[Any]) -> bool:
+    return any(isinstance(each, str) and processor_of(each) == "neuron" for each in types)
 
 
 def text_that_stays(text: str) -> str:
@@ -427,24 +485,13 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _instance_types(rest: _Rest, resources: Mapping[str, Any]) -> list[str]:
-    preferences = resources.get("InstancePreferences") or ()
-    if not preferences:
-        one = rest.take("ResourceConfig", "InstanceType")
-        return [one] if one else []
-    if all(set(each) == {"InstanceType"} for each in preferences):
-        rest.take("ResourceConfig", "InstancePreferences")
-    return [each["InstanceType"] for each in preferences]
-
-
-def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
+def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instances: int | None) -> dict[str, Any]:
     """Return what trains, and with what hyperparameters: the request's words, or the script that the SDK names."""
     given = rest.take("HyperParameters") or {}
     hyperparameters = {key: _value(text) for key, text in given.items()}
-    words = [
-        *(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ()),
-        *(rest.take("AlgorithmSpecification", "ContainerArguments") or ()),
-    ]
+    words = list(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ())
+    if words:
+        words += rest.take("AlgorithmSpecification", "ContainerArguments") or ()
     program = hyperparameters.get("sagemaker_program")
     if words:
         # SageMaker hands them no hyperparameters.
@@ -454,6 +501,10 @@ def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
             left_out.append(LeftOut(field="AlgorithmSpecification.ContainerEntrypoint", why=why))
     elif isinstance(program, str):
         work = {"command": command_of_script(program)}
+        if hyperparameters.get(_TORCHRUN) == "true":
+            del hyperparameters[_TORCHRUN]
+            work = {"command": torchrun_command(program, None, types=types, instances=instances)}
+            left_out += neuron_cores(types, None, path=f"HyperParameters.{_TORCHRUN}")
     else:
         # The image's own entry point reads them as they are.
         work, hyperparameters = {}, given
@@ -461,6 +512,8 @@ def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
         if key == "sagemaker_submit_directory":
             why = "the archive's hash is not known: unpack it beside the job file, or name it as {uri, sha256}"
             left_out.append(LeftOut(field=f"HyperParameters.{key}", why=why))
+        elif key.startswith(_TOOLKIT) and key.endswith("_enabled") and hyperparameters[key] == "true":
+            left_out.append(LeftOut(field=f"HyperParameters.{key}", why=PROCESSES_OF_ITS_OWN))
         elif key.startswith(_TOOLKIT) and (key != "sagemaker_program" or words):
             left_out.append(LeftOut(field=f"HyperParameters.{key}", why="it is for SageMaker's training toolkit"))
     return work | {

@@ -107,6 +107,7 @@ def has_a_trace(request: dict[str, Any], path: Path) -> bool:
 def test_no_member_of_a_request_or_a_description_is_left_out_silently(operation: str, *, spot: bool) -> None:
     request = sample(shapes(operation)) | {"EnableManagedSpotTraining": spot}
     request["InputDataConfig"] = channels(request["InputDataConfig"][0])
+    request["ResourceConfig"]["InstancePreferences"][0]["InstanceCount"] = 9
     # Two have the value here that they have when they are not given.
     as_by_default = {"EnableManagedSpotTraining", "S3DataType"}
     lost = [path for path in leaves(request) if path[-1] not in as_by_default and not has_a_trace(request, path)]
@@ -163,6 +164,27 @@ def test_data_that_instances_share_is_no_channel() -> None:
     assert [each.field for each in job.left_out] == ["InputDataConfig.train"]
 
 
+@pytest.mark.parametrize(
+    ("preferences", "count", "named"),
+    [
+        ([{"InstanceType": "ml.g5.xlarge"}, {"InstanceType": "ml.g6.xlarge"}], None, set()),
+        ([{"InstanceType": "ml.g5.xlarge", "InstanceCount": 2}, {"InstanceType": "ml.g6.xlarge", "InstanceCount": 2}],
+         2, set()),
+        ([{"InstanceType": "ml.g5.xlarge", "InstanceCount": 2}, {"InstanceType": "ml.g6.xlarge", "InstanceCount": 1}],
+         None, {"ResourceConfig.InstancePreferences"}),
+        ([{"InstanceType": "ml.g5.xlarge", "TrainingPlanArns": ["arn"]}, {"InstanceType": "ml.g6.xlarge"}],
+         None, {"ResourceConfig.InstancePreferences"}),
+    ],
+)  # fmt: skip
+def test_preferred_instances_are_the_types_of_the_job(
+    preferences: list[dict[str, Any]], count: int | None, named: set[str]
+) -> None:
+    job = import_request(REQUEST | {"ResourceConfig": {"InstancePreferences": preferences}})
+    assert job.fields["instance_types"] == ["ml.g5.xlarge", "ml.g6.xlarge"]
+    assert job.fields.get("instance_count") == count
+    assert {each.field for each in job.left_out} == named
+
+
 def test_checkpoints_that_nobody_would_save_are_named_with_their_directory() -> None:
     elsewhere = {"S3Uri": "s3://theirs/ck/", "LocalPath": "/opt/ml/ck2"}
     assert "/opt/ml/ck2" in left_out(CheckpointConfig=elsewhere)["CheckpointConfig.LocalPath"]
@@ -184,6 +206,32 @@ def test_words_of_the_container_get_no_hyperparameters_as_on_sagemaker() -> None
     fields = import_request(REQUEST | {"AlgorithmSpecification": words, "HyperParameters": {"lr": "1"}}).fields
     assert (fields["command"], fields["arguments"]) == (["python", "a.py"], "none")
     assert fields["hyperparameters"] == {"lr": "1"}
+
+
+@pytest.mark.parametrize(
+    ("hyperparameter", "starts", "named"),
+    [
+        ("sagemaker_torch_distributed_enabled", "exec torchrun --standalone", set()),
+        ("sagemaker_mpi_enabled", "python", {"sagemaker_mpi_enabled"}),
+        ("sagemaker_parameter_server_enabled", "python", {"sagemaker_parameter_server_enabled"}),
+    ],
+)
+def test_processes_that_the_toolkit_starts_are_started_or_named(
+    hyperparameter: str, starts: str, named: set[str]
+) -> None:
+    sent = {"sagemaker_program": "train.py", hyperparameter: "true", "sagemaker_instance_type": '"ml.g5.xlarge"'}
+    job = import_request(REQUEST | {"HyperParameters": sent})
+    assert starts in " ".join(job.fields["command"])
+    reasons = {each.field: each.why for each in job.left_out}
+    assert {name for name, why in reasons.items() if "starts the processes" in why} == {
+        f"HyperParameters.{name}" for name in named
+    }
+
+
+def test_arguments_of_an_images_own_entry_point_are_no_command() -> None:
+    job = import_request(REQUEST | {"AlgorithmSpecification": {"TrainingImage": "a", "ContainerArguments": ["x"]}})
+    assert "command" not in job.fields
+    assert [each.field for each in job.left_out] == ["AlgorithmSpecification.ContainerArguments"]
 
 
 @given(st.none() | st.booleans() | st.integers() | TEXTS | st.sampled_from(["true", "1.10", '"a"', "[1]"]))
