@@ -1,4 +1,4 @@
-"""What only this machine knows of a job, as Python's own warnings."""
+"""Warnings about a job that only this machine can give, as Python's own warnings."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class SpotTrainer(ModelTrainer):
         return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
 
     def _create_training_job_args(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Refuse what the SDK's TrainingQueue and its own `train` ask for: a request of a job that is no run.
+        """Refuse a request of the SDK's TrainingQueue or of its own `train`: its job would be no run.
 
         Raises:
             RefusedError: Always.
@@ -221,7 +221,7 @@ class SpotTrainer(ModelTrainer):
                 yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
 
     def _source(self, source: str | None, *, copy: Path) -> str | None:
-        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out.
+        """Return the directory to pack: a copy without the files that the SDK's own patterns leave out.
 
         The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
         """
@@ -245,7 +245,7 @@ def make_adoptable(
         owner: Whose runs they are; None where that is not recorded.
 
     Raises:
-        RefusedError: Its jobs would start anew after an interruption, would not be what the trainer says, or would be
+        RefusedError: Its jobs would start anew after an interruption, would differ from the trainer, or would be
             refused by AWS; it names each reason.
     """
     trainers = {"model_trainer": tuner.model_trainer} if tuner.model_trainer else dict(tuner.model_trainer_dict or {})
@@ -286,7 +286,7 @@ _LOST_IN_TUNING: Final = {
     "with_session_chaining_config": _NOT_SENT,
     "with_tensorboard_output_config": _NOT_SENT,
 }
-"""What a tuner's jobs would lack, by its path in the trainer's call: sagemaker 3.27.0, `HyperparameterTuner`."""
+"""Settings that a tuner's jobs would lack, by path in the trainer's call: sagemaker 3.27.0, `HyperparameterTuner`."""
 _WITHOUT_EFFECT_ON_TUNING: Final = {
     "source_code.args": "the SDK hands it to a command alone",
     "compute.keep_alive_period_in_seconds": "a tuning job keeps no warm pools",
@@ -337,7 +337,7 @@ def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]
 
 
 def _given_to(trainer: ModelTrainer) -> Iterator[tuple[str, Any]]:
-    """Yield what a trainer was given, by its path in the call; the name of its class for a configuration."""
+    """Yield each argument of a trainer by its path in the call; the name of its class for a configuration."""
     for name in type(trainer).model_fields:
         value = getattr(trainer, name)
         if name in _ITS_OWN or value is None or value == {}:
@@ -366,7 +366,7 @@ def _refuse(arguments: Sequence[LeftOut]) -> None:
 
 
 def _of_a_pipeline(value: Any, path: str = "") -> Iterator[LeftOut]:
-    """Yield what has its value when a pipeline is executed."""
+    """Yield each argument that has no value before a pipeline is executed."""
     if isinstance(value, PipelineVariable):
         yield LeftOut(field=path, why="a variable of a pipeline has no value before the pipeline is executed")
     elif isinstance(value, Mapping):

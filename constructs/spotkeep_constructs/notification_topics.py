@@ -17,11 +17,11 @@ from spotkeep_constructs.statements import allow, together
 
 @dataclass(frozen=True, kw_only=True)
 class MailSubscription:
-    """An address and what it gets of a topic.
+    """An address and its share of a topic.
 
     Attributes:
         address: As it was first written.
-        owners: Whose runs it hears of; None for everybody's.
+        owners: It hears of the runs of these users; None for the runs of all.
     """
 
     address: str

@@ -114,7 +114,7 @@ class RemoteError(CheckpointError):
     """The second tier refuses, or cannot be reached.
 
     Attributes:
-        missing: Whether what was asked for is not there.
+        missing: Whether the object is not there.
         code: The error code of S3; empty where there was no answer.
     """
 

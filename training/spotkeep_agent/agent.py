@@ -496,7 +496,7 @@ class Agent:
             except OutputNotSentError as error:
                 why = self._board.why()
                 if why is not None:
-                    return Leaving(why)  # The next instance ends the training once more, and sends what it made.
+                    return Leaving(why)  # The next instance ends the training once more, and sends its files.
                 return self._conclude(INPUT_ERROR, exit_code=0, failure=str(error))
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         job = self._controller.job
@@ -535,7 +535,7 @@ class Agent:
         return left
 
     def _send(self, send: Callable[[Supplies, str], str | None], *, what: str) -> str | None:
-        """Send what the training made, again and again for as long as S3 may take to be well again.
+        """Send the training's files, again and again for as long as S3 may take to be well again.
 
         Raises:
             OutputNotSentError: If S3 refuses, the time is over, or EC2 takes this instance.
@@ -564,7 +564,7 @@ class Agent:
     def _try_to_send(
         self, send: Callable[[Supplies, str], str | None], uri: str
     ) -> tuple[str | None, CheckpointError | OSError | None]:
-        """Send once. Gives the address, None where there is nothing to send, and what went wrong."""
+        """Send once. Gives the address, None where there is nothing to send, and the error."""
         supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
         try:
             return send(supplies, uri), None
@@ -601,7 +601,7 @@ class Agent:
                 time.sleep(min(2.0**attempt, 15.0))
             except LeaseLostError as lost:
                 return Leaving(str(lost))
-        # One event for both: what the instance says is why it gives up.
+        # One event for both: the instance's message is its reason to give up.
         ended = FINISHED if state == FINISHED else FAILED
         self._put(ended, **changes)
         return Leaving(f"the training has {ended}")

@@ -77,7 +77,7 @@ class BusyFilesystemError(VolumeError):
 
 
 class InputError(AgentError):
-    """What the run was given does not work: no other instance would do better, and the run ends."""
+    """The run's input does not work: no other instance would do better, and the run ends."""
 
 
 class DataRefusedError(InputError):

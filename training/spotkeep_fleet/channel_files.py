@@ -1,12 +1,12 @@
 """Which file of a channel each object of S3 becomes: SageMaker's rule, for EC2 instances and for the local SageMaker.
 
-A channel has all objects whose keys begin with its prefix. Below the folder that the prefix names, a file is called as
-the rest of its key. Where the prefix is the beginning of longer names, a file has its whole name: with the prefix
-`data/train`, `data/train-1.csv` is the file `train-1.csv`, and `data/train/a.csv` is `a.csv`. An empty object whose key
-ends with a slash is what consoles show as a folder, and is no file.
+A channel has all objects with its prefix at the beginning of their keys. Below the folder that the prefix names, a file
+has the rest of its key as its path. Where the prefix is the beginning of longer names, a file has its whole name: with
+the prefix `data/train`, `data/train-1.csv` is the file `train-1.csv`, and `data/train/a.csv` is `a.csv`. An empty
+object with a slash at the end of its key is a folder to consoles, and no file.
 
-S3 takes almost any key, a file system does not. What cannot be a file is an error that names the keys: to leave an
-object out, or to let one replace the other, would train on other data than the job names.
+S3 takes almost any key, a file system does not. An object that cannot be a file is an error that names the keys:
+without it, or with one in the place of another, a job would train on other data than it names.
 
 Sources:
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
@@ -46,7 +46,7 @@ def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> li
     """Give each object of a channel with the path of its file, relative to the channel's folder.
 
     Args:
-        objects: All objects whose keys begin with the prefix, in any order.
+        objects: All objects with the prefix at the beginning of their keys, in any order.
         bucket: The name of their bucket.
         prefix: The prefix of the channel; empty for the whole bucket.
 

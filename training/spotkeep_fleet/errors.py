@@ -1,4 +1,4 @@
-"""What can be wrong with what instances and functions tell each other, and with what a run is given."""
+"""Errors in the records of instances and functions, and in the input of a run."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class VolumeSpec:
         throughput_mib_s: Provisioned, for gp3; None for the type's own.
         initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300; None: lazily, on access.
         kms_key_id: What encrypts it; None for the account's own EBS key. It is always encrypted.
-        snapshot_id: What the first volume is made from; None for an empty one.
+        snapshot_id: The snapshot of the first volume; None for an empty one.
         tags: The user's own of volumes and snapshots, and the owner's.
     """
 
@@ -80,10 +80,10 @@ class InstanceJob:
         volume: The volume that follows the run.
         environment: Variables of the command.
         hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
-        arguments: What follows the command: its `hyperparameters` in the toolkit's way, `json` for values as JSON, or
-            `none`.
-        install: What is installed before the command: `auto`, `none`, or the path of a requirements file in the source.
-        requirements: A list of what to install, instead of `install`.
+        arguments: The arguments behind the command: `hyperparameters` in the toolkit's way, `json` for values as JSON,
+            or `none`.
+        install: The packages to install first: `auto`, `none`, or the path of a requirements file in the source.
+        requirements: A list of packages, instead of `install`.
         setup: A command that is run once an instance, after the installation: its words, or a block of lines for bash;
             empty for none.
         source: Where the source is; None when the image holds it.
@@ -93,7 +93,7 @@ class InstanceJob:
         log_group: CloudWatch log group; None for no logs there.
         event_bus: EventBridge bus of the agent's events; None for none.
         max_script_retries: How often a script that failed is started again, over the whole run.
-        rebalance: What a rebalance recommendation means: `save` and go on, `leave` as on a notice, or `ignore`.
+        rebalance: The answer to a rebalance recommendation: `save` and go on, `leave` as on a notice, or `ignore`.
         instance_metadata: Whether the training reaches the instance metadata service, and with it the instance's role:
             `closed` or `open`.
         attempt: The run's attempt, for the script and the logs.

@@ -144,7 +144,7 @@ class TrainingReport:
 
     Attributes:
         state: `waiting` for its first start, `training`, `finished` (exit code 0), `failed` (the script, for good) or
-            `input-error`: what the run was given does not work (data, source, image, permissions), on any instance.
+            `input-error`: its input (data, source, image, permissions) works on no instance.
         exit_code: The exit code of the last process that ended of its own accord.
         failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.

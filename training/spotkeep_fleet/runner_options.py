@@ -17,7 +17,7 @@ MAX_SETUP_PIECES = 10
 """So many words of ContainerEntrypoint are left for it beside the other options."""
 
 NOT_STARTED = "not started: "
-"""How the runner's failure begins where the image lacks what the command needs, or nothing can read the command.
+"""How the runner's failure begins where the image lacks a need of the command, or nothing can read the command.
 
 A test compares it with `spotkeep.runner.failure`, which imports nothing of ours.
 """
@@ -39,7 +39,7 @@ def runner_options(
         install: `auto`, `none`, or the path of a requirements file in the source.
         requirements: A list of requirements, instead of `install`.
         setup: The words of a command, or a block of lines for bash; empty for none.
-        environments: Where in S3 what was installed is kept; None where a volume keeps it.
+        environments: The place in S3 of the installed packages; None where a volume keeps them.
         warm_pool: Whether the job leaves its host to the next one.
     """
     options = [] if arguments == "hyperparameters" else ["--arguments", arguments]

@@ -19,11 +19,11 @@ DRILL_VALUE = "now"
 
 
 OF_INSTANCES_ALONE = frozenset({RUN_TAG, ATTEMPT_TAG, CHECKPOINTS_TAG, DRILL_TAG})
-"""What means something on an instance, and on a volume would: no volume is given it but by the volume protocol."""
+"""Tags with a meaning on an instance, and on a volume: only the volume protocol gives them to a volume."""
 
 
 def volume_tags(*, deployment: str, run: str, operation: int, users: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give the tags of what an instance of a run makes.
+    """Give the tags of volumes and snapshots that an instance of a run makes.
 
     Args:
         deployment: The deployment's name.

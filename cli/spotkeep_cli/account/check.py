@@ -50,7 +50,7 @@ class AccountCheck:
         service_roles: Those that the deployment's fleets and drills need.
         wanted: How many instances runs and queues need at the same time, by type and usage.
         last_report: The controller's last report; None when there has been none.
-        surprises: Of live runs of other clients' jobs, by run, what their clients made otherwise than users expect.
+        surprises: By live run, each way in which the job of another client differs from a user's expectation.
     """
 
     findings: tuple[Finding, ...]
@@ -187,12 +187,12 @@ def check_account(
 def surprises_of_runs(
     runs: Iterable[Run], jobs: SageMakerTrainingJobs, *, unreadable: dict[str, str]
 ) -> dict[str, list[str]]:
-    """Return what the clients of adopted jobs at work made otherwise than users expect, by run.
+    """Return, by run, each way in which an adopted job at work differs from a user's expectation.
 
     Args:
         runs: Runs of all kinds.
         jobs: SageMaker's jobs.
-        unreadable: What could not be read, and why, is put into it.
+        unreadable: Gets each thing that could not be read, and the reason.
     """
     found = {}
     for run in runs:

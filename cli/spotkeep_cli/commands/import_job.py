@@ -91,7 +91,7 @@ def import_job(
 
 
 def _other_document(request: Any) -> str | None:
-    """Return what to do with a document that only holds a request; None where it is none that is known."""
+    """Return the next step for a known document that only holds a request; None for any other."""
     members = request if isinstance(request, dict) else {}
     found = next((what for member, what in _OTHER_DOCUMENTS.items() if member in members), None)
     return None if found is None else f"it is {found} into a .json file of its own"

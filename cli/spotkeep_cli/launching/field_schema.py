@@ -1,4 +1,4 @@
-"""What the job file's schema says of one of its places, and so what an unquoted word there is: text, or a number."""
+"""The job file's schema of one of its places, by which an unquoted word there is text or a number."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MOST_DIGITS = 400
 
 @dataclass(frozen=True, kw_only=True)
 class FieldSchema:
-    """What may stand at one place of a job file.
+    """The values that one place of a job file may hold.
 
     Attributes:
-        forms: The schemas of all that may stand there, without references and choices; none where nothing is known.
-        definitions: What references name.
+        forms: The schemas of these values, without references and choices; none where nothing is known.
+        definitions: The targets of references, by name.
         at: The place.
     """
 
@@ -32,7 +32,7 @@ class FieldSchema:
         return _of_job_file()
 
     def inside(self, part: str | int) -> FieldSchema:
-        """Return what may stand at a place inside this one.
+        """Return the schema of a place inside this one.
 
         Args:
             part: The field, the name, or the position.
@@ -111,7 +111,7 @@ def _of_job_file() -> FieldSchema:
 
 
 def _parts(form: Mapping[str, Any], part: str | int) -> Iterator[Mapping[str, Any]]:
-    """Yield what a form says of a part of it; a position of a list may be a name of a mapping."""
+    """Yield the schemas of a part of a form; a position of a list may be a name of a mapping."""
     of_others = form.get("additionalProperties")
     if isinstance(part, int) and "items" in form:
         yield form["items"]

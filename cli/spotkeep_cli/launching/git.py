@@ -37,7 +37,7 @@ _PROTOCOLS: Final = ("https", "http", "ssh", "file")
 def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
     """Return the environment of a git that speaks these protocols alone, whatever settings say.
 
-    It names no repository, and what git says is English.
+    It names no repository, and git's messages are in English.
 
     Args:
         protocols: Names of git's: `https`, `ssh`. None for a git that has no need of the network.
@@ -49,7 +49,7 @@ def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
 
 
 def in_one_line(said: str) -> str:
-    """Return all that git said as one line: the cause may stand first, and what to do last."""
+    """Return git's whole message as one line: the cause may stand first, and the next step last."""
     words = " ".join(said.split())
     return words if len(words) <= _MOST_SAID else f"{words[:_MOST_SAID]}..."
 

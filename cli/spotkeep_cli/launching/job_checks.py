@@ -112,7 +112,7 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
             directory = PurePosixPath(posixpath.normpath(directory / words[1]))
         found.append(_Job(fields=fields, block=block, command=words, directory=directory, prepared=prepared))
         if block is not None and PurePosixPath(words[0]).name not in _CHANGES_NO_FILES and not found[-1].script:
-            break  # What it leaves is not known: a checkout, an unpacked archive.
+            break  # Its files are not known: a checkout, an unpacked archive.
     return found or [_Job(fields=fields, block=block, command=(), directory=directory, prepared=prepared)]
 
 
@@ -217,7 +217,7 @@ def _checkpoints(job: _Job) -> Iterator[Problem]:
 
 
 def _shell(job: _Job) -> Iterator[Problem]:
-    # In a block a notice goes through shells to what they run.
+    # In a block a notice goes through shells to their programs.
     if not job.command or job.block is not None or PurePosixPath(job.command[0]).name not in SHELLS:
         return
     script = next((path for path in map(PurePosixPath, job.command[1:]) if path in job.files), None)

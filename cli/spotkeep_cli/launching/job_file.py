@@ -122,7 +122,7 @@ def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[di
 def parse_override(override: str) -> tuple[FieldPath, Any]:
     """Split `hyperparameters.lr=1e-3` into its field and its value, read as a job file's would be.
 
-    What YAML would cut off a text as a comment, or fold, is kept: in one argument nothing else can be meant.
+    A part that YAML would cut off as a comment, or fold, is kept: in one argument nothing else can be meant.
 
     Raises:
         UsageError: There is no `=`, no field, or the value is not YAML.
@@ -186,9 +186,9 @@ def _read(path: Path) -> str:
 
 
 _NOT_WHAT_A_TAG_SAYS = (ValueError, TypeError, LookupError, AttributeError)
-"""What a constructor of PyYAML raises, of text that is not what its tag (`!!int`, `!!timestamp`) says."""
+"""The errors of PyYAML's constructors for text that does not fit its tag (`!!int`, `!!timestamp`)."""
 _ANOTHER_DOCUMENT = "but found another document"
-"""What PyYAML says of it."""
+"""PyYAML's words for it."""
 _NO_TAGS = "leave tags (`!!`) out: plain values say what they are"
 
 
@@ -256,7 +256,7 @@ _NO_JSON = frozenset(f"{_TAG}{name}" for name in ("binary", "omap", "pairs", "se
 
 @dataclass(kw_only=True)
 class _Reading:
-    """What is read of a job file's nodes: the line of each field, and which of its words are text."""
+    """Reads two things from a job file's nodes: the line of each field, and which of its words are text."""
 
     lines: dict[FieldPath, int] = field(default_factory=dict)
     _expanded: _Expanded = field(default_factory=_Expanded)
@@ -268,7 +268,7 @@ class _Reading:
 
         Args:
             node: As PyYAML read it.
-            schema: What may stand there.
+            schema: The schema of that place.
             at: Where it stands.
             inside: The nodes that it is in.
 
@@ -316,7 +316,7 @@ class _Reading:
         return name, self.read(value_node, schema.inside(str(key_node.value)), key, inside)
 
     def _merged(self, node: yaml.Node, schema: FieldSchema, at: FieldPath, inside: frozenset[int]) -> yaml.Node:
-        """Return what `<<` merges into a mapping, of which it is a part: one mapping, or a list of them."""
+        """Return the node that `<<` merges into its mapping: one mapping, or a list of them."""
         if not isinstance(node, yaml.SequenceNode):
             return self.read(node, schema, at, inside)
         items = [self.read(item, schema, (*at, index), inside) for index, item in enumerate(node.value)]
@@ -328,7 +328,7 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
 
 
 def _kept_text(node: yaml.ScalarNode, schema: FieldSchema) -> str | None:
-    """Return the text that is kept of what YAML takes for a number, a boolean or a merge; None where it is one."""
+    """Return the text of a word that YAML takes for a number, a boolean or a merge; None where it is one."""
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.text_of_number(node.value)
     # `<<` merges as a name alone.

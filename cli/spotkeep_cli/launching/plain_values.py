@@ -1,7 +1,7 @@
-"""What of a request is sent as JSON, which is how the launcher reads it: from a notebook any object of Python may come.
+"""Turns the values of a request into JSON, as the launcher reads it: a notebook may give any object of Python.
 
-A number of NumPy, a path and a time are what they say. What JSON has no form for is refused with its field: written as
-Python writes it, `b'x'` would reach a script as these four characters.
+A number of NumPy, a path and a time become their number or text. A value without a form in JSON is refused with its
+field: as Python writes it, `b'x'` would reach a script as these four characters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WRITTEN_AS_TEXT = (PurePath, date, Decimal, UUID)
 
 
 def plain(value: Any, *, field: str = "") -> tuple[Any, list[Problem]]:
-    """Return a value as JSON has it, and what of it JSON has no form for.
+    """Return a value as JSON has it, and a problem for each part that JSON has no form for.
 
     Args:
         value: Of any type.

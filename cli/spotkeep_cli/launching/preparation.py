@@ -37,8 +37,8 @@ class PreparedJob:
         document: The job file.
         payload: The document as the launcher takes it.
         archive: The local source; None where the source is elsewhere or there is none.
-        problems: What only this machine can find wrong: a source that cannot be packed, a branch that is gone.
-        warnings: What only this machine can know is probably not meant: a branch, which moves; files that stay behind.
+        problems: Faults that only this machine can find: a source that cannot be packed, a branch that is gone.
+        warnings: Probable mistakes that only this machine can see: a branch, which moves, and files that stay behind.
     """
 
     document: JobDocument

@@ -28,10 +28,10 @@ class ResumeChanges:
     """The changes of a resume.
 
     Attributes:
-        of: What is resumed.
+        of: The run or sweep that is resumed.
         fields: New values by field, as the launcher takes them; a field that `--set` emptied is None.
         archive: The local source; None where the source stays, or is elsewhere.
-        warnings: What their user should know: a branch, which moves; files that stay behind.
+        warnings: News for the user: a branch, which moves, and files that stay behind.
     """
 
     of: Run | Sweep
@@ -59,7 +59,7 @@ def overridden_fields(of: Run | Sweep, overrides: Sequence[str]) -> dict[str, An
     """Return the new values of the fields that `--set` reaches into.
 
     Args:
-        of: What is resumed.
+        of: The run or sweep that is resumed.
         overrides: `field=value` each.
 
     Raises:

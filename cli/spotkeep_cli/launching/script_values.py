@@ -72,7 +72,7 @@ def computed_in(value: Any) -> Computed | None:
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Return what each imported name is called where it comes from: `{"PT": "PyTorch"}` for `PyTorch as PT`."""
+    """Return the original name of each imported name: `{"PT": "PyTorch"}` for `PyTorch as PT`."""
     return {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
@@ -82,7 +82,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 
 def called(call: ast.Call, names: Mapping[str, str]) -> str:
-    """Return the name of what is called, without what it is an attribute of.
+    """Return the last name of the called function or class: `PyTorch` for `sagemaker.pytorch.PyTorch()`.
 
     Args:
         call: The call.
@@ -96,17 +96,17 @@ def called(call: ast.Call, names: Mapping[str, str]) -> str:
 class ScriptValues:
     """Evaluates expressions of one script.
 
-    Names may stand for names that stand for names: what an argument comes to is bounded, not what the script is long.
+    Names may stand for names that stand for names. So the size of an argument is bounded, not that of the script.
     """
 
     def __init__(
         self, tree: ast.Module, *, positional: Mapping[str, tuple[str, ...]], before: int | None = None
     ) -> None:
-        """Find what the names of a script stand for.
+        """Find the values of a script's names.
 
         Args:
             tree: The script.
-            positional: The classes whose calls are read, each with the names of its positional arguments.
+            positional: The classes of the calls that are read, each with the names of its positional arguments.
             before: The line before which a mapping may be filled, `settings["lr"] = 0.1`; None for any.
         """
         self._classes = imported_names(tree)
@@ -117,7 +117,7 @@ class ScriptValues:
         self._shown = dict[ast.expr, Computed]()
 
     def value(self, node: ast.expr) -> Any:
-        """Evaluate an expression: what of a list or a mapping is computed is `Computed`, and so may be all of it."""
+        """Evaluate an expression. A computed part of a list or a mapping is `Computed`, as the whole value may be."""
         self._size_left = _LARGEST_ARGUMENT
         return self._bounded(node, self._inner)
 
@@ -138,7 +138,7 @@ class ScriptValues:
         return found
 
     def _named(self, call: ast.Call, positional: tuple[str, ...]) -> Iterator[tuple[str, ast.expr]]:
-        """Yield the arguments of a call by their names; `**` before what is spread."""
+        """Yield the arguments of a call by their names; a mapping that is spread has `**` before its name."""
         for place, node in enumerate(call.args):
             name = positional[place] if place < len(positional) else f"argument {place + 1}"
             yield ("*arguments", node) if isinstance(node, ast.Starred) else (name, node)
@@ -153,7 +153,7 @@ class ScriptValues:
             return self._computed(node)
 
     def _computed(self, node: ast.expr) -> Computed:
-        """Return what an expression computes, written once: names may lead to it many times."""
+        """Return the text of a computed expression. It is written once: names may lead to it many times."""
         if node not in self._shown:
             try:
                 self._shown[node] = Computed(ast.unparse(node)[:_LONGEST_SHOWN])
@@ -162,7 +162,7 @@ class ScriptValues:
         return self._shown[node]
 
     def _inner(self, node: ast.expr) -> Any:
-        """Evaluate a part; what is computed in it stays in its place."""
+        """Evaluate a part; a computed value stays in its place."""
         try:
             return self._value(node)
         except _ComputedError:
@@ -170,7 +170,7 @@ class ScriptValues:
 
     @contextmanager
     def _opened(self, name: ast.Name) -> Iterator[ast.expr]:
-        """Give what a name stands for; within, the name stands for nothing, so one that stands for itself ends."""
+        """Give the expression of a name. Within, the name has no value, so a name that stands for itself ends."""
         if name.id not in self._names or name.id in self._open:
             raise _ComputedError
         self._open.add(name.id)
@@ -314,7 +314,7 @@ def _key(name: str | None) -> ast.expr | None:
 
 
 def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.expr]:
-    """Return what each name stands for that the script assigns in one place, and changes nowhere else.
+    """Return the expression of each name that the script assigns in one place, and changes nowhere else.
 
     A mapping that is filled in the same block, `settings["lr"] = 0.1`, stands for all that it is filled with.
     """
@@ -330,7 +330,7 @@ def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.exp
         for statement in block:
             filled = _filled(statement) if before is None or statement.lineno < before else None
             begun = None if filled is None else here.get(filled[0])
-            # What is another name of a mapping fills that one.
+            # Another name of a mapping fills that mapping.
             if filled is not None and begun is not None and not isinstance(begun, ast.Name):
                 name, key, value = filled
                 here[name] = ast.Dict(keys=[None, key], values=[begun, value])
@@ -390,7 +390,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _changed(node: ast.AST) -> Iterator[str]:
-    """Yield the name whose value a node changes in its place."""
+    """Yield the name of each value that a node changes in its place."""
     match node:
         case ast.Subscript(value=value, ctx=ast.Store() | ast.Del()):
             yield from _base(value)

@@ -1,13 +1,13 @@
 """Makes a job document of the arguments that the SageMaker SDK's trainers take. Pure.
 
-Each argument is taken for a field of the document. What is not taken is left out by name: so nothing is lost silently,
+Each argument is taken for a field of the document. Any other argument is left out by name: so nothing is lost silently,
 an argument that a later SDK adds included. Names of the SDK's version 1 (`train_instance_type`) are read, too.
 
 Sources:
     https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
     https://sagemaker.readthedocs.io/en/stable/v2.html (names of version 1)
     `torchrun_driver.py`, `basic_script_driver.py` of sagemaker-train 1.27.0; `torch_distributed.py`, `runner.py` of
-    sagemaker-training 5.0.0 (what starts the script in the container)
+    sagemaker-training 5.0.0 (they start the script in the container)
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _OF_THE_SHELL: Final = (
     r"\.|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|readonly|select|set|"
     r"shopt|source|time|trap|typeset|ulimit|umask|unset|until|while"
 )
-"""What bash does itself, where it is the first word: there is no such program, or it does something else."""
+"""First words that bash does itself: there is no such program, or it does something else."""
 _NEEDS_A_SHELL: Final = re.compile(rf"^\s*\w+=|[^\w@%+=:,./\s-]|^\s*({_OF_THE_SHELL})(\s|$)")
 _CONTAINERS: Final = {
     "compute": ("Compute", "TrainingJobCompute"), "source_code": ("SourceCode",), "distributed": ("MPI",),
@@ -159,7 +159,7 @@ NEVER_TAKEN: Final[Mapping[str, LeftOut]] = {
     "fit.dry_run": replaced("spotkeep doctor checks a job file"),
     "fit.run_tensorboard_locally": lost("tensorboard --logdir reads the logs beside the checkpoints of a run"),
 }
-"""Arguments that have no field, and what it means that each is left out: that of the longest path counts.
+"""Arguments that have no field, and the meaning of leaving each out: that of the longest path counts.
 
 `fit.` are those of the call that starts the job.
 """
@@ -193,9 +193,9 @@ def import_arguments(
     Args:
         values: Each plain value by its path in the call, `compute.instance_type`; the name of its class for each
             configuration.
-        left_out: What is left out already.
+        left_out: The parts that are left out already.
         trainer: The class of the trainer.
-        name: What the job is called where there is no `base_job_name`.
+        name: The job's name where there is no `base_job_name`.
     """
     job = _Job(values, left_out, trainer=trainer)
     job.read(name=name)
@@ -207,7 +207,7 @@ class _Job:
 
     Attributes:
         fields: The document so far.
-        left_out: What is left out so far.
+        left_out: The parts that are left out so far.
     """
 
     def __init__(self, values: Mapping[str, Any], left_out: list[LeftOut], *, trainer: str) -> None:
@@ -218,7 +218,7 @@ class _Job:
         self._not_taken = dict(self._values)
 
     def read(self, *, name: str) -> None:
-        """Take what a job file has a field for; `name` is the job's where no argument names it."""
+        """Take each argument that a job file has a field for; `name` is the job's where no argument names it."""
         own_name = str(self._take("base_job_name") or name)
         self.fields["name"] = shortened_name(own_name, self.left_out, path="base_job_name")
         for path, field in _FIELDS.items():
@@ -243,7 +243,7 @@ class _Job:
         self.fields["debug"] = True if self._take(*_DEBUG) else None
 
     def not_taken(self) -> Iterator[LeftOut]:
-        """Yield what was not taken and asks for something, and what it means that it is left out."""
+        """Yield each argument that was not taken and asks for something, with the meaning of leaving it out."""
         for path, value in self._not_taken.items():
             is_off = value in (False, "", [], {}) and not path.startswith("fit.")
             is_read = value in _CONTAINERS.get(path, ()) or value == _NEUTRAL.get(path)
@@ -534,7 +534,7 @@ def _channel_members(channel: Any) -> dict[str, Any]:
 
 
 def _member(name: str) -> str:
-    """Return what an argument is called in CreateTrainingJob."""
+    """Return the name of an argument in CreateTrainingJob."""
     return _INPUT_MEMBERS.get(name) or "".join(word.capitalize() for word in name.split("_"))
 
 

@@ -1,6 +1,6 @@
 """Reads a job document out of a script that starts a training job. Pure: nothing runs.
 
-It is one of the SageMaker SDK, or one that calls CreateTrainingJob. What stands in the calls is taken: literals,
+It is one of the SageMaker SDK, or one that calls CreateTrainingJob. The values in the calls are taken: literals,
 arithmetic of them, names that it assigns once. The rest is named.
 
 Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
@@ -51,7 +51,7 @@ _CONFIGURATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "FileSystemInput": _FILE_SYSTEM,
     "retrieve": ("framework", "region", "version", "py_version", "instance_type", "accelerator_type", "image_scope"),
 }  # fmt: skip
-"""Each class whose objects are read, with its positional arguments; `retrieve` is that of `sagemaker.image_uris`."""
+"""Each class that is read, with its positional arguments; `retrieve` is that of `sagemaker.image_uris`."""
 _ALGORITHMS: Final = {
     "KMeans": "kmeans", "PCA": "pca", "LinearLearner": "linear-learner", "LDA": "lda", "NTM": "ntm", "KNN": "knn",
     "FactorizationMachines": "factorization-machines", "IPInsights": "ipinsights", "Object2Vec": "object2vec",
@@ -74,7 +74,7 @@ _NOT_READ: Final[Mapping[str, str]] = {
     "SpotTrainer": "it launches runs itself, with the fields of a job file",
     "RemoteExecutor": "a remote function has no script: write one",
 }
-"""What else of the SDK starts training jobs, and what to do with it."""
+"""Other ways of the SDK to start training jobs, and the next step for each."""
 _BESIDE: Final[Mapping[str, str]] = {
     "HyperparameterTuner": "a tuner makes many jobs of one: write sweep for its trials",
     "TrainingStep": "a pipeline starts the job: spotkeep launch does it once",
@@ -83,7 +83,7 @@ _BESIDE: Final[Mapping[str, str]] = {
     "TrainingQueue": "a queue of AWS Batch starts the job: write queue",
     "LocalSession": "the job runs on this machine: use spotkeep rehearse",
 }
-"""What changes how often, when or where the job of a trainer is started."""
+"""Calls that change how often, when or where the job of a trainer is started."""
 
 _COLLECTIONS: Final = frozenset(
     {"hyperparameters", "environment", "tags", "metric_definitions", "inputs", "input_data_config", "git_config"}
@@ -93,21 +93,21 @@ _SDK_3_DEFAULTS: Final = {
     "compute.instance_type": "ml.m5.xlarge", "compute.instance_count": 1, "compute.volume_size_in_gb": 30,
     "stopping_condition.max_runtime_in_seconds": 3_600,
 }  # fmt: skip
-"""What a ModelTrainer asks for where its script does not say. Source: `sagemaker/train/defaults.py`."""
+"""The values of a ModelTrainer where its script gives none. Source: `sagemaker/train/defaults.py`."""
 
 _REQUESTS: Final = frozenset({"create_training_job", "create"})
-"""The calls of boto3 and of `TrainingJob` of sagemaker-core, whose arguments are a request."""
+"""The calls of boto3 and of `TrainingJob` of sagemaker-core that have a request as their arguments."""
 _STARTS: Final = {
     "fit": ("inputs", "wait", "logs", "job_name", "experiment_config"),
     "train": ("input_data_config", "wait", "logs", "dry_run"),
 }
-"""What starts the job of a trainer, with the positional arguments."""
+"""The methods that start the job of a trainer, with their positional arguments."""
 _DATA: Final = frozenset({"inputs", "input_data_config"})
 _CHAINED: Final = frozenset(
     {"checkpoint_config", "metric_definitions", "remote_debug_config", "tensorboard_output_config", "retry_strategy",
      "infra_check_config", "session_chaining_config"}
 )  # fmt: skip
-"""What `with_...` of a ModelTrainer sets."""
+"""The settings of the methods `with_...` of a ModelTrainer."""
 _LONGEST_PATH: Final = 50
 """How many calls and attributes are followed: `trainer.with_a().with_b()` has five."""
 _MOST_NAMED: Final = 10
@@ -119,7 +119,7 @@ def import_script(text: str, *, name: str) -> ImportedJob:
 
     Args:
         text: The script.
-        name: What the job is called where the script has no name for it.
+        name: The job's name where the script gives none.
 
     Raises:
         ValueError: It is not Python, or holds not exactly one trainer or request.
@@ -204,8 +204,8 @@ class _Reading:
     """Gathers the arguments of a script's calls.
 
     Attributes:
-        values: What was read, by the path of its argument.
-        left_out: What the script computes, or does more than once.
+        values: The values that were read, by the path of the argument.
+        left_out: Values that the script computes, and calls that it makes more than once.
     """
 
     def __init__(self, script: ScriptValues) -> None:
@@ -219,7 +219,7 @@ class _Reading:
             self._add(path, value)
 
     def take_later(self, tree: ast.Module, calls: Sequence[ast.Call], trainer: ast.Call) -> None:
-        """Take what the script sets after it has made the trainer: `with_...`, attributes, the call that starts it."""
+        """Take later settings of the trainer: `with_...`, attributes, the call that starts it."""
         variables = _variables_of(tree, trainer)
         starts = list[ast.Call]()
         for call in calls:
@@ -241,7 +241,7 @@ class _Reading:
                 self._take_attributes(node, variables)
 
     def add_sdk_3_defaults(self) -> None:
-        """Add what a ModelTrainer asks for where its script does not say."""
+        """Add the defaults of a ModelTrainer where its script gives no value."""
         computed = {each.field for each in self.left_out}
         if any(field.startswith("**") for field in computed):
             return  # It may say so there.
@@ -255,7 +255,7 @@ class _Reading:
                 self.values[path] = value if self.values.get(path) is None else self.values[path]
 
     def request(self, call: ast.Call) -> dict[str, Any]:
-        """Return the request that a call of CreateTrainingJob sends, without what the script computes."""
+        """Return the request that a call of CreateTrainingJob sends, without the values that the script computes."""
         given = self._script.arguments(call, positional=())
         if isinstance(call.func, ast.Attribute) and call.func.attr == "create":
             given = _as_request(Configuration("TrainingJob", given))
@@ -316,7 +316,7 @@ class _Reading:
         self.values[path] = kept | self._entries(path, entries)
 
     def _replace(self, path: str, value: Any) -> None:
-        """Add an argument in the place of what was given for it before."""
+        """Add an argument in the place of its earlier value."""
         self.values = {each: value for each, value in self.values.items() if not f"{each}.".startswith(f"{path}.")}
         self.left_out = [each for each in self.left_out if not f"{each.field}.".startswith(f"{path}.")]
         self._add(path, value)
@@ -345,7 +345,7 @@ class _Reading:
                 self.values[name] = [*kept, *self.values[name]]
 
     def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str]) -> None:
-        """Take `estimator.max_run = 60`; what is set in another way is left out by name."""
+        """Take `estimator.max_run = 60`; a value that is set in another way is left out by name."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             begun = target.value if isinstance(target, ast.Subscript) else target
             base = next((each for each in _beginnings(_path_of(begun)) if each in variables), None)
@@ -371,7 +371,7 @@ def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
 
 
 def _is_of(receiver: ast.expr, trainer: ast.Call, variables: set[str]) -> bool:
-    """Return whether a method is called of the trainer, or of what another method of it returned."""
+    """Return whether a method is called of the trainer, or of the value that another of its methods returned."""
     path = _path_of(receiver)
     return any(node is trainer for node in path) or bool(variables & {*_beginnings(path)})
 
@@ -398,7 +398,7 @@ def _beginnings(path: list[ast.expr]) -> Iterator[str]:
 
 
 def _label(entry: Any, place: int) -> Any:
-    """Return what an entry of a list is called: its name, where that stands there, else its place."""
+    """Return the name of an entry of a list where it has one, else its place."""
     names = (
         (entry.get(key) for key in ("channel_name", "key", "Key", "name", "Name")) if isinstance(entry, dict) else ()
     )

@@ -1,7 +1,7 @@
 """Packs a local source directory into the archive a job unpacks: the same files always give the same bytes.
 
 The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
-launched. `source_files` says which files these are; what is left out of them, or may be secret, is a warning.
+launched. `source_files` says which files these are; files that are left out, or may be secret, are a warning.
 
 The directory may be a stranger's work. A link is packed as the file it names, if that is a file of the source: one
 to anything else would take the user's own files along. git reads the settings of a repository, and starts no program
@@ -39,8 +39,8 @@ class SourceArchive:
         origin: The directory or file it was made from.
         content: The archive's bytes.
         suffix: `.tar.gz` or `.zip`.
-        files: What is inside, relative and sorted; empty for a ready archive.
-        warnings: What its user should know of it.
+        files: The files inside, relative and sorted; empty for a ready archive.
+        warnings: News of it for its user.
     """
 
     origin: Path

@@ -1,7 +1,7 @@
-"""Which files belong to a source directory: what git says where there is a checkout, elsewhere all that are there.
+"""Which files belong to a source directory: in a checkout those that git lists, elsewhere all that are there.
 
-git knows what it ignores: passwords, data. Where there is a checkout and git does not answer, there is no telling, and
-nothing is packed. A submodule and a repository inside the checkout say themselves which files are theirs.
+git knows the files that it ignores: passwords, data. In a checkout where git does not answer, nothing is packed: the
+ignored files are not known. A submodule and a repository inside the checkout say themselves which files are theirs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LocalSourceError(UsageError):
     """A local source cannot be packed.
 
     Attributes:
-        problem: What is wrong with it; the message says which field besides.
+        problem: The fault; the message names the field besides.
     """
 
     def __init__(self, problem: str, *, hint: str) -> None:
@@ -53,15 +53,15 @@ class LocalSourceError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class ListedFiles:
-    """What a directory has, relative to it. A name may be of a file that is gone, or of a link.
+    """The files of a directory, relative to it. A name may be of a file that is gone, or of a link.
 
     Attributes:
         names: All that may be packed, in no order.
         tracked: Those that a repository tracks.
         checkout: The top of the checkout around the directory; None where there is none.
-        missing_submodules: Where a submodule belongs that is not checked out.
+        missing_submodules: The places of submodules that are not checked out.
         worktrees: Other worktrees of the same repository: they hold the same files once more.
-        remarks: What could not be read, in the words of git or of the system.
+        remarks: A sentence for each thing that could not be read, in the words of git or of the system.
     """
 
     names: frozenset[PurePosixPath]
@@ -73,7 +73,7 @@ class ListedFiles:
 
 
 def list_files(directory: Path) -> ListedFiles:
-    """List what belongs to a directory; a repository in it has its own rules for what it ignores.
+    """List the files of a directory; a repository in it has its own rules for the files that it ignores.
 
     Raises:
         LocalSourceError: There is a checkout and git does not list its files, or there are too many.
@@ -120,7 +120,7 @@ def list_files(directory: Path) -> ListedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """What one repository, or a directory without one, has; the directories among the names are others."""
+    """The files of one repository, or of a directory without one; the directories among the names are others."""
 
     names: frozenset[PurePosixPath]
     tracked: frozenset[PurePosixPath] = frozenset()
@@ -143,10 +143,10 @@ class _Checkout:
     variables: tuple[tuple[str, str], ...] = ()
 
     def files_of_source(self, directory: Path) -> _Listing:
-        """List a directory that a user named: where git ignores it as a whole, it is still what they named.
+        """List a directory that a user named: it is packed even where git ignores it as a whole.
 
-        Then the rules for what is in it count, and those for the directory itself do not. Where it has nothing by these
-        either, the rule is for all names (`*`): then the rules in the directory count alone.
+        Then the rules for the files in it count, and those for the directory itself do not. Where it has nothing by
+        these either, the rule is for all names (`*`): then the rules in the directory count alone.
         """
         listing = self.files_of(directory)
         if listing.names or directory == self.top:
@@ -164,7 +164,7 @@ class _Checkout:
         return replace(others, submodules=submodules)
 
     def files_of(self, directory: Path) -> _Listing:
-        """List what git tracks in a directory, and what is new there and not ignored."""
+        """List the files of a directory that git tracks, and the new ones that it does not ignore."""
         entries, remarks = self._listed(directory, "--stage")
         tracked = {PurePosixPath(name): mode for mode, _, name in (entry.partition("\t") for entry in entries)}
         submodules = frozenset(name for name, mode in tracked.items() if mode.startswith(_SUBMODULE))
@@ -186,7 +186,7 @@ class _Checkout:
         answer = self._git(directory, "ls-files", "-z", *options)
         said = answer.stderr.decode(errors="replace")
         if _UNREAD_RULES.search(said):
-            # git goes on without these rules, and lists what they would have it ignore.
+            # git goes on without these rules, and lists the files that they ignore.
             raise self._unanswered(directory, said, mend="let git read its rules: none are read through a link")
         entries = answer.stdout.decode(errors="surrogateescape").split("\0")
         warnings = [line.strip() for line in said.splitlines() if line.startswith(("warning:", "error:"))]
@@ -195,7 +195,7 @@ class _Checkout:
     def _git(self, directory: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
         environment = {**environment_allowing(()), **dict(self.variables)}
         if not self.variables and self.top != self.top.parent:
-            # What is above is another repository: it would answer where this one is damaged.
+            # A repository above is another one: it would answer where this one is damaged.
             environment["GIT_CEILING_DIRECTORIES"] = str(self.top.parent)
             environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the directory may be a volume of a container
         command = ["git", "-C", str(directory), *WITHOUT_PROGRAMS, *words]

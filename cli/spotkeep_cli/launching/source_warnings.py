@@ -1,4 +1,4 @@
-"""What a user should know of a packed source: what stays behind, and what goes along and is hardly meant to."""
+"""Warnings about a packed source: files that stay behind, and files that were probably packed by mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 3
 HEAD_BYTES: Final = 64
-"""How much of a file's beginning says what it is."""
+"""The beginning of a file that shows its kind."""
 
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 """Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
@@ -30,11 +30,11 @@ _FOLDERS_OF_SECRETS: Final = frozenset({".aws", ".azure", ".gnupg", ".kube", ".s
 def source_warnings(
     directory: Path, listing: ListedFiles, *, heads: Mapping[PurePosixPath, bytes], links: Sequence[PurePosixPath]
 ) -> Iterator[Problem]:
-    """Yield what a user should know.
+    """Yield the warnings about a packed source.
 
     Args:
         directory: The source.
-        listing: What it has.
+        listing: Its files.
         heads: The first HEAD_BYTES of each file that is packed.
         links: Those that are not packed: to directories, or to nothing.
     """
@@ -66,11 +66,11 @@ def source_warnings(
             field="source",
             found=named(pointers),
             problem=f"{_counted(pointers, 'file')} in Git LFS and not fetched: the job gets a pointer of three lines",
-            fix=f"git -C {where} lfs pull; or give what is large as a channel",
+            fix=f"git -C {where} lfs pull; or give large files as a channel",
         )
     yield from _hardly_meant(directory, listing, heads)
     for remark in listing.remarks:
-        fix = "mend it if the job needs what could not be read"
+        fix = "mend it if the job needs those files"
         yield Problem(field="source", found=str(directory), problem=f"not all of it could be read: {remark}", fix=fix)
 
 

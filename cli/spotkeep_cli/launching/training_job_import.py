@@ -1,6 +1,6 @@
-"""Turns a CreateTrainingJob request, or what DescribeTrainingJob says of a job, into a job document. Pure.
+"""Turns a CreateTrainingJob request, or the answer of DescribeTrainingJob, into a job document. Pure.
 
-Each member is taken for a field of the document. What is not taken is left out by name: so nothing is lost silently,
+Each member is taken for a field of the document. Any other member is left out by name: so nothing is lost silently,
 a member that AWS adds later included.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
@@ -54,12 +54,12 @@ class LeftOut:
 
 
 def replaced(why: str) -> LeftOut:
-    """Return what it means that the deployment has something in the place of a part of a request."""
+    """Return the meaning of a part that the deployment replaces by something of its own."""
     return LeftOut(field="", why=why, replaced=True)
 
 
 def lost(why: str) -> LeftOut:
-    """Return what it means that the job runs otherwise without a part of its request."""
+    """Return the meaning of a part without which the job runs otherwise."""
     return LeftOut(field="", why=why)
 
 
@@ -113,7 +113,7 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     "StoppingCondition.MaxWaitTimeInSeconds": lost("max_wait is for spot, which the job does not ask for"),
     "StoppingCondition.MaxPendingTimeInSeconds": lost("on spot max_wait bounds how long it waits, its time included"),
 }
-"""What it means that a member is left out: that of the longest path that it begins with counts."""
+"""The meaning of leaving a member out: that of the longest path that it begins with counts."""
 _CHANNEL_MEANINGS: Final[Mapping[str, LeftOut]] = {
     "CompressionType": lost("the script reads the data as it is stored, compressed"),
     "RecordWrapperType": lost("the script reads the data as it is stored, not wrapped in RecordIO"),
@@ -137,7 +137,7 @@ _RESULTS: Final = frozenset(
      "BillableTimeInSeconds", "BillableTokenCount", "DebugRuleEvaluationStatuses", "ProfilerRuleEvaluationStatuses",
      "ProfilingStatus", "MlflowDetails", "ProgressInfo", "OutputModelPackageArn", "ResponseMetadata"}
 )  # fmt: skip
-"""What DescribeTrainingJob says of how a job went."""
+"""Members of DescribeTrainingJob about the course of a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class ImportedJob:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], left_out: Iterable[LeftOut]) -> ImportedJob:
-        """Return the job without the fields that have no value; what is left out twice for one reason stands once."""
+        """Return the job without fields that have no value. A part left out twice for one reason stands once."""
         kept = {key: value for key, value in fields.items() if value not in (None, [], {})}
         return cls(fields=kept, left_out=tuple(dict.fromkeys(left_out)))
 
@@ -225,7 +225,7 @@ def import_request(request: Mapping[str, Any], *, name: str = "training") -> Imp
 
     Args:
         request: The parameters of CreateTrainingJob, or the answer of DescribeTrainingJob.
-        name: What the job is called where the request has no name.
+        name: The job's name where the request has none.
 
     Raises:
         KeyError, TypeError, AttributeError, ValueError: It is neither.
@@ -348,7 +348,7 @@ def text_that_stays(text: str) -> str:
 
 
 def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
-    """Yield what it means that a script has its checkpoints in another directory than Spotkeep saves.
+    """Yield the loss where a script has its checkpoints in another directory than Spotkeep saves.
 
     Args:
         local_path: The directory; None for that of SageMaker.
@@ -381,7 +381,7 @@ def metrics_of(definitions: Iterable[Any], left_out: list[LeftOut], *, path: str
 
     Args:
         definitions: With `Name` and `Regex` each, or `name` and `regex`.
-        left_out: What is left out so far; those that no job file takes are added.
+        left_out: The parts that are left out so far; definitions that no job file takes are added.
         path: Where they are in the request.
     """
     metrics = {}
@@ -410,7 +410,7 @@ def channel_of(
     Args:
         name: The channel's.
         members: Those of a channel of CreateTrainingJob, of its data source and of its S3 data source, in one mapping.
-        left_out: What is left out so far; what of the channel is lost is added.
+        left_out: The parts that are left out so far; the lost members of the channel are added.
         path: Where it is in the request, its name included.
         mode: The input mode where the channel has none.
         instances: How many instances there are; None where that is not known.
@@ -438,7 +438,7 @@ def channel_of(
 
 
 def meaning_of(path: str, meanings: Mapping[str, LeftOut] = MEANINGS) -> LeftOut:
-    """Return what it means that a part of a request is left out, by the longest path that it begins with.
+    """Return the meaning of leaving a part of a request out, by the longest path that it begins with.
 
     Args:
         path: Of the part, with dots.
@@ -453,7 +453,7 @@ def meaning_of(path: str, meanings: Mapping[str, LeftOut] = MEANINGS) -> LeftOut
 
 
 class _Rest:
-    """What of a request is not taken yet."""
+    """The members of a request that are not taken yet."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._members: dict[str, Any] = copy.deepcopy(dict(request))
@@ -466,7 +466,7 @@ class _Rest:
         return members.pop(path[-1], None)
 
     def left_out(self) -> Iterator[LeftOut]:
-        """Yield what was not taken and asks for something, and what it means that it is left out."""
+        """Yield each member that was not taken and asks for something, with the meaning of leaving it out."""
         results = [name for name in self._members if name in _RESULTS]
         if results:
             yield LeftOut(field=", ".join(results), why="it says how that job went", replaced=True)
@@ -486,7 +486,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instances: int | None) -> dict[str, Any]:
-    """Return what trains, and with what hyperparameters: the request's words, or the script that the SDK names."""
+    """Return the command and its hyperparameters: the request's words, or the script that the SDK names."""
     given = rest.take("HyperParameters") or {}
     hyperparameters = {key: _value(text) for key, text in given.items()}
     words = list(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ())

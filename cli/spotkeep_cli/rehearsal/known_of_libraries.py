@@ -1,4 +1,4 @@
-"""What is known of the libraries of a training script, and explains how its rehearsal ends.
+"""Known behaviour of training libraries that explains the end of a rehearsal.
 
 Seen with the real libraries: docs/findings.md.
 """
@@ -16,7 +16,7 @@ _ACCELERATE = re.compile(r"\baccelerate(\.commands\.accelerate_cli)?\s+launch\b.
 
 
 def why_it_failed(read: Collection[str]) -> str | None:
-    """Say why a script may have failed with what it read; None where nothing is known.
+    """Say why a script may have failed, by the files that it read; None where nothing is known.
 
     Args:
         read: The files of the checkpoint directory that it read after an interruption.

@@ -1,7 +1,7 @@
 """Compares files of two models by what they hold. A program of its own, for the Python that a job ran with.
 
 It reads what a job wrote, so it runs as a child process, and no file's code runs: torch loads weights only, NumPy loads
-no pickles. It needs what the formats need: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras,
+no pickles. Each format needs its library: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras,
 CatBoost for its `.cbm`.
 
 On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`; it
@@ -44,7 +44,7 @@ _SAFETENSORS_TYPES = {
 
 
 _OF_THE_TRAINING = ("catboost_version_info", "model_guid", "output_options", "params", "train_finish_time", "training")
-"""What a model of CatBoost says of its training: an id of chance, times, folders. No prediction follows from it."""
+"""The record of its training in a model of CatBoost: a random id, times, folders. No prediction follows from it."""
 
 
 class IncomparableError(Exception):

@@ -93,7 +93,7 @@ def judge(
         notifications: Every notification the subscriber received about either.
         compared: The files of both models whose bytes differ, compared by value.
         repeatable: Whether two runs that were left alone end with the same model; ``None`` where that is not known.
-        remarks: What else the rehearsal leaves open.
+        remarks: Other questions that the rehearsal leaves open.
 
     Returns:
         The verdict, with every reason against it.

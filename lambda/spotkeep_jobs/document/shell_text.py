@@ -1,7 +1,7 @@
-"""What a shell would do with a text that is a command. Pure.
+"""Finds the parts of a command that only a shell gives an effect. Pure.
 
-A text of one line is split into words, and no shell reads it. So what only a shell gives an effect must not pass as a
-word: the command would run with wrong arguments, and end well.
+A text of one line is split into words, and no shell reads it. So a part that only a shell gives an effect must not pass
+as a word: the command would run with wrong arguments, and end well.
 
 Source: "Basic Shell Features" in the Bash Reference Manual.
 """
@@ -27,7 +27,7 @@ _SHELLS_OWN: Final = frozenset({
     "if", "let", "local", "popd", "pushd", "read", "readonly", "return", "select", "set", "shopt", "source", "trap",
     "typeset", "ulimit", "umask", "unset", "until", "wait", "while", "{",
 })  # fmt: skip
-"""What a shell does itself, or reads as its grammar. Left out is what is a program as well (`echo`, `test`, `time`)."""
+"""Words that a shell does itself, or reads as its grammar, but those that are programs as well (`echo`, `test`)."""
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SHELL_SWITCH: Final = re.compile(r"-[A-Za-z]*c")
 _BEFORE_A_PROGRAM: Final = frozenset({"!", "{", "do", "elif", "else", "exec", "if", "then", "time", "until", "while"})
@@ -105,7 +105,7 @@ def option_without_a_program(block: str) -> str | None:
 
 
 def why_a_shell(line: str) -> str | None:
-    """Return what in a text of one line only a shell gives its effect, in words; None where all of it is words."""
+    """Name the part of a text of one line that only a shell gives its effect; None where all of it is words."""
     runs_a_shell: bool | None = None
     for at, quoted, starts in _read_by_a_shell(line):
         character = line[at]
@@ -115,7 +115,7 @@ def why_a_shell(line: str) -> str | None:
             value = (_VALUES_IN_QUOTES if quoted else _VALUES).match(line, at)
             if value is not None and quoted and runs_a_shell is None:
                 runs_a_shell = _runs_a_shell(line)
-            # The shell that the command names gives a value to what stands in its own text.
+            # The shell that the command names gives values to the names in its own text.
             if value is not None and not (quoted and runs_a_shell):
                 return f"holds {value[0]}{_closing(value[0])}, which only a shell replaces by a value"
         elif quoted:
@@ -135,7 +135,7 @@ def why_a_shell(line: str) -> str | None:
 
 
 def misprint(text: str) -> str | None:
-    """Return what in a command is no character of a command line but looks like one, in words; None for nothing.
+    """Name a character that only looks like one of a command line; None for nothing.
 
     Word processors, chat programs and web pages put them there. In quotes they are a part of the word.
     """
@@ -163,7 +163,7 @@ def reads_hyperparameters(block: str) -> bool:
 def programs_of(block: str) -> list[tuple[str, ...]]:
     """Return the words of each program that a block runs, as far as they can be read without running it.
 
-    Words of the shell's grammar and assignments before a program are left out; what is quoted loses its quotes.
+    Words of the shell's grammar and assignments before a program are left out. Quoted words lose their quotes.
     """
     left_out: list[tuple[int, int]] = []
     block = _without_continuations(block)
@@ -179,7 +179,7 @@ def programs_of(block: str) -> list[tuple[str, ...]]:
     try:
         for token in lexer:
             if not set(token) <= set(_ENDS):
-                # What a redirection names is no word of the program.
+                # The file of a redirection is no word of the program.
                 found[-1] += [] if redirected else [token]
                 redirected = False
             elif redirected := bool(set(token) & set("<>")):
@@ -223,8 +223,8 @@ def _read_by_a_shell(text: str, *, left_out: list[tuple[int, int]] | None = None
         left_out: Gets the begin and the end of each comment and here-document.
 
     Yields:
-        Where it is; whether it is in double quotes; whether it begins a word. Of what is escaped, the backslash; of a
-        comment or a here-document, the first character.
+        Where it is; whether it is in double quotes; whether it begins a word. Of an escaped character, the
+        backslash; of a comment or a here-document, the first character.
     """
     at, quoted, starts = 0, False, True
     left_out = [] if left_out is None else left_out
@@ -285,7 +285,7 @@ def _runs_a_shell(line: str) -> bool:
 
 
 def _closing(value: str) -> str:
-    """Return what stands for the rest of a value of which the beginning was found: `$(`, `${NAME:`."""
+    """Return dots for the rest of a value where only its beginning was found: `$(`, `${NAME:`."""
     return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value != "$(" else "..."
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OWNER_TAG: Final = "spotkeep:owner"
 _NAMES_OF_BATCH: Final = "AWSBatch"
 _EXECUTION_TAG: Final = "sagemaker:pipeline-execution-arn"
-"""On what a pipeline makes. Source: `sagemaker/core/lineage/artifact.py` of the SageMaker SDK 3, which looks for it."""
+"""The tag of a pipeline's jobs. Source: `sagemaker/core/lineage/artifact.py` of the SageMaker SDK 3."""
 
 
 class Adoption:
@@ -115,10 +115,10 @@ def may_be_adopted(job: JobView) -> bool:
 
 
 def surprises_of(job: AdoptableJob, *, tags: Mapping[str, str]) -> list[str]:
-    """Say what its client made otherwise than a user expects, and what to set: docs/other-clients.md has more.
+    """Name each difference from a user's expectation, and the setting to change: docs/other-clients.md has more.
 
     Args:
-        job: What SageMaker says of it.
+        job: SageMaker's view of it.
         tags: Its tags.
     """
     said = []
@@ -146,8 +146,8 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
     """Make the run, and its only attempt, of another client's job.
 
     Args:
-        job: What SageMaker says of it.
-        tags: Its tags; `spotkeep:owner` says whose it is.
+        job: SageMaker's view of it.
+        tags: Its tags; `spotkeep:owner` names its owner.
         now: The time.
     """
     view = job.view

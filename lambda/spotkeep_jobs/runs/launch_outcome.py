@@ -63,7 +63,7 @@ def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = No
 
     Args:
         run: The run's id.
-        doing: What is done to it, in one word.
+        doing: The action on it, in one word.
         token: The launch's token, where it is a launch: with it the next call finishes this one.
     """
     try:

@@ -1,4 +1,4 @@
-"""A call that its client repeats launches what its first try did, where its document says that it is the same call.
+"""Recognizes a call that its client repeats by its document, so that all its tries are one launch.
 
 A client repeats a call by itself when a connection breaks (the AWS CLI and the SDKs do), and AWS Lambda repeats an
 asynchronous invocation that failed. Each try of a client has a request id of its own. Those of AWS Lambda share one.
@@ -27,12 +27,12 @@ MAY_LAUNCH_AGAIN: Final = (
     "repeat by themselves when a connection breaks. Give a `token`, a new one for each launch; `spotkeep ps` shows "
     "what was launched"
 )
-"""What is said of a launch that a repeated call would make again."""
+"""The warning about a launch that a repeated call would make again."""
 MAY_EXTEND_AGAIN: Final = (
     "a client that repeats this call extends the pool once more. Give `kept_until`, the time at which you saw it end: "
     "`for` is then added to that"
 )
-"""What is said of a pool that a repeated call would extend again."""
+"""The warning about a pool that a repeated call would extend again."""
 
 
 def launches_again(document: Mapping[str, Any]) -> bool:
@@ -51,7 +51,7 @@ def token_of_call(document: object, *, request_id: str, caller: Caller | None) -
     Args:
         document: Of any type.
         request_id: AWS Lambda's id of the invocation.
-        caller: Who asks, where that is known.
+        caller: The caller, where it is known.
 
     Returns:
         Of a document with `run` the same for each call with the same document of the same caller; of any other the

@@ -83,7 +83,7 @@ class Resumption:
         return self._begin(run, validation.accepted(), changed=bool(changes))
 
     def _begun_before(self, run: Run) -> bool:
-        """Return whether an earlier call has begun what this one asks for: a client repeats a call by itself."""
+        """Return whether an earlier call has begun this same resume: a client repeats a call by itself."""
         if run.state is RunState.LAUNCHING and run.job_arn is None:
             return True
         if run.state.ended or run.stop_requested_at is not None:

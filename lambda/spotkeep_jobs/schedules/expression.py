@@ -28,7 +28,7 @@ _MINUTES: Final = 60
 _COUNTED_AS_AWS_DOES: Final = frozenset({"2-6", "1,7", "7,1", "1-7"})
 """Working days, weekends, and all days: as AWS counts them. Counted otherwise, no one would write these."""
 _NO_ZONES: Final = frozenset({"Factory", "localtime", "posixrules"})
-"""What the database, or the machine, keeps beside the zones: the last two are another zone on each machine."""
+"""Names beside the zones in the database or on the machine: the last two are another zone on each machine."""
 
 DayRule: TypeAlias = Callable[[date], bool]
 """Whether a schedule fires on a day."""
@@ -134,7 +134,7 @@ def read_expression(value: object) -> Rate | Cron:
 
 
 def expression_warnings(expression: str) -> Iterator[str]:
-    """Yield what of an expression probably means something else than its writer thinks.
+    """Yield a warning for each part of an expression that probably means something else than its writer thinks.
 
     Args:
         expression: One that was read before.

@@ -48,10 +48,10 @@ class AskedSchedule:
 
     Attributes:
         schedule: Its item, as it would be recorded; None where its schedule cannot be read.
-        judged: The document that is judged in its place: what its first firing would launch.
+        judged: The document that is judged in its place: that of its first firing.
         first_firing: When that is; None for a time zone that is not known here.
-        problems: What is wrong with the schedule.
-        warnings: What of its expression is probably not meant.
+        problems: The schedule's faults.
+        warnings: Probable mistakes in its expression.
     """
 
     schedule: Schedule | None

@@ -74,7 +74,7 @@ class ObjectStore:
         self._client = client
 
     def list_objects(self, prefix: S3Location) -> Iterator[ListedObject]:
-        """Yield every object whose key begins with the prefix."""
+        """Yield every object that has the prefix at the beginning of its key."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
         for page in pages:
             for entry in page.get("Contents", []):

@@ -36,7 +36,7 @@ _OF_SNAPSHOTS = ("save_snapshot", "snapshot_file", "snapshot_interval")
 _NEVER_SECONDS = 10**9
 """A snapshot is written when `fit` ends. Between its rounds none is needed."""
 _OF_THE_PROCESS = ("train_dir", "thread_count", "plot", "plot_file", "log_cout", "log_cerr")
-"""What may differ between two attempts: no round follows from it."""
+"""Parameters that may differ between two attempts: no round follows from them."""
 
 
 def train_resumably(
@@ -55,8 +55,8 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. Saved are CatBoost's snapshot (trees, random numbers, the history of the evaluations, what early stopping
-    counts) and what callbacks with `state_dict` and `load_state_dict` keep. The model is the one of `model.fit`.
+    code 75. Saved are CatBoost's snapshot (trees, random numbers, the history of the evaluations, the counts of early
+    stopping) and the states of callbacks with `state_dict` and `load_state_dict`. The model is the one of `model.fit`.
 
     Args:
         model: A `CatBoost`, `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`. It is trained in place.
@@ -104,7 +104,7 @@ def train_resumably(
 
 
 class _Training:
-    """What a training has made so far, as a part of the state; and the callback that ends each step.
+    """The progress of a training, as a part of the state, and the callback that ends each step.
 
     Args:
         callbacks: The user's.
@@ -177,7 +177,7 @@ def _that_has(model: Any, parameters: Mapping[str, Any]) -> Iterator[None]:
     """Let a model have other parameters meanwhile. CatBoost has no way of its own for one that is fitted."""
     own = dict(model._init_params)
     model._init_params = {**own, **parameters}
-    model._canonized_params = None  # what CatBoost has made of them
+    model._canonized_params = None  # CatBoost's own form of them
     try:
         yield
     finally:

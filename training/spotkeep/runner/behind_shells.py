@@ -1,11 +1,11 @@
 """Finds the programs that a shell runs, which hear nothing of a signal that only the shell gets.
 
-A shell waits for its program and passes no signal on. So a signal goes to what the shell has started, through shells
-in between. A program's own children (a data loader's workers) are its own business.
+A shell waits for its program and passes no signal on. So a signal goes to the shell's programs, through
+shells in between. A program's own children (a data loader's workers) are its own business.
 
-The programs of a pipeline are started together. One that reads what another one writes (`tee`, `grep`) ends when its
+The programs of a pipeline are started together. One that reads the output of another (`tee`, `grep`) ends when its
 input ends. If it died of the signal first, the other could not print, and so not save. It gets the signal only if it
-has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from what it runs.
+has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from its programs.
 
 macOS shows neither pipes nor handlers: there every program gets the signal.
 
@@ -32,10 +32,10 @@ class _Process:
 
 @dataclass(frozen=True)
 class Receivers:
-    """Whom a signal is meant for that reaches a process.
+    """The targets of a signal that reaches a process.
 
     Attributes:
-        programs: What shells have started, or the process itself where it is no shell.
+        programs: The programs that shells have started, or the process itself where it is no shell.
         shells: Shells that run nothing at the moment.
     """
 
@@ -75,7 +75,7 @@ def receivers_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -
 
 
 def _only_reads(pid: int, signum: int, written: dict[int, set[str]], processes: Path) -> bool:
-    """Say whether it reads what another of them writes, and has no handler for the signal."""
+    """Say whether it reads the output of another of them, and has no handler for the signal."""
     reads = _pipe(pid, _INPUT, processes)
     is_read = bool(reads) and any(reads in pipes for other, pipes in written.items() if other != pid)
     return is_read and not _has(signum, "SigCgt", pid, processes)

@@ -33,8 +33,8 @@ def bash_words(block: str, arguments: Sequence[str], *, environment: Mapping[str
 
     Args:
         block: Its lines.
-        arguments: What `"$@"` is in it.
-        environment: All of what it gets.
+        arguments: The values of `"$@"` in it.
+        environment: All of its variables.
 
     Raises:
         MissingToolError: If there is no bash.

@@ -35,7 +35,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
 _IMPOSSIBLE = re.compile(r"[=\0]")
 """What the name of no variable may hold."""
 _IN_NO_ARGUMENT = re.compile("[\0\ud800-\udfff]")
-"""What no argument and no variable may hold: NUL, and half of a surrogate pair."""
+"""Characters that no argument and no variable may hold: NUL, and half of a surrogate pair."""
 _PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
 _PLATFORMS_PREFIX = "sagemaker_"
 _NOT_FOR_FRAMEWORKS = ("program", "submit_directory", "enable_cloudwatch_metrics", "region", "container_log_level",
@@ -153,11 +153,11 @@ def job_environment(
     Args:
         inherited: The runner's own environment; all of it is passed on.
         layout: Where things are.
-        configuration: What the platform says.
-        hardware: What the machine has.
-        import_root: What must be on PYTHONPATH so that `import spotkeep` works: the zipapp, or a source directory.
+        configuration: The platform's configuration.
+        hardware: The machine's hardware.
+        import_root: The entry of PYTHONPATH by which `import spotkeep` works: the zipapp, or a source directory.
         notice_file: Where the runner will leave an interruption notice.
-        arguments: What the hyperparameters are as arguments; by default in the toolkit's way.
+        arguments: The hyperparameters as arguments; by default in the toolkit's way.
     """
     python_path = [import_root, *filter(None, [inherited.get("PYTHONPATH")])]
     return {

@@ -28,7 +28,7 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
     Args:
         command: It and its arguments, or a block of lines for bash.
         exit_code: 128 + n when signal n killed it.
-        stderr_tail: The last of what it wrote to standard error.
+        stderr_tail: The end of its standard error.
         memory_kills: How many processes the kernel killed meanwhile because memory ran out.
     """
     if exit_code > 128:

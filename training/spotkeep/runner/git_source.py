@@ -23,7 +23,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SUBMODULE = "160000"
 _ALL_BRANCHES_AND_TAGS = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 _WHOLE_HISTORY = str(2**31 - 1)
-"""What `--depth` takes for all of it. Source: https://git-scm.com/docs/shallow"""
+"""The `--depth` of the whole history. Source: https://git-scm.com/docs/shallow"""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
 _BEGINNING_BYTES = 2**14
@@ -36,13 +36,13 @@ _OF_ANOTHER_REPOSITORY = frozenset(
 
 
 def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str]) -> None:
-    """Check a commit out, and say on standard error what of it stays behind.
+    """Check a commit out, and name on standard error the parts that stay behind.
 
     Args:
         url: The repository's address.
         commit: 40 hexadecimal digits.
         target: An empty directory.
-        environment: What git is started with; the credentials are git's own.
+        environment: git's variables; the credentials are git's own.
 
     Raises:
         SourceError: If the commit cannot be used.
@@ -105,7 +105,7 @@ def _fetch_submodule(repository: Path, name: str, environment: Mapping[str, str]
             return None
     try:
         if (repository / name / ".git").exists():
-            # As above. What was fetched so far is the newest commit of one branch.
+            # As above. So far only the newest commit of one branch was fetched.
             whole = ("fetch", "--quiet", "--depth", _WHOLE_HISTORY, "origin", *_ALL_BRANCHES_AND_TAGS)
             _git(repository / name, environment, *whole)
         _git(repository, literally, *update, "--", name)
@@ -121,7 +121,7 @@ def _lfs_pointers(repository: Path, names: Iterable[str]) -> Iterator[str]:
 
 
 def _beginning(path: Path) -> bytes:
-    """Return the beginning of a file; nothing of what is none: a submodule, a link to nothing."""
+    """Return the beginning of a file; nothing of a submodule or a link to nothing."""
     try:
         with path.open("rb") as file:
             return file.read(_BEGINNING_BYTES)
@@ -130,7 +130,7 @@ def _beginning(path: Path) -> bytes:
 
 
 def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
-    """Return what git answers.
+    """Return git's answer.
 
     Raises:
         SourceError: If it fails; has its own words.

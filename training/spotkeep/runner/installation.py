@@ -40,8 +40,8 @@ class Preparation:
         requirements: Listed in the job file; they go before `install`.
         setup: A command that is run once a machine, after the installation: its words, or a block of lines for bash;
             empty for none.
-        environments: `s3://bucket/prefix/` where what is installed is kept for the machine on which the job comes back;
-            None on an instance, whose volume keeps it.
+        environments: `s3://bucket/prefix/` where the installed packages are kept for the next machine of the job;
+            None on an instance: its volume keeps them.
         warm_pool: Whether the host is kept for the next job, which finds there what this one installed.
     """
 

@@ -31,7 +31,7 @@ from .supervision import Supervisor
 
 NO_PREPARATION = Preparation()
 ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
-"""What follows the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
+"""The arguments behind the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
 
 _KILLED_BY_SIGTERM = 143
 

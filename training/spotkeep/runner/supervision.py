@@ -95,8 +95,8 @@ class Supervisor:
         """Run the command to its end.
 
         Args:
-            command: What to run: its words, or a block of lines for bash.
-            arguments: What follows the words, or is `"$@"` in the block.
+            command: Its words, or a block of lines for bash.
+            arguments: They follow the words, or are `"$@"` in the block.
             environment: All of it.
             directory: Where.
             search_root: By what `import spotkeep` is found, where metrics are searched for in what the command prints;
@@ -185,7 +185,7 @@ class Supervisor:
             _start_thread(lambda: self._find_what_was_about_to_start(bash), name="about-to-start")
 
     def _find_what_was_about_to_start(self, bash: subprocess.Popen[bytes]) -> None:
-        """Send SIGTERM to what bash was starting when it came: bash waits for that, and its trap comes afterwards."""
+        """Send SIGTERM to a program that bash was starting when it came: bash runs its trap after that program."""
         pause = _SHORTEST_LOOK_SECONDS
         while pause < _LONGEST_LOOK_SECONDS and self._child is bash:
             time.sleep(pause)

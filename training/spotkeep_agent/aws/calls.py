@@ -60,7 +60,7 @@ _REGION_HEADER = "x-amz-bucket-region"
 _OF_ANOTHER_REGION = frozenset(
     {"301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 )
-"""What S3 answers where a bucket is in another region."""
+"""S3's answers where a bucket is in another region."""
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def _document(answer: AwsAnswer) -> ET.Element:
 
 
 def _key_reader(listing: ET.Element) -> Callable[..., str]:
-    """Give what reads a key of a listing, which is percent-encoded where the listing says so."""
+    """Give the function that decodes a key of a listing: it is percent-encoded where the listing says so."""
     encoded = listing.findtext("EncodingType") == "url"
 
     def key(item: ET.Element, name: str = "Key") -> str:

@@ -162,7 +162,7 @@ class TrainingProcess:
         """Say why it failed, where the runner could not: it was killed itself, or docker has never started it.
 
         Args:
-            job: What it was to do.
+            job: The job that it was given.
         """
         lines = list(self._last_lines)
         return failure_text(
@@ -176,7 +176,7 @@ class TrainingProcess:
         """Say whether docker found nothing to start in the image: no python3, or one that cannot be executed.
 
         Args:
-            job: What it was to do.
+            job: The job that it was given.
         """
         return self.exit_code in _NO_ENTRY_POINT and self._says_docker(job)
 

@@ -184,9 +184,9 @@ class ScriptFiles:
         return True
 
     def _of_now(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Leave out what the script has replaced: a file where it made a folder of that name, or the other way round.
+        """Leave out paths that the script has replaced: a file by a folder of that name, or the other way round.
 
-        S3 holds both until what is gone is removed there.
+        S3 holds both until the older one is removed there.
         """
         below: dict[str, list[str]] = {}
         for name in sizes:

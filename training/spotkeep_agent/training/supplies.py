@@ -44,7 +44,7 @@ _PASSES = frozenset(
         *("InvalidPart", "NoSuchUpload", "OperationAborted"),
     }
 )
-"""What S3 refuses for this instance's clock or credentials, or for an upload that begins anew the next time."""
+"""Refusals for this instance's clock or credentials, or for an upload that begins anew the next time."""
 _MAY_NOT_READ = "The run's role may not read it, or not with its KMS key, or its bucket is Requester Pays"
 _CHANGES = "The data changed while they were read: let them be as they are until the training has begun"
 _ELSEWHERE = "Data must be in the region of the deployment: copy them there"
@@ -59,7 +59,7 @@ _HINTS = {
     "PermanentRedirect": _ELSEWHERE,
     "PreconditionFailed": _CHANGES,
 }
-"""What to do about a refusal, by S3's error code."""
+"""The next step after a refusal, by S3's error code."""
 
 
 class Supplies:
@@ -162,9 +162,9 @@ class Supplies:
             raise _problem(error, f"the source {source.uri} cannot be brought here") from error
 
     def _bring_channels(self, channels: Mapping[str, str]) -> None:
-        """Copy the prefixes. A file is there whole or not at all: what a crash cut off is fetched, nothing twice.
+        """Copy the prefixes. A file is there whole or not at all: a cut-off file is fetched again, no other one twice.
 
-        All is listed first, so that what cannot work is known before an hour of copying.
+        All is listed first, so that a fault is known before an hour of copying.
         """
         what = "the data of the channels cannot be brought here"
         try:
@@ -177,7 +177,7 @@ class Supplies:
             raise _problem(error, what) from error
 
     def _missing(self, name: str, uri: str) -> list[tuple[S3Object, str]]:
-        """Give what the volume lacks of a channel: objects, and the paths of their files."""
+        """Give the objects of a channel that the volume lacks, and the paths of their files."""
         bucket, prefix = _place(uri)
         root = f"input/data/{name}"
         self._files.make_folder(root)
@@ -208,7 +208,7 @@ class Supplies:
             yield WantedFile(objects, found.key, found.size, self._files, path, etag=found.etag)
 
     def _require_room(self, needed_bytes: int) -> None:
-        """Require that the volume has room for what is to be fetched.
+        """Require that the volume has room for these files.
 
         Raises:
             DataRefusedError: If it has not.
@@ -226,7 +226,7 @@ def is_for_good(error: Exception) -> bool:
     """Say whether a problem with S3 or the disk is there for any instance of the run, now and later.
 
     Args:
-        error: What came of reading or writing.
+        error: The error of reading or writing.
     """
     if isinstance(error, RemoteError):
         return error.code != "" and error.code not in _PASSES
@@ -234,7 +234,7 @@ def is_for_good(error: Exception) -> bool:
 
 
 def with_hint(error: Exception) -> str:
-    """Say what the problem is, and what to do about it where that is known."""
+    """Name the problem, and the next step where that is known."""
     hint = ""
     if isinstance(error, RemoteError):
         hint = _HINTS.get(error.code, "")

@@ -57,7 +57,7 @@ class FleetEnding(StrEnum):
     """The training finished for now: its script has come to the step to pause at."""
     SCRIPT_FAILED = "SCRIPT_FAILED"
     INPUT_ERROR = "INPUT_ERROR"
-    """What the run was given does not work, on any instance."""
+    """The run's input (data, source, image, permissions) works on no instance."""
 
     # Set by a person.
     STOPPED = "STOPPED"

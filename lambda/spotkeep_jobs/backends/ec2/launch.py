@@ -71,7 +71,7 @@ class FleetLaunch(Record):
 
     @property
     def instance_job(self) -> InstanceJob:
-        """Returns what the instances do, with the tags of the volumes and snapshots that they make."""
+        """Returns the job of the instances, with the tags of the volumes and snapshots that they make."""
         job = read_job(self.job)
         return replace(job, volume=replace(job.volume, tags=self.users_tags))
 

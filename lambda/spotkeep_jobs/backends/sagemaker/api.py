@@ -47,7 +47,7 @@ _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 8
 
 _SDK_SCRIPT = "/sm_drivers/sm_train.sh"
-"""What `ModelTrainer` has bash start. Source: `sagemaker/train/constants.py` of the SageMaker SDK 3."""
+"""The script of `ModelTrainer` that bash starts. Source: `sagemaker/train/constants.py` of the SageMaker SDK 3."""
 _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ class AdoptableJob:
     """A training job that another client created.
 
     Attributes:
-        view: What SageMaker says of it now.
+        view: SageMaker's present view of it.
         capacity: Whether it is a managed spot job.
         checkpoint_uri: Where SageMaker copies its checkpoints to; None for a job without CheckpointConfig.
         output_prefix: S3OutputPath, with a closing slash; empty for a job that has none.
