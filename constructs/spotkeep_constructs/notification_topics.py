@@ -38,8 +38,8 @@ def mail_subscriptions(
 ) -> tuple[MailSubscription, ...]:
     """Return one subscription for each mailbox, whichever settings name it and however often.
 
-    SNS takes one subscription of an address to a topic, and refuses a second one with another filter. Who hears of
-    every run hears of their own, and an address of several owners hears of all of theirs.
+    SNS takes one subscription of an address to a topic, and refuses a second one with another filter. An address
+    of every run gets its owner's runs too. An address of several owners gets the runs of all of them.
 
     Source: https://docs.aws.amazon.com/sns/latest/api/API_Subscribe.html
 

@@ -1,12 +1,12 @@
 """Which file of a channel each object of S3 becomes: SageMaker's rule, for EC2 instances and for the local SageMaker.
 
 A channel has all objects with its prefix at the beginning of their keys. Below the folder that the prefix names, a file
-has the rest of its key as its path. Where the prefix is the beginning of longer names, a file has its whole name: with
+has the rest of its key as its path. Where the prefix is the beginning of longer names, a file has its whole name. With
 the prefix `data/train`, `data/train-1.csv` is the file `train-1.csv`, and `data/train/a.csv` is `a.csv`. An empty
 object with a slash at the end of its key is a folder to consoles, and no file.
 
-S3 takes almost any key, a file system does not. An object that cannot be a file is an error that names the keys:
-without it, or with one in the place of another, a job would train on other data than it names.
+S3 takes almost any key, a file system does not. An object that cannot be a file is an error that names the keys.
+Without it, or with one in the place of another, a job would train on other data than it names.
 
 Sources:
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html

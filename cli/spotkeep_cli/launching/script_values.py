@@ -1,7 +1,7 @@
 """Evaluates the values that stand in a Python script, without running it. Pure.
 
-Literals are taken, arithmetic of them, `dict(...)`, texts that are put together, choices by a value that is known, and
-names that the script assigns in one place. Whatever else a value is made of is `Computed`: it carries the script's own
+Literals are taken, arithmetic of them, `dict(...)`, and texts that are put together. So are choices by a known value,
+and names that the script assigns in one place. Any other part of a value is `Computed`: it carries the script's own
 text, so that the reader can name it.
 """
 

@@ -1,7 +1,7 @@
 """Finds the parts of a command that only a shell gives an effect. Pure.
 
 A text of one line is split into words, and no shell reads it. So a part that only a shell gives an effect must not pass
-as a word: the command would run with wrong arguments, and end well.
+as a word. The command would run with wrong arguments, and end well.
 
 Source: "Basic Shell Features" in the Bash Reference Manual.
 """
@@ -56,7 +56,7 @@ def one_line_of(text: str) -> str | None:
     """Return a command of one line; None for a block of several.
 
     A line that ends with a backslash goes on with the next. So does one below which only options (`--lr 0.1`) and
-    indented settings (`model=big`) stand: no program begins so, and in YAML `>` leaves the ends of indented lines.
+    indented settings (`model=big`) stand. No program begins so, and in YAML `>` leaves the ends of indented lines.
     """
     body = _without_continuations(lines_of(text))
     first, *others = [line for line in body.split("\n") if line.strip()] or [""]

@@ -1,7 +1,7 @@
 """Recognizes a call that its client repeats by its document, so that all its tries are one launch.
 
-A client repeats a call by itself when a connection breaks (the AWS CLI and the SDKs do), and AWS Lambda repeats an
-asynchronous invocation that failed. Each try of a client has a request id of its own. Those of AWS Lambda share one.
+The AWS CLI and the SDKs repeat a call by themselves when a connection breaks. AWS Lambda repeats an asynchronous
+invocation that failed. Each try of a client has a request id of its own. Those of AWS Lambda share one.
 So a document says by its `token`, or by its `run`, that two calls are one launch. Pure.
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-retries.html

@@ -1,7 +1,7 @@
 """CatBoost: `fit` goes on with the rounds that an earlier attempt has not made, and ends with the same model.
 
 CatBoost's own snapshot holds all that the next round follows from, its random numbers too. So each step is a `fit` that
-begins from the snapshot of the step before, and the model is the one of a single `fit`, whatever the steps are.
+begins from the snapshot of the step before. The model is the one of a single `fit`, whatever the steps are.
 CatBoost checks that data and parameters are those of the snapshot, but for the learning rate and the number of rounds.
 
 Source: https://catboost.ai/docs/en/features/snapshots
@@ -55,8 +55,8 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. Saved are CatBoost's snapshot (trees, random numbers, the history of the evaluations, the counts of early
-    stopping) and the states of callbacks with `state_dict` and `load_state_dict`. The model is the one of `model.fit`.
+    code 75. CatBoost's snapshot is saved: trees, random numbers, the history of the evaluations, the counts of early
+    stopping. So are the states of callbacks with `state_dict` and `load_state_dict`. The model is that of `model.fit`.
 
     Args:
         model: A `CatBoost`, `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`. It is trained in place.

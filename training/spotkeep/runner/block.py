@@ -1,8 +1,8 @@
 """A block: a command of several lines, which bash runs.
 
 bash gets `-euo pipefail`, so a line that fails ends the block, and the hyperparameters are `"$@"`. The traps before the
-first line say which line failed, and end the block after the program that a notice has ended: without the one of
-SIGTERM, bash would die of it and leave the program behind, or go on with the next line.
+first line name the line that failed, and end the block after the program that a notice has ended. Without the trap of
+SIGTERM, bash would die of the signal and leave the program behind, or go on with the next line.
 
 Source: "The Set Builtin" and "Signals" in the Bash Reference Manual.
 """

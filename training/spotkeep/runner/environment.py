@@ -72,7 +72,7 @@ def command_arguments(hyperparameters: Mapping[str, Any], *, as_json: bool = Fal
     """Give the hyperparameters as arguments of the command.
 
     By default in the way of SageMaker's training toolkit: `--name value` in the order of the names, `-n value` for a
-    name of one letter; booleans are `True` and `False`, a list is in Python's own form, an object is `key=value,...`,
+    name of one letter. Booleans are `True` and `False`, a list is in Python's own form, an object is `key=value,...`,
     null is empty. SageMaker's own are left out.
 
     As JSON in the way of the SageMaker SDK 3: `--name value` of each in the platform's order, with two hyphens. All but

@@ -42,8 +42,8 @@ def run_job(
     """Run a training command as this environment's job. Gives the exit code.
 
     The command is words, or a block of lines for bash. Its arguments are one of `ARGUMENTS`: the job's hyperparameters
-    in the way of SageMaker's toolkit, or as JSON in the way of the SageMaker SDK 3, or none. What is to be installed
-    and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
+    in the way of SageMaker's toolkit, as JSON in the way of the SageMaker SDK 3, or none. The installation and the
+    setup are a part of the job: a notice that comes meanwhile ends them as it ends the command.
 
     After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
     accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container

@@ -99,8 +99,8 @@ class Supervisor:
             arguments: They follow the words, or are `"$@"` in the block.
             environment: All of it.
             directory: Where.
-            search_root: By what `import spotkeep` is found, where metrics are searched for in what the command prints;
-                None to leave its standard output alone.
+            search_root: The path by which `import spotkeep` is found, where metrics are searched for in the command's
+                standard output; None to leave that alone.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
@@ -154,7 +154,7 @@ class Supervisor:
         if signum == signal.SIGTERM and self.notice is None:
             self.notice = Notice(source="SIGTERM", deadline=time.time() + notice_seconds())
             try:
-                if not self._notice_file.exists():  # who left one there knows better when it ends
+                if not self._notice_file.exists():  # an earlier one knows better when it ends
                     write_notice(self._notice_file, self.notice)
             except OSError as error:
                 # A full disk: the signal itself still reaches the command.

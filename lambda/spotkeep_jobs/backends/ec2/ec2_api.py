@@ -79,8 +79,8 @@ class Ec2Api:
     ) -> TemplateVersion:
         """Make the version of the deployed launch template that tags instances with their run, and their root volumes.
 
-        Nothing else is tagged: the service-linked role with which EC2 replaces an instance of a fleet may tag no
-        network interface, so that no replacement would launch. A launch without a spot request fails where one is to
+        Nothing else is tagged. EC2 replaces an instance of a fleet with a service-linked role that may tag no network
+        interface: no replacement would launch. A launch without a spot request fails where one is to
         be tagged.
 
         Sources: https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSEC2FleetServiceRolePolicy.html
