@@ -113,9 +113,18 @@ def file_path(key: str, *, prefix: str) -> str:
     return key[prefix.rfind("/") + 1 :]
 
 
+def has_an_empty_name(key: str) -> bool:
+    """Say whether a key, or the beginning of one, has an empty name between two slashes: SageMaker copies no such one.
+
+    Args:
+        key: Without its bucket.
+    """
+    return key.startswith("/") or "//" in key
+
+
 def _problem(key: str, path: str) -> str | None:
     """Say why a key cannot be a file; None where it can."""
-    if key.startswith("/") or "//" in key:
+    if has_an_empty_name(key):
         return "has an empty name between two slashes, which SageMaker refuses"
     parts = path.split("/")
     if not parts[-1]:

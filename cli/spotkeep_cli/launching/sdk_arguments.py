@@ -43,6 +43,7 @@ from spotkeep_cli.launching.training_job_import import (
 )
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.reading import printable_name
+from spotkeep_jobs.document.shell_text import SHELLS_OWN
 from spotkeep_jobs.document.training_image import newest_named
 from spotkeep_jobs.document.values import read_framework
 
@@ -71,12 +72,9 @@ _DEBUG: Final = ("enable_remote_debug", "remote_debug_config.enable_remote_debug
 _IMAGES: Final = ("training_image", "image_uri", "image_name")
 _CREDENTIALS: Final = tuple(f"git_config.{name}" for name in ("username", "password", "token", "2FA_enabled"))
 _INPUT_MODES: Final = ("training_input_mode", "input_mode")
-_OF_THE_SHELL: Final = (
-    r"\.|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|readonly|select|set|"
-    r"shopt|source|time|trap|typeset|ulimit|umask|unset|until|while"
-)
-"""First words that bash does itself: there is no such program, or it does something else."""
-_NEEDS_A_SHELL: Final = re.compile(rf"^\s*\w+=|[^\w@%+=:,./\s-]|^\s*({_OF_THE_SHELL})(\s|$)")
+_OF_BASH: Final = SHELLS_OWN | {"command", "coproc", "time"}
+"""First words that bash does itself: there is no such program, or an image may lack it."""
+_SYNTAX: Final = re.compile(r"^\s*\w+=|[^\w@%+=:,./\s-]")
 _CONTAINERS: Final = {
     "compute": ("Compute", "TrainingJobCompute"), "source_code": ("SourceCode",), "distributed": ("MPI",),
     "stopping_condition": ("StoppingCondition",), "remote_debug_config": ("RemoteDebugConfig",),
@@ -560,7 +558,7 @@ def _shell_command(command: str, arguments: list[str]) -> list[str] | str:
     """Return the words of a command that the SDK hands to a shell; as a block where it needs one."""
     # The SDK splits the text and joins its words by one space.
     words = command.split()
-    if not _NEEDS_A_SHELL.search(command):
+    if not _SYNTAX.search(command) and _OF_BASH.isdisjoint(words[:1]):
         return [*words, *arguments]
     line = " ".join([*words, *map(shlex.quote, arguments)])
     # The SDK's shell ends at the first command that fails, too. Unlike it, a block sees a failure before a pipe.

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+"""The programs that read a text as a shell does. The runner knows the same ones: `spotkeep.runner.behind_shells`."""
 _BLANKS: Final = " \t"
 _OPERATORS: Final = re.compile(r"&&|\|\||;;|>>|<<|[0-9]*>&[0-9]|[;&|<>]")
 _NAMED: Final = r"\{[#!]?(?:[A-Za-z_]\w*|[0-9@*#?$!-]+)(?:\[[^\]]*\])?[}:%#/^,@+=?-]"
@@ -22,7 +23,7 @@ _VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|\(|['\"]|{_NAMED})
 _VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|\(|{_NAMED})", re.ASCII)
 _ANSI_QUOTED: Final = re.compile(r"\$'(?:\\.|[^'\\])*'", re.DOTALL)
 _HERE_DOCUMENT: Final = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([^\s;&|<>()'\"]+))")
-_SHELLS_OWN: Final = frozenset({
+SHELLS_OWN: Final = frozenset({
     "!", ".", "[[", "alias", "builtin", "case", "cd", "declare", "eval", "exec", "exit", "export", "for", "function",
     "if", "let", "local", "popd", "pushd", "read", "readonly", "return", "select", "set", "shopt", "source", "trap",
     "typeset", "ulimit", "umask", "unset", "until", "wait", "while", "{",
@@ -127,7 +128,7 @@ def why_a_shell(line: str) -> str | None:
         elif (operator := _OPERATORS.match(line, at)) is not None:
             return f"holds {operator[0]} outside of quotes"
     first = _first_word(line)
-    if first in _SHELLS_OWN:
+    if first in SHELLS_OWN:
         return f"begins with {first}, which is no program but a part of a shell"
     if _ASSIGNMENT.match(first):
         return f"begins with the assignment {first[:80]}"

@@ -129,6 +129,8 @@ def block(line: str) -> str:
         ('command="a && b"', block("a && b")),
         ('command="LR=1 python train.py"', block("LR=1 python train.py")),
         ('command="exec python train.py"', block("exec python train.py")),
+        ('command="time python train.py"', block("time python train.py")),
+        ('command="read name"', block("read name")),
         ('command="./setup.sh"', ["./setup.sh"]),
         ('command="b", entry_script="train.py"', ["b"]),
     ],

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.shell_text import programs_of, reads_hyperparameters
+from spotkeep.runner import behind_shells
+from spotkeep_jobs.document.shell_text import SHELLS, programs_of, reads_hyperparameters
 from spotkeep_jobs.document.values import read_command, read_setup
 
 WORDS = {
@@ -121,6 +122,10 @@ MISPRINTS = {
     "python train.py \\ \n  --lr 0.1\n": "backslash",
     "python train.py\necho “done”\n": "“ (U+201C)",
 }
+
+
+def test_the_shells_are_those_that_the_runner_knows():
+    assert SHELLS == behind_shells._SHELLS
 
 
 @pytest.mark.parametrize(("text", "named"), MISPRINTS.items())

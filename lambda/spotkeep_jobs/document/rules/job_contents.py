@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import Final
 
+from spotkeep_fleet.channel_files import has_an_empty_name
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS, MAX_VARIABLE
 from spotkeep_jobs.document.reading import shown, too_large
@@ -54,7 +55,7 @@ def _keys_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> It
         copied = {"source": request.source.uri, **copied}
     for field, uri in copied.items():
         key = uri.removeprefix("s3://").partition("/")[2]
-        if key.startswith("/") or "//" in key:
+        if has_an_empty_name(key):
             yield Problem(
                 field=field,
                 found=shown(uri),
