@@ -579,7 +579,7 @@ def _described(batches: Iterable[Any]) -> dict[str, Any]:
     """Describe the data of a loader by its sizes."""
     data = getattr(batches, "dataset", None)
     described = {"kind": type(batches).__name__, "batch_size": getattr(batches, "batch_size", None)}
-    inner = getattr(batches, "base_dataloader", batches)
+    inner: Any = getattr(batches, "base_dataloader", batches)
     if type(inner).__module__.startswith("torchdata."):
         # Its sampler draws an order when it is asked for one, which is twice with workers, and the second one counts.
         described["has workers"] = inner.num_workers > 0
