@@ -419,6 +419,7 @@ def test_a_generator_that_ends_too_early_is_named(tmp_path):
 
 
 @eager
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_a_generator_of_one_pass_is_refused_for_several_epochs_and_taken_for_one(tmp_path):
     def few():
         yield from itertools.islice(generated(np.random.default_rng(6)), 4)
