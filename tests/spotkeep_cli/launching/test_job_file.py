@@ -204,6 +204,7 @@ def test_a_value_of_text_that_is_null_is_refused_with_the_way_to_write_it(tmp_pa
         max_size=4,
     )
 )
+@example(values={"-.0": "-.0", "+.5": "-.5e3", "1e3": 1e16})
 def test_what_an_import_writes_is_read_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:

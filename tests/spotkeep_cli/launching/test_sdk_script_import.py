@@ -463,6 +463,13 @@ def test_no_hyperparameters_are_none(given: str) -> None:
     assert left_out == {}
 
 
+def test_a_capacity_that_is_computed_is_named_with_its_wait() -> None:
+    fields, left_out = estimator(framework_version='"2.8"', use_spot_instances="args.spot", max_wait="7200")
+    assert (fields["capacity"], fields.get("max_wait")) == ("on-demand", None)
+    assert {*left_out} == {"use_spot_instances", "max_wait"}
+    assert "is computed" in left_out["max_wait"]
+
+
 def test_hyperparameters_of_a_file_are_named_with_the_file() -> None:
     fields, left_out = of(hyperparameters='"hp.json"')
     assert "hyperparameters" not in fields
