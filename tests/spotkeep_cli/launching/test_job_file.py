@@ -99,6 +99,12 @@ def test_what_is_no_job_file_is_refused_with_its_line(tmp_path: Path, text: str,
     assert "\n" not in refusal.value.message
 
 
+def test_a_tab_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError) as refusal:
+        read_job_file(write(tmp_path, '{\n\t"name": "digits"\n}\n'))
+    assert "spaces in place of tabs" in refusal.value.hint
+
+
 NUMBERS = (
     *("1", "0.1", "1.10", "5.", ".5", "+5", "-0", "00123", "010", "012345678901", "1e3", "12e4567", "8716e25"),
     *(".inf", "-.INF", ".nan", "0x1F", "0o17", "1_000", "12:30", "2026-01-01"),
