@@ -4,7 +4,7 @@
 CommandLineError          1  something unexpected
 ├── UsageError            2  an option, an argument or a file cannot be understood
 │   ├── JobFileError      2  ... the job file, with its line
-│   └── LocalSourceError  2  ... a local source (see launching.source_archive); shown among the job's problems
+│   └── LocalSourceError  2  ... a local source (see launching.source_files); shown among the job's problems
 ├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
 ├── RunNotFoundError      4  no run has that name, or several do
 ├── CheckpointNotFoundError 4  no checkpoints are there, or none of that step

@@ -11,9 +11,11 @@ from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
 from spotkeep_cli.launching.judgement import judge_or_refuse
+from spotkeep_cli.launching.plain_values import plain
 from spotkeep_cli.launching.preparation import send
 from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
+from spotkeep_client.local_warnings import warn_of
 from spotkeep_client.run import Run
 from spotkeep_client.sweep import Sweep
 from spotkeep_jobs.sweeps.document import is_sweep
@@ -109,6 +111,7 @@ class Spotkeep:
             new_token=self._invocation.seams.new_token,
             what="nothing was launched",
         )
+        warn_of(prepared.warnings)
         return send(prepared, deployment=self._deployment)
 
 
@@ -116,9 +119,17 @@ def _document(
     job: str | Path | Mapping[str, Any], *, source: str | Path | None, fields: Mapping[str, Any]
 ) -> JobDocument:
     """Return a job with other values for some of its fields."""
+    if source is not None:
+        fields = {**fields, "source": str(source)}
     if isinstance(job, Mapping):
         # What it names is relative to the current directory, as it is in a job file there.
-        document = JobDocument(path=Path.cwd() / "job.yaml", fields=dict(job))
+        document = JobDocument(path=Path.cwd() / "job.yaml", fields=_as_written(job))
     else:
         document = read_job_file(Path(job))
-    return document.with_fields(dict(fields) if source is None else {**fields, "source": str(source)})
+    return document.with_fields(_as_written(fields))
+
+
+def _as_written(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields as a job file would have them; what no file has stays, and is refused where all is judged."""
+    written = {name: plain(value) for name, value in fields.items()}
+    return {name: fields[name] if problems else value for name, (value, problems) in written.items()}

@@ -14,6 +14,7 @@ from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_cli.rendering.run_description import RunStory
+from spotkeep_client.local_warnings import warn_of
 from spotkeep_client.page import run_page
 
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ class Run:
             RefusedError: It has not ended, has completed, or the changed job would not be launched.
         """
         fields = changes if source is None else {**changes, "source": str(source)}
-        resume_changes(self._record(), fields=fields, deployment=self._deployment).send(self._deployment)
+        resumed = resume_changes(self._record(), fields=fields, deployment=self._deployment)
+        warn_of(resumed.warnings)
+        resumed.send(self._deployment)
         return self
 
     def describe(self) -> dict[str, Any]:

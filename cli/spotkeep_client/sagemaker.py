@@ -13,14 +13,15 @@ Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3)
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, PrivateAttr
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.resources import TrainingJob
 from sagemaker.core.utils.utils import Unassigned
 from sagemaker.core.workflow.pipeline_context import PipelineSession
@@ -28,15 +29,16 @@ from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData
 from sagemaker.train.model_trainer import Mode
 from sagemaker.train.tuner import HyperparameterTuner
+from sagemaker.train.utils import safe_serialize
 
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
-from spotkeep_cli.launching.sdk_script_import import import_arguments
-from spotkeep_cli.launching.training_job_import import LeftOut
+from spotkeep_cli.importing.sdk_arguments import import_arguments
+from spotkeep_cli.importing.training_job import LeftOut
+from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_client.client import Spotkeep
-from spotkeep_fleet.tags import DEPLOYMENT_TAG
-from spotkeep_jobs.backends.ec2.launch import OWNER_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.sweeps.document import is_sweep
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     import boto3
     from sagemaker.train.configs import Channel
 
-    from spotkeep_cli.launching.training_job_import import ImportedJob
+    from spotkeep_cli.importing.training_job import ImportedJob
     from spotkeep_cli.seams import Seams
     from spotkeep_client.run import Run
     from spotkeep_client.sweep import Sweep
@@ -102,7 +104,8 @@ class SpotTrainer(ModelTrainer):
         self._connection["seams"] = seams
         self._job_fields = {name: value for name, value in given.items() if value is not None}
         for each in self._imported(()).left_out:
-            if each.replaced:
+            # Without an address it says that the script saves, and is used.
+            if each.replaced and (each.field != "checkpoint_config" or _given_s3_uri(self.checkpoint_config)):
                 warnings.warn(f"{each.field} is not used: {each.why}", UserWarning, stacklevel=2)
 
     def train(
@@ -162,20 +165,26 @@ class SpotTrainer(ModelTrainer):
             self._session = boto_session_of(ConnectionOptions(**options))
         return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
 
+    def _create_training_job_args(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Refuse what the SDK's TrainingQueue and its own `train` ask for: a request of a job that is no run.
+
+        Raises:
+            RefusedError: Always.
+        """
+        fix = "Call train() with queue=, or give the SDK a ModelTrainer"
+        problem = LocatedProblem(field="trainer", found="a SpotTrainer", problem="creates no training job", fix=fix)
+        raise RefusedError("the launcher creates the training jobs of a SpotTrainer", problems=[problem])
+
     def _imported(self, channels: Sequence[Channel | InputData]) -> ImportedJob:
         """Return the job that the trainer's arguments mean, the job file's fields of the call on top.
 
         Raises:
             RefusedError: They hold what a run cannot keep.
         """
-        job = import_arguments(self._values(channels), list(self._not_a_job()), name="training")
-        refused = [each for each in job.left_out if not each.replaced and each.field not in self._job_fields]
-        if refused:
-            problems = [
-                LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out")
-                for each in refused
-            ]
-            raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+        values = self._values(channels)
+        _refuse(list(_of_a_pipeline({**values, "hyperparameters": self.hyperparameters})))
+        job = import_arguments(values, list(self._not_a_job()), name="training")
+        _refuse([each for each in job.left_out if not each.replaced and each.field not in self._job_fields])
         if self._remote_debug_config is not None and self._remote_debug_config.enable_remote_debug:
             job.fields["debug"] = True
         job.fields.update(self._job_fields)
@@ -183,23 +192,14 @@ class SpotTrainer(ModelTrainer):
 
     def _values(self, channels: Sequence[Channel | InputData]) -> dict[str, Any]:
         """Return each plain value that was given by its path in the call."""
-        values = dict[str, Any]()
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if name in _ITS_OWN or value is None or value == {}:
-                continue
-            if isinstance(value, BaseModel):
-                values[name] = type(value).__name__
-                values |= {f"{name}.{inner}": _plain(each) for inner, each in _given(value)}
-            else:
-                values[name] = _plain(value)
+        values = {path: _plain(value) for path, value in _given_to(self) if not path.startswith("with_")}
         # The files are copied without these.
         values.pop("source_code.ignore_patterns", None)
         compute = self.compute or Compute()
         if compute.enable_managed_spot_training is None and not compute.keep_alive_period_in_seconds:
             values["compute.enable_managed_spot_training"] = True
         if self.hyperparameters:
-            values["hyperparameters"] = {name: _argument(value) for name, value in self.hyperparameters.items()}
+            values["hyperparameters"] = {name: safe_serialize(value) for name, value in self.hyperparameters.items()}
         by_name = {each.channel_name: each for each in (*(self.input_data_config or ()), *channels)}
         values["input_data_config"] = [_plain(each) for each in by_name.values()]
         values["metric_definitions"] = [
@@ -211,7 +211,8 @@ class SpotTrainer(ModelTrainer):
         if self.training_mode is not Mode.SAGEMAKER_TRAINING_JOB:
             yield LeftOut(field="training_mode", why="a container on this machine is no run: use spotkeep rehearse")
         if isinstance(self.sagemaker_session, PipelineSession):
-            why = "a pipeline creates its jobs itself: give a ModelTrainer the tag spotkeep:deployment"
+            needed = "the tag spotkeep:deployment, and a checkpoint prefix with the execution's id"
+            why = f"a pipeline creates its jobs itself: give a ModelTrainer {needed}"
             yield LeftOut(field="sagemaker_session", why=why)
         elif self.sagemaker_session is not None:
             why = "credentials and region are those of profile= and region="
@@ -221,11 +222,23 @@ class SpotTrainer(ModelTrainer):
                 yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
 
     def _source(self, source: str | None, *, copy: Path) -> str | None:
-        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out."""
+        """Return what is packed: a copy of the directory without what the SDK's own patterns leave out.
+
+        The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
+
+        Raises:
+            LocalSourceError: It has a link to nothing, or a file that cannot be read.
+        """
         if source is None or source.endswith(".tar.gz") or source.startswith("s3://"):
             return source
         patterns = (self.source_code.ignore_patterns if self.source_code else None) or ()
-        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns))
+        left_out = shutil.ignore_patterns(*patterns, ".git", ".gitignore")
+        try:
+            shutil.copytree(source, copy / "source", ignore=left_out)
+        except shutil.Error as error:
+            name, _, why = error.args[0][0]
+            hint = "remove it, or name it in ignore_patterns of SourceCode"
+            raise LocalSourceError(f"{name} cannot be copied: {why}", hint=hint) from error
         return str(copy / "source")
 
 
@@ -242,29 +255,136 @@ def make_adoptable(
         owner: Whose runs they are; None where that is not recorded.
 
     Raises:
-        RefusedError: A trainer has no checkpoint prefix: an interruption would start its jobs anew.
+        RefusedError: Its jobs would start anew after an interruption, would not be what the trainer says, or would be
+            refused by AWS; it names each reason.
     """
     trainers = {"model_trainer": tuner.model_trainer} if tuner.model_trainer else dict(tuner.model_trainer_dict or {})
-    fix = "Give one: CheckpointConfig(s3_uri='s3://bucket/prefix/')"
-    without = [
-        name for name, each in trainers.items() if not (each.checkpoint_config and each.checkpoint_config.s3_uri)
-    ]
-    if without:
-        problems = [
-            LocatedProblem(field=f"{name}.checkpoint_config", found="none", problem="has no s3_uri", fix=fix)
-            for name in without
-        ]
-        raise RefusedError("its training jobs would start anew after an interruption", problems=problems)
-    for trainer in trainers.values():
+    problems = [problem for name, each in trainers.items() for problem in _not_adoptable(each, name)]
+    if problems:
+        raise RefusedError("its training jobs cannot become runs as they are", problems=problems)
+    for name, trainer in trainers.items():
+        for path, value in _given_to(trainer):
+            if path in _WITHOUT_EFFECT_ON_TUNING and value:
+                warnings.warn(f"{name}.{path} is not used: {_WITHOUT_EFFECT_ON_TUNING[path]}", stacklevel=2)
         trainer.compute.enable_managed_spot_training = True
-        longest = trainer.stopping_condition.max_wait_time_in_seconds
-        if longest is None or isinstance(longest, Unassigned):
-            running = trainer.stopping_condition.max_runtime_in_seconds
-            trainer.stopping_condition.max_wait_time_in_seconds = min(running + DAY_SECONDS, MAX_WAIT_SECONDS)
+        limits = trainer.stopping_condition
+        if not limits.max_wait_time_in_seconds:
+            limits.max_wait_time_in_seconds = min(limits.max_runtime_in_seconds + DAY_SECONDS, MAX_WAIT_SECONDS)
     ours = {DEPLOYMENT_TAG: deployment} | ({} if owner is None else {OWNER_TAG: owner})
-    others = [tag for tag in tuner.tags or () if tag.get("Key") not in ours]
+    for trainer in trainers.values():
+        # The SDK adds them to the tuner's.
+        trainer.tags = [tag for tag in trainer.tags or () if _key_of(tag) not in ours] or None
+    others = [tag for tag in tuner.tags or () if _key_of(tag) not in ours]
     tuner.tags = [*others, *({"Key": key, "Value": value} for key, value in ours.items())]
     return tuner
+
+
+_NOT_SENT: Final = "the SDK leaves it out of a tuning job"
+_LOST_IN_TUNING: Final = {
+    "source_code.command": f"{_NOT_SENT}, and without an entry_script the code too: the jobs would run something else",
+    "distributed": f"{_NOT_SENT}: the image would start one process an instance",
+    "networking.enable_network_isolation": _NOT_SENT,
+    "networking.enable_inter_container_traffic_encryption": _NOT_SENT,
+    "compute.volume_kms_key_id": _NOT_SENT,
+    "compute.instance_groups": _NOT_SENT,
+    "compute.instance_preferences": _NOT_SENT,
+    "compute.instance_placement_config": _NOT_SENT,
+    "compute.training_plan_arn": _NOT_SENT,
+    "algorithm_name": _NOT_SENT,
+    "training_image_config": _NOT_SENT,
+    "model_package_config": _NOT_SENT,
+    "with_session_chaining_config": _NOT_SENT,
+    "with_tensorboard_output_config": _NOT_SENT,
+}
+"""What a tuner's jobs would lack, by its path in the trainer's call: sagemaker 3.27.0, `HyperparameterTuner`."""
+_WITHOUT_EFFECT_ON_TUNING: Final = {
+    "source_code.args": "the SDK hands it to a command alone",
+    "compute.keep_alive_period_in_seconds": "a tuning job keeps no warm pools",
+    "stopping_condition.max_pending_time_in_seconds": _NOT_SENT,
+    "with_infra_check_config": _NOT_SENT,
+    "with_metric_definitions": "the metrics of a tuning job are the tuner's metric_definitions",
+    "with_remote_debug_config": _NOT_SENT,
+}
+_REQUIREMENTS: Final = "requirements.txt"
+
+
+def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]:
+    given = dict(_given_to(trainer))
+    if isinstance(trainer, SpotTrainer):
+        fix = "Give a ModelTrainer, or let the SpotTrainer search: sweep={...}"
+        yield LocatedProblem(field=name, found="a SpotTrainer", problem="launches its runs itself", fix=fix)
+    for path, why in _LOST_IN_TUNING.items():
+        if given.get(path):
+            yield LocatedProblem(field=f"{name}.{path}", found="given", problem=why, fix="Leave it out")
+    requirements = given.get("source_code.requirements", _REQUIREMENTS)
+    if requirements != _REQUIREMENTS:
+        why = f"{_NOT_SENT}, where the image installs {_REQUIREMENTS} of the source"
+        fix = f"Name the file {_REQUIREMENTS}"
+        yield LocatedProblem(field=f"{name}.source_code.requirements", found=str(requirements), problem=why, fix=fix)
+    if not given.get("checkpoint_config.s3_uri"):
+        yield LocatedProblem(
+            field=f"{name}.checkpoint_config",
+            found="none",
+            problem="has no s3_uri: the jobs would start anew after an interruption",
+            fix="Give one: CheckpointConfig(s3_uri='s3://bucket/prefix/')",
+        )
+    limits = trainer.stopping_condition
+    running, longest = limits.max_runtime_in_seconds, limits.max_wait_time_in_seconds
+    if not running:
+        yield LocatedProblem(
+            field=f"{name}.stopping_condition.max_runtime_in_seconds",
+            found="none",
+            problem="is missing: the SDK sends none, and AWS takes a day",
+            fix="Give one: StoppingCondition(max_runtime_in_seconds=14_400)",
+        )
+    elif longest and longest < running:
+        yield LocatedProblem(
+            field=f"{name}.stopping_condition.max_wait_time_in_seconds",
+            found=str(longest),
+            problem=f"is below max_runtime_in_seconds ({running}), and AWS refuses the tuning job",
+            fix="Leave it out: a day to wait for capacity is added. Or give more",
+        )
+
+
+def _given_to(trainer: ModelTrainer) -> Iterator[tuple[str, Any]]:
+    """Yield what a trainer was given, by its path in the call; the name of its class for a configuration."""
+    for name in type(trainer).model_fields:
+        value = getattr(trainer, name)
+        if name in _ITS_OWN or value is None or value == {}:
+            continue
+        if isinstance(value, BaseModel):
+            yield name, type(value).__name__
+            yield from ((f"{name}.{inner}", each) for inner, each in _given(value))
+        else:
+            yield name, value
+    for name in (*_CHAINED, "remote_debug_config", "metric_definitions"):
+        if getattr(trainer, f"_{name}") is not None:
+            yield f"with_{name}", True
+
+
+def _key_of(tag: Any) -> str | None:
+    """Return the key of a tag in any of the forms that the SDK takes."""
+    return (tag.get("Key") or tag.get("key")) if isinstance(tag, Mapping) else tag.key
+
+
+def _refuse(arguments: Sequence[LeftOut]) -> None:
+    if arguments:
+        problems = [
+            LocatedProblem(field=each.field, found="given", problem=each.why, fix="Leave it out") for each in arguments
+        ]
+        raise RefusedError("a run cannot keep all arguments of the trainer", problems=problems)
+
+
+def _of_a_pipeline(value: Any, path: str = "") -> Iterator[LeftOut]:
+    """Yield what has its value when a pipeline is executed."""
+    if isinstance(value, PipelineVariable):
+        yield LeftOut(field=path, why="a variable of a pipeline has no value before the pipeline is executed")
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _of_a_pipeline(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _of_a_pipeline(each, path)
 
 
 def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
@@ -275,14 +395,13 @@ def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def _given_s3_uri(checkpoints: BaseModel | None) -> bool:
+    return checkpoints is not None and "s3_uri" in dict(_given(checkpoints))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return {name: _plain(each) for name, each in _given(value)}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value
-
-
-def _argument(value: Any) -> Any:
-    """Return a hyperparameter as the SDK hands it to a script."""
-    return value if isinstance(value, str | int | float) else json.dumps(value)

@@ -10,6 +10,7 @@ from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.metric_list import at_step
 from spotkeep_cli.sweeps.sweep_view import states_in_words
+from spotkeep_client.local_warnings import warn_of
 from spotkeep_client.run import pandas_for
 from spotkeep_jobs.record.states import SweepState
 
@@ -125,7 +126,9 @@ class Sweep:
             RefusedError: It has not ended, has nothing left to try, or the changed job would not be launched.
         """
         fields = changes if source is None else {**changes, "source": str(source)}
-        resume_changes(self._record(), fields=fields, deployment=self._deployment).send(self._deployment)
+        resumed = resume_changes(self._record(), fields=fields, deployment=self._deployment)
+        warn_of(resumed.warnings)
+        resumed.send(self._deployment)
         return self
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,18 @@ def acknowledge(scope: IConstruct, findings: Mapping[str, str]) -> None:
         findings: Reason by rule, for example `{"S1": "..."}`.
     """
     Validations.of(scope).acknowledge(
-        *(Acknowledgment(id=f"{PACK}-{rule}", reason=reason) for rule, reason in findings.items())
+        *(Acknowledgment(id=_id_of(rule), reason=reason) for rule, reason in findings.items())
     )
+
+
+def _id_of(rule: str) -> str:
+    """Return the id under which a finding is accepted.
+
+    The CDK writes whitespace in an id as a hyphen, and cdk-nag then finds no reason for a resource with a space in its
+    name. With the pack's name before it, the CDK itself drops the finding.
+    """
+    finding = f"{PACK}-{rule}"
+    return f"{PACK}::{finding}" if re.search(r"\s", rule) else finding
 
 
 def acknowledge_wildcards(scope: Construct, *, resources: Sequence[str], reason: str) -> None:

@@ -10,7 +10,6 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow, together
 from spotkeep_fleet.run_prefixes import (
@@ -121,10 +120,6 @@ class CheckpointBucket(Construct):
                     abort_incomplete_multipart_upload_after=Duration.days(UNFINISHED_UPLOAD_DAYS),
                 )
             ],
-        )
-        acknowledge(
-            self.access_logs,
-            {"S1": "It receives the access logs; logging its own accesses would never end."},
         )
         rules = [
             s3.LifecycleRule(

@@ -69,9 +69,17 @@ class Network(Construct):
             availability_zones: Zones of the created network, four at most; may be tokens.
 
         Raises:
-            PropertyError: Two networks are given.
+            PropertyError: Two networks are given, or two subnets of one zone.
         """
         super().__init__(scope, id)
+        zones = [subnet.availability_zone for subnet in vpc_subnets or ()]
+        if twice := sorted({zone for zone in zones if zones.count(zone) > 1}):
+            raise PropertyError(
+                name="Network.vpc_subnets",
+                problem="holds two subnets of one zone, and a fleet takes one of each",
+                found=", ".join(twice),
+                fix="Give one subnet a zone: vpc.select_subnets(one_per_az=True, ...).subnets.",
+            )
         if existing and vpc:
             raise PropertyError(
                 name="Network.vpc",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from aws_cdk import ArnFormat, Aws, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -12,6 +13,53 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.statements import allow, together
+
+
+@dataclass(frozen=True, kw_only=True)
+class MailSubscription:
+    """An address and what it gets of a topic.
+
+    Attributes:
+        address: As it was first written.
+        owners: Whose runs it hears of; None for everybody's.
+    """
+
+    address: str
+    owners: tuple[str, ...] | None = None
+
+    @property
+    def construct_id(self) -> str:
+        """The end of its construct's id: the address alone, so another setting changes its subscription in place."""
+        return _mailbox(self.address).replace("/", ",")
+
+
+def mail_subscriptions(
+    notify_emails: Iterable[str], owner_emails: Mapping[str, str] | None = None
+) -> tuple[MailSubscription, ...]:
+    """Return one subscription for each mailbox, whichever settings name it and however often.
+
+    SNS takes one subscription of an address to a topic, and refuses a second one with another filter. Who hears of
+    every run hears of their own, and an address of several owners hears of all of theirs.
+
+    Source: https://docs.aws.amazon.com/sns/latest/api/API_Subscribe.html
+
+    Args:
+        notify_emails: Addresses that hear of every run.
+        owner_emails: The address of each owner.
+    """
+    found: dict[str, MailSubscription] = {}
+    for address in notify_emails:
+        found.setdefault(_mailbox(address), MailSubscription(address=address))
+    for owner, address in (owner_emails or {}).items():
+        known = found.get(_mailbox(address), MailSubscription(address=address, owners=()))
+        if known.owners is not None:
+            found[_mailbox(address)] = MailSubscription(address=known.address, owners=(*known.owners, owner))
+    return tuple(found.values())
+
+
+def _mailbox(address: str) -> str:
+    """Return an address as it is compared: no mail service of today tells upper case from lower case."""
+    return address.strip().casefold()
 
 
 class NotificationTopics(Construct):
@@ -44,7 +92,8 @@ class NotificationTopics(Construct):
             id: Construct id.
             deployment: Prefix of the topics' names.
             notify_emails: Addresses subscribed to notifications; each confirms by a link that AWS sends.
-            owner_emails: The address of each owner, subscribed to the notifications about their own runs.
+            owner_emails: The address of each owner, subscribed to the notifications about their own runs. An address
+                that is named more than once has one subscription.
             operator_emails: Addresses subscribed to alarms. Default: those of the notifications.
             undelivered: Where the notifications wait that SNS could not hand to a subscriber's server, by mail or,
                 for a subscriber who names it, any other way. Default: SNS forgets them.
@@ -62,17 +111,15 @@ class NotificationTopics(Construct):
         self.notifications = self._topic("Notifications", f"{deployment}-notifications", "Spotkeep")
         self.operations = self._topic("Operations", f"{deployment}-operations", "Spotkeep operations")
         self._let_alarms_publish()
-        for address in notify_emails:
-            self._subscribe_to_notifications(f"Notification-{address}", address)
-        for owner, address in (owner_emails or {}).items():
-            self._subscribe_to_notifications(f"Owner-{owner}", address, owner=owner)
-        for address in operator_emails or notify_emails:
+        for mail in mail_subscriptions(notify_emails, owner_emails):
+            self._subscribe_to_notifications(mail)
+        for mail in mail_subscriptions(operator_emails or notify_emails):
             sns.Subscription(
                 self,
-                f"Alarm-{address}",
+                f"Alarm-{mail.construct_id}",
                 topic=self.operations,
                 protocol=sns.SubscriptionProtocol.EMAIL,
-                endpoint=address,
+                endpoint=mail.address,
             )
         if undelivered is not None:
             undelivered.add_to_resource_policy(
@@ -122,17 +169,18 @@ class NotificationTopics(Construct):
             )
         )
 
-    def _subscribe_to_notifications(self, construct_id: str, address: str, *, owner: str | None = None) -> None:
-        """Subscribe an address to all notifications, or to those about an owner's runs."""
-        of_owner = None if owner is None else {"owner": sns.SubscriptionFilter.string_filter(allowlist=[owner])}
+    def _subscribe_to_notifications(self, mail: MailSubscription) -> None:
+        of_owners = None
+        if mail.owners is not None:
+            of_owners = {"owner": sns.SubscriptionFilter.string_filter(allowlist=[*mail.owners])}
         sns.Subscription(
             self,
-            construct_id,
+            f"Notification-{mail.construct_id}",
             topic=self.notifications,
             protocol=sns.SubscriptionProtocol.EMAIL,
-            endpoint=address,
+            endpoint=mail.address,
             dead_letter_queue=self._undelivered,
-            filter_policy=of_owner,
+            filter_policy=of_owners,
         )
 
     def grant_publish_notifications(self, grantee: iam.IGrantable) -> iam.Grant:

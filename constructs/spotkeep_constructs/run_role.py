@@ -27,7 +27,7 @@ from spotkeep_constructs.statements import allow, allow_regional, arn_for, deny
 from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.run_session import RunSession, of_the_session
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OF_INSTANCES_ALONE, OPERATION_TAG, RUN_TAG
 
 AGENT_EVENT_SOURCE = "spotkeep.agent"
 AGENT_DETAIL_TYPE = "Spotkeep Instance Change"
@@ -144,7 +144,8 @@ class RunRole(Construct):
             (volumes, snapshots),
             {
                 "StringEquals": {"ec2:CreateAction": ["CreateVolume", "CreateSnapshot"], **asked_for},
-                "ForAllValues:StringEquals": {"aws:TagKeys": [DEPLOYMENT_TAG, RUN_TAG, OPERATION_TAG, "Name"]},
+                # The user's own as well, as on the instance: all but those that mean something there.
+                "ForAllValues:StringNotEquals": {"aws:TagKeys": sorted(OF_INSTANCES_ALONE - {RUN_TAG})},
             },
         )
         self._allow_ec2("AttachVolume", volumes, of_the_run)

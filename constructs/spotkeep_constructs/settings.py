@@ -9,7 +9,8 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
-from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery, names_a_registry
 from spotkeep_jobs.document.framework_images import ACCOUNTS
 from spotkeep_jobs.document.limits import MLFLOW_ARN
 from spotkeep_jobs.document.queues import Queue, Queues
@@ -65,6 +66,12 @@ MOST_OWNERS = 200
 Source: https://docs.aws.amazon.com/general/latest/gr/sns.html (Filter policies, per topic)
 """
 
+MOST_OWNERS_OF_AN_ADDRESS = 150
+"""As many values a filter policy may have.
+
+Source: https://docs.aws.amazon.com/sns/latest/dg/subscription-filter-policy-constraints.html
+"""
+
 MOST_ZONES = 8
 """More than the availability zones of any region."""
 
@@ -85,6 +92,20 @@ REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
 )
 """Source: "Creating and managing Lambda function URLs", AWS Lambda developer guide, November 2026."""
 
+
+_PARTITIONS = {
+    "cn-": "aws-cn",
+    "us-gov-": "aws-us-gov",
+    "us-isob-": "aws-iso-b",
+    "us-isof-": "aws-iso-f",
+    "us-iso-": "aws-iso",
+    "eu-isoe-": "aws-iso-e",
+    "eusc-": "aws-eusc",
+}
+"""Those of regions that are not in the partition `aws`, by the beginning of the region's name.
+
+Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html
+"""
 
 RESERVED_PREFIXES = {
     "aws": "Parameter Store",
@@ -120,9 +141,19 @@ def _refuse(problem: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError("setting", "{problem}", {"problem": problem, "fix": fix})
 
 
+def _each_named_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping, unless a name comes twice: the one before would be lost without a word."""
+    twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if twice:
+        raise _refuse(f"names {', '.join(twice)} more than once", "Name each once.")
+    return dict(pairs)
+
+
 def _from_json(text: str, problem: str, fix: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_each_named_once)
+    except PydanticCustomError:
+        raise
     except ValueError as error:
         raise _refuse(problem, fix) from error
 
@@ -147,7 +178,7 @@ def _mapping_from_text(value: Any) -> Any:
     pairs = [item.partition("=") for item in value.split(",") if item.strip()]
     if any(not separator for _, separator, _ in pairs):
         raise _refuse("holds an entry without '='", "Write it as name=value,name=value or as JSON.")
-    return {name.strip(): price.strip() for name, _, price in pairs}
+    return _each_named_once([(name.strip(), given.strip()) for name, _, given in pairs])
 
 
 def _object_from_text(value: Any) -> Any:
@@ -233,6 +264,7 @@ SecretArn = Annotated[
 Email = Annotated[
     str,
     Field(max_length=254),
+    AfterValidator(str.strip),
     _checked(
         r"[^@\s,]+@[^@\s,]+\.[^@\s,]+",
         problem="is not an e-mail address",
@@ -263,15 +295,41 @@ MlflowArn = Annotated[
         fix="Give one such as arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/experiments.",
     ),
 ]
-DataLocation = Annotated[
-    str,
-    Field(max_length=256),
-    _checked(
-        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([^*?$\s]*/)?",
-        problem="is not an S3 location that ends with '/'",
-        fix="Give a bucket or a prefix of it, without *, ? or $: s3://my-data/ or s3://my-data/cifar10/.",
-    ),
-]
+
+
+def _data_location(value: str) -> str:
+    """Check an S3 location as it will stand in an IAM policy.
+
+    Source: https://docs.aws.amazon.com/IAM/latest/APIReference/API_CreatePolicy.html (PolicyDocument, its pattern)
+    """
+    fix = "Give a bucket or a prefix of it: s3://my-data/ or s3://my-data/cifar10/."
+    found = re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", value, re.DOTALL)
+    if found is None:
+        raise _refuse("is not an S3 location: s3:// and the name of a bucket", fix)
+    key = found[1] or ""
+    if special := sorted({character for character in key if character in "*?$"}):
+        raise _refuse(f"holds {' '.join(special)}, which means something else in an IAM policy", fix)
+    if not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", key):
+        raise _refuse("holds a character that no IAM policy takes", "Name a folder above it, or rename the folder.")
+    if not _brackets_match(key):
+        raise _refuse(
+            "holds a bracket that the CDK cannot read in the name of a finding: {, } or one without its other half",
+            "Name a folder above it, or rename the folder.",
+        )
+    if not key.endswith("/"):
+        raise _refuse("does not end with '/'", fix)
+    return value
+
+
+def _brackets_match(text: str) -> bool:
+    """Return whether a text holds no brackets but pairs of ( ) and [ ], one within another."""
+    brackets = re.sub(r"[^()\[\]{}]", "", text)
+    while brackets != (fewer := re.sub(r"\(\)|\[\]", "", brackets)):
+        brackets = fewer
+    return not brackets
+
+
+DataLocation = Annotated[str, Field(max_length=256), AfterValidator(_data_location)]
 KeyArn = Annotated[
     str,
     _checked(
@@ -344,7 +402,13 @@ PrincipalPattern = Annotated[
 ]
 """Who calls, as AWS names it: a session of a role, not the role itself."""
 
-OwnerName = Annotated[str, Field(min_length=1, max_length=128)]
+OwnerName = Annotated[
+    str,
+    Field(min_length=1, max_length=128),
+    _checked(
+        r"\S(.*\S)?", problem="begins or ends with a space, which no owner does", fix="Write it as the job files do."
+    ),
+]
 
 Listed = BeforeValidator(_list_from_text)
 Mapped = BeforeValidator(_mapping_from_text)
@@ -608,16 +672,14 @@ class Settings(BaseModel):
 
     @field_validator("owner_emails")
     @classmethod
-    def _each_subscribed_once(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        # Source: https://docs.aws.amazon.com/sns/latest/api/API_Subscribe.html: a second subscription of an endpoint to
-        # a topic is refused, where its attributes (here the filter) are others.
-        addresses = [*value.values()]
-        everyone = info.data.get("notify_emails", ())
-        twice = sorted({each for each in addresses if addresses.count(each) > 1 or each in everyone})
-        if twice:
+    def _within_one_filter(cls, value: dict[str, str]) -> dict[str, str]:
+        shared = Counter(address.casefold() for address in value.values())
+        crowded = [address for address, owners in shared.items() if owners > MOST_OWNERS_OF_AN_ADDRESS]
+        if crowded:
             raise _refuse(
-                f"names {', '.join(twice)} for several owners or beside notify_emails: SNS subscribes an address once",
-                "Give each owner an address of their own. Who is in notify_emails hears of every run already.",
+                f"names {', '.join(crowded)} for more than {MOST_OWNERS_OF_AN_ADDRESS} owners: SNS takes no longer "
+                "filter",
+                "Put the address into notify_emails, where it hears of every run, or give some of them another one.",
             )
         return value
 
@@ -640,6 +702,18 @@ class Settings(BaseModel):
             raise _refuse(
                 f"is not served in {region}: AWS has no account for its images there that we know of",
                 "Set default_image to an image in a repository of that region, with its account id.",
+            )
+        known = value.replace("{account}", 12 * "0").replace("{region}", region or "us-east-1")
+        if not names_a_registry(known):
+            raise _refuse(
+                "names no registry, and SageMaker pulls an image from the registry that its name begins with",
+                "Give <account id>.dkr.ecr.{region}.amazonaws.com/<repository>:<tag>.",
+            )
+        registry = ecr_registry(known)
+        if registry is not None and registry.host != registry.right_host:
+            raise _refuse(
+                f"names no registry that there is: in {registry.region} its host ends like {registry.right_host}",
+                f"Give <account id>{registry.right_host[12:]}/<repository>:<tag>.",
             )
         if is_in_public_gallery(value):
             raise _refuse(
@@ -723,6 +797,21 @@ class Settings(BaseModel):
             )
         return value
 
+    @field_validator("permissions_boundary_arn", "data_key_arns", "mlflow_arns")
+    @classmethod
+    def _in_the_partition(cls, value: Any, info: ValidationInfo) -> Any:
+        region = info.data.get("region")
+        if region is None or not value:
+            return value
+        partition = next((name for prefix, name in _PARTITIONS.items() if region.startswith(prefix)), "aws")
+        elsewhere = [arn for arn in ([value] if isinstance(value, str) else value) if arn.split(":")[1] != partition]
+        if elsewhere:
+            raise _refuse(
+                f"names {', '.join(elsewhere)}: ARNs in {region} begin with arn:{partition}:",
+                "Give one of that region.",
+            )
+        return value
+
     @field_validator("vpc_subnet_ids")
     @classmethod
     def _with_vpc(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -742,6 +831,12 @@ class Settings(BaseModel):
                 f"names {len(value)} zones for {len(subnets)} subnets",
                 "Name the zone of each entry of vpc_subnet_ids, in the same order.",
             )
+        elsewhere = [zone for zone in value if zone[:-1] != (info.data.get("region") or value[0][:-1])]
+        if elsewhere:
+            raise _refuse(
+                f"names {', '.join(elsewhere)}, which is not of {info.data.get('region') or value[0][:-1]}",
+                "Name zones of the deployment's region, where the subnets are.",
+            )
         return value
 
     @field_validator("vpc_security_group_id")
@@ -755,12 +850,11 @@ class Settings(BaseModel):
         return value
 
     @field_validator(
-        "notify_emails",
-        "operator_emails",
         "isolated_teams",
         "training_subnet_ids",
         "training_security_group_ids",
         "vpc_subnet_ids",
+        "vpc_availability_zones",
         "spot_instance_types",
     )
     @classmethod

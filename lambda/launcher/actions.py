@@ -23,6 +23,7 @@ from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.record.sweep_table import SweepChangedError
+from spotkeep_jobs.runs.repeated_calls import MAY_EXTEND_AGAIN
 from spotkeep_jobs.sweeps.advance import NO_TIME_LEFT
 from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
 
@@ -84,10 +85,11 @@ def list_pools(context: ActionContext) -> answers.Answer:
 def extend_pool(asked: PoolExtension, context: ActionContext) -> answers.Answer:
     """Keep a warm pool for longer."""
     _authorize(asked.run, context)
-    pool = context.parts.pools.extend(run=asked.run, seconds=asked.seconds)
+    pool = context.parts.pools.extend(run=asked.run, seconds=asked.seconds, kept_until=asked.kept_until)
     count("PoolExtended")
     logger.info("extend-pool", state=pool.state, kept_until=pool.kept_until.isoformat())
-    return answers.pool_changed(pool, now=context.parts.now())
+    warnings = [MAY_EXTEND_AGAIN] if asked.kept_until is None else []
+    return {**answers.pool_changed(pool, now=context.parts.now()), "warnings": warnings}
 
 
 def stop_pool(asked: PoolEnd, context: ActionContext) -> answers.Answer:

@@ -18,6 +18,7 @@ from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Plan
 from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.runs.repeated_calls import MAY_LAUNCH_AGAIN, launches_again, token_of_call
 from spotkeep_jobs.schedules.document import is_scheduled
 from spotkeep_jobs.sweeps.document import is_sweep
 
@@ -33,6 +34,14 @@ def answer_document(asked: DocumentAction, context: ActionContext) -> answers.An
         RequestRefusedError: Nothing was done; it carries every problem.
         LaunchUnfinishedError: AWS did not answer for certain.
     """
+    token = token_of_call(asked.document, request_id=context.request_id, caller=context.caller)
+    answer = _answer(asked, replace(context, request_id=token))
+    if asked.action == "launch" and launches_again(asked.document):
+        answer["warnings"] = [*answer["warnings"], MAY_LAUNCH_AGAIN]
+    return answer
+
+
+def _answer(asked: DocumentAction, context: ActionContext) -> answers.Answer:
     if is_scheduled(asked.document):
         return _schedule(asked, context)
     judged_only = asked.action == "validate"
@@ -111,7 +120,10 @@ def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
         judging = replace(context, origin=origin)
         valid = answer_document(replace(asked, document=read.judged, action="validate"), judging)
     except RequestRefusedError as error:
-        raise RequestRefusedError([*read.problems, *error.problems], warnings=error.warnings) from None
+        raise RequestRefusedError(
+            [*read.problems, *error.problems], warnings=[*read.warnings, *error.warnings]
+        ) from None
+    valid["warnings"] = [*read.warnings, *valid["warnings"]]
     if read.problems or read.schedule is None:
         raise RequestRefusedError(read.problems, warnings=valid["warnings"])
     if asked.action == "validate":

@@ -5,8 +5,10 @@ Pure. A payload without an action is a document to launch. Documents are read by
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from spotkeep_jobs.document.durations import parse_duration
@@ -121,10 +123,12 @@ class PoolExtension:
     Attributes:
         run: The run's id.
         seconds: By how much.
+        kept_until: When it was seen to end, so that a repeat of the call adds nothing; None for its end by now.
     """
 
     run: str
     seconds: int
+    kept_until: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +201,8 @@ def read_action(payload: object) -> Action:
             _read(given)
             return PoolListing()
         case "extend-pool":
-            fields = _read(given, **{"run": _run_id, "for": _seconds})
-            return PoolExtension(run=fields["run"], seconds=fields["for"])
+            fields = _read(given, **{"run": _run_id, "for": _seconds, "kept_until": _kept_until})
+            return PoolExtension(run=fields["run"], seconds=fields["for"], kept_until=fields["kept_until"])
         case "stop-pool":
             return PoolEnd(**_read(given, run=_run_id))
         case "remove-schedule":
@@ -332,6 +336,16 @@ def _first(value: object) -> int:
     if type(value) is int and value >= 1:
         return value
     raise _refused("from", value, "is not the number of a trial", "Give 1 or more, or leave it out.")
+
+
+def _kept_until(value: object) -> datetime | None:
+    if value is None:
+        return None
+    with contextlib.suppress(TypeError, ValueError):
+        if (time := datetime.fromisoformat(value)).tzinfo is not None:  # type: ignore[arg-type]
+            return time
+    fix = "Give the pool's kept_until as the launcher answers it, or leave it out."
+    raise _refused("kept_until", value, "is not a time with its zone", fix)
 
 
 def _seconds(value: object) -> int:

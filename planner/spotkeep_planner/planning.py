@@ -254,8 +254,10 @@ def make_plan(
     table = decision_table(
         ours, job=job, past=knowledge.past, zones=knowledge.zones, on_demand_price=knowledge.on_demand_price
     )
+    # The one zone that there is has been forecast.
+    together = forecasts[0].cost_usd if len(models) == 1 else None
     outlooks = [
-        _outlook(job, ours, knowledge, zone=zone, hazards=models[zone].hazard_per_s, seed=seed)
+        _outlook(job, ours, knowledge, zone=zone, hazards=models[zone].hazard_per_s, cost=together, seed=seed)
         for zone in range(len(models))
     ]
     return CapacityPlan(
@@ -285,11 +287,19 @@ def _forecast(
 
 
 def _outlook(
-    job: PlannedJob, ours: SurvivalPolicy, knowledge: Knowledge, *, zone: int, hazards: np.ndarray, seed: int
+    job: PlannedJob,
+    ours: SurvivalPolicy,
+    knowledge: Knowledge,
+    *,
+    zone: int,
+    hazards: np.ndarray,
+    cost: Distribution | None,
+    seed: int,
 ) -> ZoneOutlook:
     past = knowledge.past
     alone = past.of_zone(zone)
-    cost = _forecast(job, Guarded(policy=ours), knowledge, past=alone, futures=_FEW_FUTURES, seed=seed).cost_usd
+    if cost is None:
+        cost = _forecast(job, Guarded(policy=ours), knowledge, past=alone, futures=_FEW_FUTURES, seed=seed).cost_usd
     rest_s = expected_rest_of_run_s(hazards, horizons_s=(_LONG_RUN_S,))[BAND_AFTER_AN_HOUR, 0]
     return ZoneOutlook(
         zone=knowledge.zones[zone],

@@ -286,37 +286,43 @@ def records_are_written_unread(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(table_client, "_read_form", lambda record, item, parsed: parsed())
 
 
+def many_short_searches(*, kind: type[ControlPlaneStory]) -> None:
+    """Hypothesis begins each search with short stories: in the same time, many searches meet more than a long one."""
+    how = {"database": None, "phases": [Phase.generate], "report_multiple_bugs": False}
+    for first_seed in range(1, 151):
+        happenings_of(stories=15, first_seed=first_seed, kind=kind, **how)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("fault", "kind", "soon_found_from"),
+    ("fault", "kind"),
     [
-        (writes_have_no_conditions, ControlPlaneStory, 1),
-        (sent_notifications_are_offered_again, ControlPlaneStory, 1),
-        (endings_keep_their_checkpoint_prefix, ControlPlaneStory, 4),
-        (passes_do_not_read_the_record, ControlPlaneStory, 1),
-        (only_the_last_attempt_is_billed, ControlPlaneStory, 16),
-        (idle_pools_cost_nothing, ControlPlaneStory, 4),
-        (trials_begin_whatever_runs, SweepStory, 1),
-        (passes_know_runs_alone, SweepStory, 1),
-        (a_run_is_a_trial_by_its_id, ForeignIdStory, 1),
-        (ids_are_not_claimed, ForeignIdStory, 1),
-        (all_tokens_are_users, ForeignIdStory, 1),
-        (launches_do_not_ask_for_a_deletion, ControlPlaneStory, 1),
-        (the_last_look_reads_an_index, ControlPlaneStory, 1),
-        (what_cannot_be_read_is_not_alive, ControlPlaneStory, 1),
-        (one_unreadable_record_stops_a_pass, ControlPlaneStory, 1),
-        (records_are_written_unread, ControlPlaneStory, 1),
-        (live_trials_cost_nothing, BudgetStory, 1),
-        (nothing_is_kept_for_the_stop, BudgetStory, 1),
+        (writes_have_no_conditions, ControlPlaneStory),
+        (sent_notifications_are_offered_again, ControlPlaneStory),
+        (endings_keep_their_checkpoint_prefix, ControlPlaneStory),
+        (passes_do_not_read_the_record, ControlPlaneStory),
+        (only_the_last_attempt_is_billed, ControlPlaneStory),
+        (idle_pools_cost_nothing, ControlPlaneStory),
+        (trials_begin_whatever_runs, SweepStory),
+        (passes_know_runs_alone, SweepStory),
+        (a_run_is_a_trial_by_its_id, ForeignIdStory),
+        (ids_are_not_claimed, ForeignIdStory),
+        (all_tokens_are_users, ForeignIdStory),
+        (launches_do_not_ask_for_a_deletion, ControlPlaneStory),
+        (the_last_look_reads_an_index, ControlPlaneStory),
+        (what_cannot_be_read_is_not_alive, ControlPlaneStory),
+        (one_unreadable_record_stops_a_pass, ControlPlaneStory),
+        (records_are_written_unread, ControlPlaneStory),
+        (live_trials_cost_nothing, BudgetStory),
+        (nothing_is_kept_for_the_stop, BudgetStory),
     ],
 )
 def test_a_fault_is_noticed(
     fault: Callable[[pytest.MonkeyPatch], None],
     kind: type[ControlPlaneStory],
-    soon_found_from: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One for each promise, whatever the seed; some find it in fewer stories."""
+    """One for each promise."""
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        happenings_of(stories=2000, first_seed=soon_found_from, kind=kind, database=None, phases=[Phase.generate])
+        many_short_searches(kind=kind)

@@ -36,11 +36,13 @@ def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedA
 
 
 def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(on_ec2: OnEc2) -> None:
-    app, run = on_ec2.app, on_ec2.launch("300")
+    app, run = on_ec2.app, on_ec2.launch("300", tags={"team": "vision"})
     on_ec2.wait_for(run, '"event":"saved"')
     if on_ec2.control.platform().isolation == "namespace":
         assert "trained by spotkeep" in on_ec2.said(run), "a host of its own has the user that user data makes"
     (first,) = on_ec2.instances(run)
+    (volume,) = on_ec2.ec2.describe_volumes(VolumeIds=on_ec2.volumes(run))["Volumes"]
+    assert {"Key": "team", "Value": "vision"} in volume["Tags"], "as on the instance, for the bill"
     on_ec2.control.warn_of("i-0123456789abcdef0")  # Another account's: nothing may come of it (trap 13).
     on_ec2.control.interrupt(first["InstanceId"], notice=False)
     ended = app.wait_until_ended(run)

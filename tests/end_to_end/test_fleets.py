@@ -1,4 +1,4 @@
-"""What an instance starts with is what was deployed: runner and agent, which are pinned by their hash."""
+"""What no instance of a run can work with ends it: an agent that is not the deployed one, a channel without data."""
 
 from __future__ import annotations
 
@@ -47,3 +47,14 @@ def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(
     assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
     assert [each.kind for each in app.runs.notifications(run)] == [NotificationKind.FAILED]
     assert on_ec2.volumes(run) == []
+
+
+def test_a_channel_without_data_ends_the_run_on_its_first_instance(on_ec2: OnEc2) -> None:
+    app = on_ec2.app
+    nothing = f"s3://{app.connection['checkpoint_bucket']}/runs/no-such-data/"
+    run = on_ec2.launch("10", channels={"train": nothing})
+    ended = app.wait_until_ended(run)
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.INPUT_ERROR)
+    assert f"ClientError: channel train: {nothing} holds no data" in (ended.failure_reason or "")
+    assert len(on_ec2.instances(run)) == 1
+    assert on_ec2.live_fleets() == []

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
+from spotkeep_jobs.schedules.expression import Rate, expression_warnings, read_expression
 
 if TYPE_CHECKING:
     from .conftest import Templates
@@ -104,6 +107,24 @@ def test_the_clock_asks_for_everything_every_five_minutes(templates: Templates) 
     assert json.loads(schedule["Target"]["Input"]) == CLOCK_EVENT
     assert schedule["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 300, "MaximumRetryAttempts": 2}
     assert schedule["Target"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0].startswith("ControllerFailures")
+
+
+@pytest.mark.parametrize("which", ["templates", "templates_with_everything", "templates_without_fleets"])
+def test_no_schedule_of_a_deployment_fires_more_often_than_every_five_minutes(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    """The CDK makes every minute of an hour of `cron(hour="3")`, and says nothing of it on a Schedule."""
+    deployed: Templates = request.getfixturevalue(which)
+    kinds = ("AWS::Scheduler::Schedule", "AWS::Events::Rule")
+    resources = [each for kind in kinds for each in deployed.resources(kind).values()]
+    expressions = [
+        each["Properties"]["ScheduleExpression"] for each in resources if "ScheduleExpression" in each["Properties"]
+    ]
+    assert expressions
+    for expression in expressions:
+        read = read_expression(expression)
+        seconds = read.seconds if isinstance(read, Rate) else 3_600 // len(read.minutes)
+        assert (seconds >= 300, list(expression_warnings(expression))) == (True, [])
 
 
 def test_topics_are_encrypted_with_a_key_that_rotates(templates: Templates) -> None:

@@ -6,6 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from aws_cdk import App, Stack
+from aws_cdk.assertions import Template
+
+from spotkeep_constructs.notification_topics import NotificationTopics, mail_subscriptions
 
 from .conftest import EVERYTHING_SET
 
@@ -13,8 +17,44 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
+TEAM, LEAD = "team@example.com", "lead@example.com"
+
+
+@pytest.mark.parametrize(
+    ("notify", "owners", "expected"),
+    [
+        ([TEAM, TEAM], {}, {TEAM: None}),
+        ([TEAM, "Team@Example.com", f" {TEAM}"], {}, {TEAM: None}),
+        ([TEAM], {"ada": TEAM, "bob": LEAD}, {TEAM: None, LEAD: ("bob",)}),
+        ([], {"ada": TEAM, "bob": LEAD, "ada@sso": "TEAM@example.com"}, {TEAM: ("ada", "ada@sso"), LEAD: ("bob",)}),
+    ],
+)
+def test_settings_that_name_one_mailbox_make_one_subscription_that_gets_all_that_they_ask_for(
+    notify: list[str], owners: dict[str, str], expected: dict[str, tuple[str, ...] | None]
+) -> None:
+    assert {mail.address: mail.owners for mail in mail_subscriptions(notify, owners)} == expected
+
+
+def test_a_mailbox_that_moves_to_another_setting_keeps_its_subscription() -> None:
+    """A second one, made before the first is deleted, would be refused by SNS with the first still there."""
+    [before], [after] = mail_subscriptions([], {"ada": TEAM}), mail_subscriptions([TEAM])
+    assert before.construct_id == after.construct_id
+
+
+def test_no_topic_has_two_subscriptions_of_an_address_whatever_the_settings_repeat() -> None:
+    twice = ["Team@example.com", TEAM, "a/b@example.com", "a--b@example.com"]
+    owners = {"ada": TEAM, "a/b": LEAD, "a--b": LEAD}
+    stack = Stack(App(), "Test")
+    NotificationTopics(
+        stack, "Topics", deployment="lab", notify_emails=twice, owner_emails=owners, operator_emails=[LEAD, LEAD]
+    )
+    subscriptions = Template.from_stack(stack).find_resources("AWS::SNS::Subscription").values()
+    found = [(str(each["Properties"]["TopicArn"]), each["Properties"]["Endpoint"]) for each in subscriptions]
+    assert len(found) == len(set(found)) == 5
+
+
 def test_an_owner_is_notified_of_their_own_runs_and_no_others(templates_with_everything: Templates) -> None:
-    subscription = templates_with_everything.only("AWS::SNS::Subscription", named="NotificationsTopicsOwner")
+    subscription = templates_with_everything.only("AWS::SNS::Subscription", named="NotificationsTopicsNotificationada")
     assert subscription["Endpoint"] == "ada@example.com"
     assert subscription["FilterPolicy"] == {"owner": ["ada"]}
 

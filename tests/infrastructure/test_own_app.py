@@ -149,6 +149,14 @@ def test_a_network_is_given_once(stack: Stack) -> None:
         Network(stack, "Network", existing=named, vpc=ec2.Vpc(stack, "Vpc"))
 
 
+def test_a_network_has_one_subnet_a_zone(stack: Stack) -> None:
+    """EC2 refuses a fleet that names two pools of one type in one zone."""
+    vpc = ec2.Vpc(stack, "Vpc", max_azs=2)
+    with pytest.raises(PropertyError, match="two subnets of one zone"):
+        Network(stack, "Network", vpc=vpc, vpc_subnets=[*vpc.public_subnets, *vpc.private_subnets])
+    assert len(Network(stack, "One", vpc=vpc, vpc_subnets=vpc.private_subnets).subnets) == 2
+
+
 def test_an_existing_bucket_needs_a_known_key(stack: Stack) -> None:
     bucket = s3.Bucket.from_bucket_name(stack, "Imported", "team-data")
     with pytest.raises(PropertyError, match="no KMS key that is known"):

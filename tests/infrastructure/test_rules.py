@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from aws_cdk import App, CfnResource, Stack, Validations
+from aws_cdk import Acknowledgment, App, CfnResource, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
+from constructs import IConstruct
 
+from spotkeep_constructs import acknowledgements
 from spotkeep_constructs.acknowledgements import flattened
 from spotkeep_constructs.statements import allow
 
-from .conftest import ROOT, Templates, context_of_checkout, rules
+from .conftest import EVERYTHING_SET, ROOT, Templates, context_of_checkout, rules, synthesize
 
 
 def strict_app(directory: Path) -> App:
@@ -68,7 +71,8 @@ def test_a_reason_covers_the_wildcard_it_is_given_for_and_no_other(tmp_path: Pat
     stack = Stack(app, "Test")
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     bucket = s3.Bucket.from_bucket_name(stack, "Bucket", "bucket")
-    allow(role, actions=["s3:GetObject"], resources=[bucket.arn_for_objects("runs/*")], wildcard="Named later.")
+    named = [bucket.arn_for_objects("runs/*"), "arn:aws:s3:::bucket/two words/caf\u00e9 [2] (x)/*"]
+    allow(role, actions=["s3:GetObject"], resources=named, wildcard="Named later.")
     app.synth()
 
     other = strict_app(tmp_path / "other")
@@ -77,6 +81,56 @@ def test_a_reason_covers_the_wildcard_it_is_given_for_and_no_other(tmp_path: Pat
     allow(role, actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/runs/*"], wildcard="Named later.")
     role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/*"]))
     assert rules_broken(other) == ["AwsSolutions-IAM5[Resource::arn:aws:s3:::bucket/*]"]
+
+
+def test_every_finding_that_is_accepted_is_one_that_cdk_nag_makes_and_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cdk-nag 3 is silent about an acknowledgement without a finding, of a rule that it does not know, or of no reason.
+
+    One that is left behind would accept what comes later. So the deployment is judged with nothing accepted: what would
+    have been is held against what was found. An acknowledgement that several constructs share needs one finding.
+    """
+    accepted: list[tuple[str, str, str]] = []
+
+    class Recorded:
+        def __init__(self, scope: IConstruct) -> None:
+            self._path = scope.node.path
+
+        of = classmethod(lambda cls, scope: cls(scope))
+
+        def acknowledge(self, *acknowledgments: Acknowledgment) -> None:
+            accepted.extend(
+                (self._path, each.id.removeprefix("AwsSolutions::"), each.reason) for each in acknowledgments
+            )
+
+    monkeypatch.setattr(acknowledgements, "Validations", Recorded)
+    with pytest.raises(RuntimeError, match=r"(?i)validation|synthesis"):
+        synthesize(tmp_path, EVERYTHING_SET)
+    report = json.loads((tmp_path / "cdk.out" / "validation-report.json").read_text())
+    found = {
+        (violation["ruleName"], construct["constructPath"])
+        for plugin in report["pluginReports"]
+        for violation in plugin["violations"]
+        for construct in violation["violatingConstructs"]
+    }
+    needed = {
+        (rule, reason)
+        for path, rule, reason in accepted
+        if any(rule == of_rule and f"{where}/".startswith(f"{path}/") for of_rule, where in found)
+    }
+    assert {(rule, reason) for _, rule, reason in accepted} - needed == set()
+    assert [reason for _, _, reason in accepted if not re.fullmatch(r"[A-Z].{20,}\.", reason)] == []
+
+
+def test_nothing_is_changed_behind_the_back_of_the_rules() -> None:
+    """cdk-nag judges the properties of constructs, and not what an override makes of them in the template.
+
+    Source: https://github.com/cdklabs/cdk-nag (README, Rules and Property Overrides)
+    """
+    change = re.compile(r"\.add_(property_)?(deletion_)?override\(")
+    sources = [*(ROOT / "constructs").rglob("*.py"), *(ROOT / "stacks").rglob("*.py"), ROOT / "app.py"]
+    assert [str(source) for source in sources if change.search(source.read_text())] == []
 
 
 @pytest.mark.parametrize(

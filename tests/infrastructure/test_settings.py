@@ -117,6 +117,9 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
     assert Settings.from_context({"default_image": image, **IN_A_VPC}).default_image == image
 
 
+TWO_SUBNETS = {"vpc_id": "vpc-12345678", "vpc_subnet_ids": "subnet-12345678,subnet-12345679"}
+
+
 @pytest.mark.parametrize(
     ("context", "field", "says"),
     [
@@ -127,6 +130,12 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
         ({"checkpoint_retention_days": "399"}, "checkpoint_retention_days", "400 to 3650 are allowed"),
         ({"log_retention_days": "31"}, "log_retention_days", "The nearest is 30"),
         ({"default_image": "pytorch"}, "default_image", "tag or digest"),
+        ({"default_image": "pytorch:latest", **IN_A_VPC}, "default_image", "names no registry"),
+        (
+            {"region": "cn-north-1", "default_image": "123456789012.dkr.ecr.{region}.amazonaws.com/lab:1"},
+            "default_image",
+            "dkr.ecr.cn-north-1.amazonaws.com.cn",
+        ),
         ({"region": "eu-north-9"}, "default_image", "is not served in eu-north-9"),
         ({"default_image": "public.ecr.aws/docker/library/python:3.12", **IN_A_VPC}, "default_image", "public gallery"),
         ({"default_image": "docker.io/library/python:3.12"}, "training_subnet_ids", "is not in Amazon ECR"),
@@ -135,14 +144,10 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
         ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
         ({"prices": "{"}, "prices", "JSON object"),
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
-        ({"notify_emails": "a@example.com,a@example.com"}, "notify_emails", "more than once"),
-        ({"operator_emails": "a@example.com,a@example.com"}, "operator_emails", "more than once"),
-        ({"owner_emails": "ada=a@example.com,bob=a@example.com"}, "owner_emails", "SNS subscribes an address once"),
-        (
-            {"notify_emails": "a@example.com", "owner_emails": "ada=a@example.com"},
-            "owner_emails",
-            "names a@example.com for several owners or beside notify_emails",
-        ),
+        ({"owner_emails": "ada=a@example.com,ada=b@example.com"}, "owner_emails", "names ada more than once"),
+        ({"owner_emails": '{"ada": "a@x.com", "ada": "b@x.com"}'}, "owner_emails", "names ada more than once"),
+        ({"prices": "ml.m5.xlarge=1,ml.m5.xlarge=2"}, "prices", "names ml.m5.xlarge more than once"),
+        ({"queues": '{"gpu": {}, "gpu": {}}'}, "queues", "names gpu more than once"),
         ({"team_members": "vision=arn:aws:sts::*:assumed-role/V/*"}, "team_members", "means nothing without"),
         ({"verify_callers": "true", "isolated_teams": "vision"}, "team_members", "names no members of vision"),
         (
@@ -151,13 +156,28 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
             "assumed-role/<role>/<session>",
         ),
         ({"verify_callers": "true", "administrators": "*"}, "administrators[0]", "not the ARN of users"),
-        ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
-        ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "ends with '/'"),
+        ({"data_locations": "lab-data/"}, "data_locations[0]", "is not an S3 location"),
+        ({"data_locations": "s3://lab-data"}, "data_locations[0]", "does not end with '/'"),
+        ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "holds $, which means something"),
+        ({"data_locations": "s3://lab-data/\N{GREEK SMALL LETTER LAMDA}/"}, "data_locations[0]", "no IAM policy takes"),
+        ({"data_locations": "s3://lab-data/a)/"}, "data_locations[0]", "holds a bracket"),
+        ({"data_locations": "s3://lab-data/{a}/"}, "data_locations[0]", "holds a bracket"),
+        ({"data_locations": ["s3://lab-data/a\tb/"]}, "data_locations[0]", "no IAM policy takes"),
         ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
         (
             {"volume_kms_key_arn": "arn:aws:kms:us-west-2:123456789012:key/1234abcd", "region": "eu-west-1"},
             "volume_kms_key_arn",
             "of another region than eu-west-1",
+        ),
+        (
+            {"data_key_arns": "arn:aws-cn:kms:cn-north-1:123456789012:key/1234abcd", "region": "eu-west-1"},
+            "data_key_arns",
+            "ARNs in eu-west-1 begin with arn:aws:",
+        ),
+        (
+            {"permissions_boundary_arn": "arn:aws:iam::123456789012:policy/b", "region": "us-gov-west-1"},
+            "permissions_boundary_arn",
+            "begin with arn:aws-us-gov:",
         ),
         ({"training_subnet_ids": "subnet-0123456789abcdef0"}, "training_security_group_ids", "needs both"),
         ({"vpc_id": "vpc-0123456789abcdef0"}, "vpc_subnet_ids", "needs its id and its subnets"),
@@ -165,6 +185,21 @@ def test_in_a_vpc_the_default_image_may_be_in_any_private_registry() -> None:
             {"vpc_id": "vpc-0123456789abcdef0", "vpc_subnet_ids": "subnet-0123456789abcdef0"},
             "vpc_availability_zones",
             "names 0 zones for 1 subnets",
+        ),
+        (
+            {**TWO_SUBNETS, "vpc_availability_zones": "eu-west-1a,eu-west-1a"},
+            "vpc_availability_zones",
+            "more than once",
+        ),
+        (
+            {**TWO_SUBNETS, "vpc_availability_zones": "eu-west-1a,eu-west-2b"},
+            "vpc_availability_zones",
+            "names eu-west-2b, which is not of eu-west-1",
+        ),
+        (
+            {**TWO_SUBNETS, "vpc_availability_zones": "eu-west-2a,eu-west-2b", "region": "eu-west-1"},
+            "vpc_availability_zones",
+            "names eu-west-2a, eu-west-2b, which is not of eu-west-1",
         ),
         ({"vpc_security_group_id": "sg-0123456789abcdef0"}, "vpc_security_group_id", "going to be created"),
         ({"spot_instance_types": "c5.large,c5.large"}, "spot_instance_types", "more than once"),
@@ -186,6 +221,23 @@ def test_a_wrong_value_is_refused_with_field_value_and_fix(context: dict[str, st
 
 def test_an_address_that_used_to_be_a_setting_is_refused_without_being_shown() -> None:
     assert "T0/secret" not in problems_of(webhook_url="https://hooks.example.com/T0/secret")["webhook_url"]
+
+
+def test_an_owner_is_written_as_job_files_write_it_and_an_address_may_have_spaces_around_it() -> None:
+    assert "begins or ends with a space" in str(problems_of(owner_emails={"ada ": "a@example.com"}))
+    assert Settings.from_context({"notify_emails": [" a@example.com "]}).notify_emails == ("a@example.com",)
+
+
+def test_a_data_location_is_any_prefix_that_a_channel_may_name_and_a_policy_may_hold() -> None:
+    locations = ("s3://lab-data/", "s3://lab-data/two words/", "s3://lab-data/caf\u00e9/a=1&b [2] (x(y))/")
+    assert Settings.from_context({"data_locations": ", ".join(locations)}).data_locations == locations
+
+
+def test_an_address_has_as_many_owners_as_a_filter_takes() -> None:
+    shared = {f"owner{number}": "Lab@example.com" for number in range(151)}
+    assert "lab@example.com for more than 150 owners" in problems_of(owner_emails=shared)["owner_emails"]
+    shared.popitem()
+    assert len(Settings.from_context({"owner_emails": shared}).owner_emails) == 150
 
 
 def test_a_wrong_value_does_not_hide_what_depends_on_it() -> None:

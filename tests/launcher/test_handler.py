@@ -26,6 +26,7 @@ from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, Run
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.repeated_calls import MAY_LAUNCH_AGAIN
 from spotkeep_jobs.runs.shells import Shell
 from tests.models.functions import Context
 
@@ -61,8 +62,8 @@ class ScriptedPools:
             raise self.fails
         return [PoolMatch(pool=self.pool, differences=())]
 
-    def extend(self, *, run: str, seconds: int) -> Pool:
-        self.calls.append(("extend", run, seconds))
+    def extend(self, *, run: str, seconds: int, kept_until: datetime | None) -> Pool:
+        self.calls.append(("extend", run, seconds, kept_until))
         return self.pool
 
     def stop(self, *, run: str) -> Pool:
@@ -206,7 +207,7 @@ def test_several_runs_are_answered_one_by_one(launcher: ScriptedLauncher) -> Non
         True,
         "seeds",
         False,
-        ["mind this"],
+        ["mind this", MAY_LAUNCH_AGAIN],
     )
     assert [run["run"] for run in answer["runs"]] == ["seeds-1", "seeds-2"]
     assert [run["job_name"] for run in answer["runs"]] == ["seeds-1-1", "seeds-2-1"]
@@ -257,7 +258,7 @@ def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None
         "checkpoint_uri": "s3://b/runs/first/checkpoints/",
         "output_uri": "s3://b/runs/first/output/first-1/output/model.tar.gz",
         "replayed": False,
-        "warnings": ["mind this"],
+        "warnings": ["mind this", MAY_LAUNCH_AGAIN],
         "next": [
             {"what": "See where it stands", "command": "spotkeep describe first"},
             {"what": "Read its log", "command": "spotkeep logs first"},
@@ -299,7 +300,7 @@ def test_pools_are_listed_extended_and_ended(launcher: ScriptedLauncher) -> None
     assert listed["unreadable"] == {"warm pool 1 of run newer": "form 2"}
     assert invoke({"action": "extend-pool", "run": "old", "for": "10m"})["pool"]["run"] == "old"
     assert invoke({"action": "stop-pool", "run": "old"})["run"] == "old"
-    assert launcher.pools.calls == [("pools",), ("extend", "old", 600), ("stop", "old")]
+    assert launcher.pools.calls == [("pools",), ("extend", "old", 600, None), ("stop", "old")]
 
 
 @pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notifications"])

@@ -174,6 +174,7 @@ class Ec2:
         self.volume_state = "available"
         self.snapshot_state = "completed"
         self.sticking = False
+        self._volume_requests: dict[str, Mapping[str, Any]] = {}
         self._made: dict[tuple[str, str], str] = {}
         self._numbers = itertools.count(1)
         self._version_numbers = itertools.count(2)
@@ -459,6 +460,8 @@ class Ec2:
     def _create_volume(self, request: Mapping[str, Any]) -> Entry:
         known = self._made.get(("volume", request["ClientToken"]))
         if known is not None:
+            if self._volume_requests[known] != request:
+                raise client_error("CreateVolume", "IdempotentParameterMismatch")
             return {"VolumeId": known}
         volume = ModelVolume(
             id=f"vol-{next(self._numbers):08x}",
@@ -469,6 +472,7 @@ class Ec2:
             snapshot=request.get("SnapshotId", ""),
         )
         self._made["volume", request["ClientToken"]] = volume.id
+        self._volume_requests[volume.id] = request
         self.volumes[volume.id] = volume
         self.made_volume(volume)
         return {"VolumeId": volume.id}

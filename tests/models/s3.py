@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tests.models.faults import Called, Model, client_error
 
@@ -23,6 +26,7 @@ class Objects(Model):
     Attributes:
         written: When each object was written, by key. One of which no content is known has a million bytes.
         contents: The bytes of objects, by key.
+        sizes: The sizes of objects that are listed alone.
         replaced: Key, size and time of versions that newer ones replaced.
         copies: The requests that copied an object, in their order.
         downloaded: The keys of the objects that were downloaded to files.
@@ -32,6 +36,7 @@ class Objects(Model):
         super().__init__(called)
         self.written: dict[str, datetime] = {}
         self.contents: dict[str, bytes] = {}
+        self.sizes: dict[str, int] = {}
         self.replaced: list[tuple[str, int, datetime]] = []
         self.copies: list[dict[str, Any]] = []
         self.downloaded: list[str] = []
@@ -54,7 +59,37 @@ class Objects(Model):
     def get_paginator(self, operation: str) -> _Pages:
         return _Pages(self, operation)
 
+    def answer(
+        self, method: str, url: str, *, headers: Mapping[str, str], **_sent: Any
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The same objects as an instance asks for them: over HTTP, its bucket in the path, in one page."""
+        parts = urlsplit(url)
+        key = unquote(parts.path).partition("/")[2].partition("/")[2]
+        if not key:
+            query = parse_qs(parts.query)
+            assert query["encoding-type"] == ["url"], "XML 1.0 has no control characters, and keys may"
+            return 200, {}, self._call("ListObjectsV2", lambda: self._listing(query.get("prefix", [""])[0]).encode())
+        if key not in self.contents:
+            return 404, {}, b"<Error><Code>NoSuchKey</Code><Message>The key does not exist.</Message></Error>"
+        if headers.get("if-match", self._etag(key)) != self._etag(key):
+            return 412, {}, b"<Error><Code>PreconditionFailed</Code><Message>At least one failed.</Message></Error>"
+        first, last = map(int, re.findall(r"[0-9]+", headers["range"]))
+        return 206, {}, self._call("GetObject", lambda: self.contents[key][first : last + 1])
+
+    def _listing(self, prefix: str) -> str:
+        entries = "".join(
+            f"<Contents><Key>{quote(key)}</Key><Size>{self._size('', key)}</Size>"
+            f"<ETag>{self._etag(key)}</ETag></Contents>"
+            for key in self._keys(prefix)
+        )
+        return f"<ListBucketResult><EncodingType>url</EncodingType>{entries}</ListBucketResult>"
+
+    def _etag(self, key: str) -> str:
+        return f'"{hashlib.md5(self.contents.get(key, b""), usedforsecurity=False).hexdigest()}"'
+
     def _size(self, operation: str, key: str) -> int:
+        if key in self.sizes:
+            return self.sizes[key]
         if key not in self.contents and key not in self.written:
             raise client_error(operation, "404", ResponseMetadata={"HTTPStatusCode": 404})
         return len(self.contents[key]) if key in self.contents else _BYTES
@@ -69,7 +104,7 @@ class Objects(Model):
         on_bytes(len(self.contents[key]))
 
     def _keys(self, prefix: str) -> list[str]:
-        return sorted(key for key in {**self.written, **self.contents} if key.startswith(prefix))
+        return sorted(key for key in {**self.written, **self.contents, **self.sizes} if key.startswith(prefix))
 
     def _entry(self, key: str) -> dict[str, Any]:
         return {"Key": key, "Size": self._size("", key), "LastModified": self.written.get(key, _SOME_TIME)}

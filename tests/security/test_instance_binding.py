@@ -159,6 +159,22 @@ def test_something_made_in_the_name_of_another_run(may: Any, action: str, kind: 
         assert may("ec2:CreateTags", arn(kind), tags=tagged) is expected, run
 
 
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("team", True), ("Name", True), ("spotkeep:owner", True),
+        ("spotkeep:checkpoints", False), ("spotkeep:attempt", False), ("spotkeep:drill", False),
+    ],
+)  # fmt: skip
+def test_a_users_tag_on_what_a_run_makes_and_none_that_means_something_on_an_instance(
+    may: Any, key: str, expected: bool
+) -> None:
+    asked = tags(OURS, key="aws:RequestTag")
+    names = [*(name.partition("/")[2] for name in asked), key]
+    tagged = {**asked, f"aws:RequestTag/{key}": "x", "ec2:CreateAction": "CreateVolume", "aws:TagKeys": names}
+    assert may("ec2:CreateTags", arn("volume"), tags=tagged) is expected
+
+
 def test_the_tags_that_say_whose_an_instance_is(may: Any) -> None:
     asked = {**tags(THEIRS, key="aws:RequestTag", operation=False), "aws:TagKeys": ["spotkeep:run"]}
     for action in ("ec2:CreateTags", "ec2:DeleteTags"):

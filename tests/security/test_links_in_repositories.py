@@ -13,14 +13,15 @@ import os
 import socket
 import subprocess
 import tarfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.preparation import PreparedJob, prepare
-from spotkeep_cli.launching.source_archive import LocalSourceError, pack_source
+from spotkeep_cli.launching.source_archive import pack_source
+from spotkeep_cli.launching.source_files import LocalSourceError
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
@@ -110,9 +111,9 @@ def test_a_file_behind_a_linked_directory_is_refused(repository: Path, home: Pat
 
 def test_an_index_that_lists_what_is_outside_is_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """git checks paths when it writes an index; this one came with an archive of the repository."""
-    listing = b"train.py\0../../.ssh/id_ed25519\0"
+    listing = b"100644 0000 0\ttrain.py\x00100644 0000 0\t../../.ssh/id_ed25519\x00160000 0000 0\t../../.ssh\0"
     done = subprocess.CompletedProcess[bytes]([], 0, stdout=listing, stderr=b"")
-    monkeypatch.setattr("spotkeep_cli.launching.source_archive.subprocess.run", lambda *_args, **_options: done)
+    monkeypatch.setattr("spotkeep_cli.launching.source_files.subprocess.run", lambda *_args, **_options: done)
     with pytest.raises(LocalSourceError, match=r"'\.\./\.\./\.ssh/id_ed25519' leads to"):
         pack_source(repository)
 
@@ -153,7 +154,7 @@ def test_pipes_sockets_and_devices_are_left_out(repository: Path, monkeypatch: p
         assert packed(repository) == {"train.py": b"print()"}
 
 
-@pytest.mark.parametrize("place", ["repository", "bare"])
+@pytest.mark.parametrize("place", ["repository", "bare", "inside"])
 def test_packing_runs_no_program_that_the_repository_names(repository: Path, tmp_path: Path, place: str) -> None:
     """git runs `core.fsmonitor` when it lists files, and looks for settings in any directory that looks like a
     repository: a bare one can be committed inside another."""
@@ -168,8 +169,14 @@ def test_packing_runs_no_program_that_the_repository_names(repository: Path, tmp
         git(repository, "config", "core.bare", "false")
         git(repository, "config", "core.worktree", ".")
         (repository / "train.py").write_text("print()")
+    source = repository
+    if place == "inside":
+        repository = repository / "library"
+        repository.mkdir()
+        git(repository, "init", "-q")
+        (repository / "train.py").write_text("print()")
     git(repository, "config", "core.fsmonitor", str(program))
-    pack_source(repository)
+    assert PurePosixPath("library/train.py" if place == "inside" else "train.py") in pack_source(source).files
     assert not mark.exists()
 
 
@@ -221,10 +228,7 @@ def test_a_directory_that_the_user_names_is_packed_wherever_it_is(
     assert prepared(job_file, "source=../../own").archive is not None
 
 
-def test_without_a_repository_around_it_a_job_file_names_its_own_directory(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "exists", lambda path: path.name != ".git")  # the tests' folder is in a checkout itself
+def test_without_a_repository_around_it_a_job_file_names_its_own_directory(home: Path) -> None:
     for folder in ("project/jobs", "project/code"):
         (home / folder).mkdir(parents=True)
         (home / folder / "train.py").write_text("print()")

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
-from spotkeep_fleet.record import FAILED, new_record
+from spotkeep_fleet.record import INPUT_ERROR, new_record
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
 from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
@@ -90,7 +90,7 @@ def test_an_instance_refuses_what_was_replaced_and_the_run_says_why(cloud: Cloud
     work = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8), source=source)
     cloud.open(new_record(run=RUN), job=work)
     assert cloud.boot("us-east-1a").finish() == 0
-    assert cloud.record.training.state == FAILED, "another instance would find the same"
+    assert cloud.record.training.state == INPUT_ERROR, "another instance would find the same"
     assert BOTH_HASHES in (cloud.record.training.failure or "")
 
 

@@ -33,7 +33,7 @@ from spotkeep.remote.transfer import Pace
 from spotkeep_agent.as_user import process as as_user
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.as_user.process import UserProcess
-from spotkeep_agent.errors import SourceUnavailableError, VolumeError
+from spotkeep_agent.errors import DataRefusedError, VolumeError
 from spotkeep_agent.training import checkpoint_copies, supplies
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from spotkeep_agent.training.process import TrainingProcess
@@ -71,7 +71,7 @@ class Bucket:
     def labels(self, key: str) -> tuple[int, Mapping[str, str]] | None:
         return (len(self.stored[key]), {}) if key in self.stored else None
 
-    def read(self, key: str, *, start: int, size: int) -> bytes:
+    def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         return self.stored[key][start : start + size]
 
     def write(self, key: str, raw: bytes, *, labels: Mapping[str, str]) -> None:
@@ -193,7 +193,7 @@ JOB = InstanceJob(
 @pytest.mark.parametrize("path", ["input", "input/config", "input/data/source", "input/data/train/sub"])
 def test_what_is_brought_is_not_written_through_a_link(instance: Instance, path: str) -> None:
     instance.exchange(path, instance.roots)
-    with pytest.raises((SourceUnavailableError, OSError), match="is a link"):
+    with pytest.raises((DataRefusedError, OSError), match="is a link"):
         instance.supplies().bring(JOB)
     instance.require_untouched()
 
@@ -215,7 +215,7 @@ def test_what_is_brought_while_the_user_exchanges_links_for_folders(instance: In
             for _ in range(ROUNDS):
                 try:
                     instance.supplies().bring(JOB)
-                except (SourceUnavailableError, OSError):
+                except (DataRefusedError, OSError):
                     refused += 1
             assert refused, "the link was never there: the attack attacked nothing"
         instance.require_untouched()

@@ -258,7 +258,7 @@ class Cloud:
         dynamodb: DynamoDB, with the run table.
         throttled: How often each call is still refused as one too many.
         held: Requests to S3 that get no answer: method and a part of the address.
-        refusing: What no request to S3 may have in its address.
+        refusing: S3's error code for each request that has this in its address.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -270,7 +270,7 @@ class Cloud:
         self.calls: Counter[str] = Counter()
         self.throttled: Counter[str] = Counter()
         self.held: set[tuple[str, str]] = set()
-        self.refusing: set[str] = set()
+        self.refusing: dict[str, str] = {}
         self.ec2 = DirectoryEc2(self._counted, folder)
         self.dynamodb = InMemoryDynamoDb(self._counted)
         self._wire = Ec2QueryProtocol()
@@ -434,8 +434,8 @@ class Cloud:
         name = f"{bucket}/{key}"
         while any(request.method == method and part in name for method, part in tuple(self.held)):
             time.sleep(0.02)
-        if any(part in name for part in self.refusing):
-            return 403, "<Error><Code>AccessDenied</Code></Error>"
+        for code in [code for part, code in tuple(self.refusing.items()) if part in name]:
+            return 403, f"<Error><Code>{code}</Code></Error>"
         with self._lock:
             self.calls[f"s3:{request.method}"] += 1
             if request.method == "PUT":

@@ -13,10 +13,10 @@ import pytest
 from spotkeep_agent.agent import Agent
 from spotkeep_agent.identity import InstanceIdentity
 from spotkeep_agent.settings import read_settings
-from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, Lease
+from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord, Lease, reopened
 
 from .cloud import CREDENTIALS_FUNCTION, DEPLOYMENT, REBALANCE, RUN, Cloud
-from .conftest import HELD, ends_well, events_of, job, launch, one_volume, steps_of, total
+from .conftest import HELD, STEPS, ends_well, events_of, job, launch, one_volume, steps_of, total
 
 
 def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud) -> None:
@@ -272,16 +272,49 @@ def test_a_script_that_ends_with_0_because_it_is_asked_to_stop_has_not_finished(
 
 
 @pytest.mark.long
-def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud) -> None:
-    launch(cloud, output_uri="s3://refusing/runs/run/output/")
-    cloud.refusing.add("refusing/")
+def test_a_run_whose_model_s3_refuses_has_not_finished_and_sends_it_once_it_is_resumed(cloud: Cloud) -> None:
+    launch(cloud)
+    cloud.refusing["output/model"] = "AccessDenied"
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
     assert '"what":"the model"' in instance.wait_for('"event":"not-in-s3"')
     record = cloud.record
-    assert record.training.state == FINISHED
+    assert (record.training.state, record.training.exit_code, record.kept) == (INPUT_ERROR, 0, ())
+    assert record.training.failure is not None
+    assert record.training.failure.startswith("the model could not be sent to s3://bucket/runs/run/output/: ")
+    assert "AccessDenied" in record.training.failure
     assert record.volume is not None
-    assert record.kept == (record.volume.id,)
+    cloud.refusing.clear()
+    cloud.change(reopened)
+    resumed = cloud.boot("us-east-1a")
+    ends_well(cloud, resumed)
+    assert steps_of(resumed, "resume") == [STEPS], "nothing is trained twice"
+    assert "bucket/runs/run/output/model.tar.gz" in cloud.objects
+
+
+@pytest.mark.long
+def test_a_model_is_sent_again_until_s3_takes_it(cloud: Cloud) -> None:
+    launch(cloud)
+    cloud.refusing["output/model"] = "NoSuchUpload"  # which the calls do not repeat by themselves
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("the model could not be sent")
+    cloud.refusing.clear()
+    ends_well(cloud, instance)
+    assert "bucket/runs/run/output/model.tar.gz" in cloud.objects
+
+
+@pytest.mark.long
+def test_an_instance_that_is_taken_before_its_model_is_sent_leaves_it_to_the_next(cloud: Cloud) -> None:
+    launch(cloud)
+    cloud.refusing["output/model"] = "NoSuchUpload"
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("the model could not be sent")
+    instance.announce(60)
+    assert instance.finish() == 0
+    assert cloud.record.training.state == TRAINING
+    cloud.refusing.clear()
+    ends_well(cloud, cloud.boot("us-east-1a"))
+    assert "bucket/runs/run/output/model.tar.gz" in cloud.objects
 
 
 FAILS_TWICE = """

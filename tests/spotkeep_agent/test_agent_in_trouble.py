@@ -9,11 +9,12 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spotkeep_fleet.instance_job import JobSource
-from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS
+from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, MOST_SETBACKS
 
 from .cloud import Cloud, Instance
 from .conftest import STEPS, launch
@@ -83,25 +84,42 @@ def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_
 
 
 @small_volumes
-def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget(cloud: Cloud) -> None:
-    """Each instance fails the same way, and the fleet replaces each: the last of so many ends it."""
+def test_a_volume_that_is_too_small_for_the_data_ends_the_run_on_its_first_instance(cloud: Cloud) -> None:
+    """Each instance would fail the same way, and the fleet would replace each."""
     cloud.ec2.volume_bytes = 2 * MIB
     cloud.objects["bucket/data/large"] = (bytes(4 * MIB), {})
     launch(cloud, channels={"train": "s3://bucket/data/"})
-    cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
-    assert cloud.boot("us-east-1a").finish() == 3
-    assert cloud.record.training.state == FAILED
-    assert "No space left on device" in (cloud.record.training.failure or "")
+    assert cloud.boot("us-east-1a").finish() == 0
+    assert cloud.record.training.state == INPUT_ERROR
+    assert "Launch the run with a larger volume" in (cloud.record.training.failure or "")
     assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}
 
 
-def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud) -> None:
-    launch(cloud, source=JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64))
-    cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"source": JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64)}, "nothing.tar.gz"),
+        ({"channels": {"train": "s3://bucket/date/"}}, "channel train: s3://bucket/date/ holds no data"),
+    ],
+)
+def test_what_is_not_there_ends_the_run_on_its_first_instance(cloud: Cloud, changes: dict[str, Any], says: str) -> None:
+    launch(cloud, **changes)
     instance = cloud.boot("us-east-1a")
-    assert instance.finish() == 3
-    assert cloud.record.training.state == FAILED
-    assert "nothing.tar.gz" in (cloud.record.training.failure or "")
+    assert instance.finish() == 0
+    training = cloud.record.training
+    assert (training.state, training.exit_code, cloud.record.setbacks) == (INPUT_ERROR, None, 0)
+    assert says in (training.failure or "")
+    assert [event["failure"] for event in cloud.events if event.get("event") == "failed"] == [training.failure]
+
+
+def test_data_that_cannot_be_had_now_are_a_setback_and_the_last_of_so_many_ends_the_run(cloud: Cloud) -> None:
+    launch(cloud, channels={"train": "s3://bucket/data/"})
+    cloud.refusing["bucket/"] = "RequestTimeTooSkewed"
+    cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
+    assert cloud.boot("us-east-1a").finish() == 3
+    training = cloud.record.training
+    assert (training.state, training.exit_code) == (INPUT_ERROR, None)
+    assert "RequestTimeTooSkewed" in (training.failure or "")
 
 
 def test_a_commit_that_the_repository_lacks_is_reported(cloud: Cloud, tmp_path: Path) -> None:
@@ -113,3 +131,11 @@ def test_a_commit_that_the_repository_lacks_is_reported(cloud: Cloud, tmp_path: 
     training = cloud.record.training
     assert training.state == FAILED
     assert "0" * 40 in (training.failure or "")
+
+
+def test_a_command_that_nothing_can_read_ends_the_run_at_once_and_is_no_script_that_failed(cloud: Cloud) -> None:
+    launch(cloud, command="echo begins\nif true\n", max_script_retries=3)
+    assert cloud.boot("us-east-1a").finish() == 0
+    training = cloud.record.training
+    assert (training.state, training.script_failures) == (INPUT_ERROR, 0)
+    assert (training.failure or "").startswith("not started: bash cannot read the command: line 3: ")

@@ -12,7 +12,7 @@ import pytest
 
 from spotkeep_agent.errors import DriverMissingError, GpusUnusableError
 from spotkeep_agent.gpus import count_nvidia_gpus, require_driver
-from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS
+from spotkeep_fleet.record import FINISHED, INPUT_ERROR, MOST_SETBACKS
 
 from .cloud import Cloud, Instance
 from .conftest import launch
@@ -100,7 +100,7 @@ def test_a_run_whose_ami_has_no_driver_fails_before_its_data_are_fetched(cloud: 
     instance = boot(cloud, str(programs))
     assert instance.finish() == 0, instance.lines
     training = cloud.record.training
-    assert (training.state, training.exit_code) == (FAILED, 69)
+    assert (training.state, training.exit_code) == (INPUT_ERROR, None)
     assert "no driver" in (training.failure or "")
     assert cloud.calls["s3:GET"] == 0
 
@@ -113,10 +113,10 @@ def test_a_driver_without_the_gpus_is_a_setback_and_the_last_of_so_many_ends_the
     broken = with_driver(NONE, code=6)["PATH"]
     assert boot(cloud, broken).finish() == 3
     assert cloud.record.setbacks == 1
-    assert cloud.record.training.state != FAILED
+    assert not cloud.record.training.over
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
     assert boot(cloud, broken).finish() == 3
-    assert cloud.record.training.state == FAILED
+    assert cloud.record.training.state == INPUT_ERROR
     assert NONE in (cloud.record.training.failure or "")
 
 

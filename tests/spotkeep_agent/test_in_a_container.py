@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.record import FAILED, FINISHED
+from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR
 from spotkeep_local.ec2.machine_images import DOCKER
 
 from .cloud import Cloud, Instance
@@ -65,7 +65,7 @@ def test_an_image_that_is_not_there_fails_the_run_before_its_data_are_fetched(
     docker.answer("pull", code=1, said="Error response from daemon: manifest for python:3.99 not found")
     assert boot(docker.path).finish() == 0
     training = cloud.record.training
-    assert (training.state, training.exit_code) == (FAILED, 69)
+    assert (training.state, training.exit_code) == (INPUT_ERROR, None)
     assert "the image python:3.99 cannot be pulled" in (training.failure or "")
     assert cloud.calls["s3:GET"] == 0
 

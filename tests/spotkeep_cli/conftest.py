@@ -24,7 +24,7 @@ from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, ScriptMetrics, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Pool, Run, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.sweep import Sweep, Trial
@@ -95,6 +95,7 @@ class RunItems(InMemoryDynamoDb):
         plan: Plan | None = None,
         notifications: Sequence[Notification] = (),
         metrics: ScriptMetrics | None = None,
+        pools: Sequence[Pool] = (),
     ) -> None:
         """Record a run. Each read finds the next of its versions, and the last one for ever."""
         table, run = self._table, versions[0]
@@ -107,7 +108,7 @@ class RunItems(InMemoryDynamoDb):
         ]
         for item in items:
             self._put(to_dynamodb(item))
-        for write in table._plan_writes(run, plan):
+        for write in (*table._plan_writes(run, plan), *(each for pool in pools for each in table._pool_writes(pool))):
             self._put(write["Put"]["Item"])
         if metrics is not None:
             self._put(to_dynamodb(fields_of(metrics) | {"pk": f"run#{run.run}", "sk": "metrics"}))

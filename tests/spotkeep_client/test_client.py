@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import date
+from decimal import Decimal
+from enum import Enum
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import pytest
 
 from spotkeep_client import (
@@ -38,9 +42,11 @@ def test_a_job_is_a_file_or_its_fields_with_other_values_and_source(
     accepting: Any, client: Spotkeep, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('training')")
+    (tmp_path / ".env").write_text("TOKEN=1")
     job_file = tmp_path / "job.yaml"
     job_file.write_text("name: digits\ncommand: python train.py\nhyperparameters: {lr: 0.1}\n")
-    first = client.launch(job_file, source=tmp_path, hyperparameters={"lr": 0.2})
+    with pytest.warns(UserWarning, match=r"may be a secret.*found \.env"):
+        first = client.launch(job_file, source=tmp_path, hyperparameters={"lr": 0.2})
     second = client.launch({"name": "digits", "command": "python train.py"}, max_run="2h")
     assert (first.id, second.id) == (RUN, RUN)
     launches = [document for document in accepting.invocations if "action" not in document]
@@ -61,6 +67,59 @@ def test_a_refusal_carries_every_problem_and_shows_them(deployment: Any, client:
     assert "max_run" in notes
     assert "team" in notes
     assert not any("action" not in document for document in deployment.invocations)
+
+
+class Optimizer(Enum):
+    ADAM = "adam"
+
+
+def test_what_a_notebook_has_is_sent_as_a_job_file_would_have_it(
+    accepting: Any, client: Spotkeep, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('training')")
+    values = {
+        "lr": np.float32(0.5), "layers": np.int64(3), "amp": np.bool_(True), "optimizer": Optimizer.ADAM,
+        "until": date(2026, 12, 1), "data": PurePosixPath("/opt/data"), "momentum": Decimal("0.90"),
+    }  # fmt: skip
+    job = {"name": "digits", "command": ("python", "train.py"), "source": tmp_path, "hyperparameters": values}
+    client.launch(job)
+    [sent] = [document for document in accepting.invocations if "action" not in document]
+    assert sent["hyperparameters"] == {
+        "lr": 0.5, "layers": 3, "amp": True, "optimizer": "adam",
+        "until": "2026-12-01", "data": "/opt/data", "momentum": "0.90",
+    }  # fmt: skip
+    assert json.loads(json.dumps(sent)) == sent
+    assert len(accepting.uploads) == 1, "a path as the source is packed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "fix"),
+    [
+        ({"hyperparameters": {"token": b"x"}}, "hyperparameters.token", "Decode it"),
+        ({"environment": {"IDS": {1, 2}}}, "environment.IDS", "Write a list"),
+        ({"hyperparameters": {"lr": np.array([0.1])}}, "hyperparameters.lr", "Give text, a number"),
+        ({"metrics": {b"loss": None}}, "metrics (a name)", "Decode it"),
+        ({"command": ["python", b"train.py"]}, "command[1]", "Decode it"),
+    ],
+)
+def test_what_no_job_file_can_hold_is_refused_with_its_field_and_reaches_no_launcher(
+    accepting: Any, client: Spotkeep, fields: dict[str, Any], field: str, fix: str
+) -> None:
+    """Once the script got `b'x'`, five characters, or the elements of a set in some order."""
+    with pytest.raises(RefusedError) as refused:
+        client.launch({"name": "digits", "command": "python train.py", "max_run": "soon", **fields})
+    found = {problem.field: problem for problem in refused.value.problems}
+    assert fix in found[field].fix
+    assert "max_run" in found, "all that is wrong is named at once"
+    assert accepting.invocations == []
+
+
+def test_a_resume_sends_no_such_value_either(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.completed(RUN, state=RunState.STOPPED, end_reason=EndReason.STOPPED_BY_USER))
+    with pytest.raises(RefusedError) as refused:
+        client.run(RUN).resume(hyperparameters={"token": b"x"})
+    assert [problem.field for problem in refused.value.problems] == ["changes.hyperparameters.token"]
+    assert deployment.invocations == []
 
 
 @pytest.mark.parametrize(
@@ -162,12 +221,14 @@ def test_a_run_is_stopped_and_resumed_with_fixed_code(
     deployment: Any, client: Spotkeep, make: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('fixed')")
+    (tmp_path / "shared").symlink_to(tmp_path)
     deployment.dynamodb.add(make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED))
     deployment.answers["stop"] = {"ok": True, "run": RUN}
     deployment.answers["resume"] = {"ok": True, "run": RUN, "attempt": 2}
     run = client.run(RUN)
     assert run.stop() is run
-    assert run.resume(source=tmp_path, max_run="4h") is run
+    with pytest.warns(UserWarning, match=r"stays behind.*found shared"):
+        assert run.resume(source=tmp_path, max_run="4h") is run
     stop, resume = deployment.invocations
     assert stop == {"action": "stop", "run": RUN}
     assert resume["changes"]["max_run"] == "4h"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from typing import NoReturn
 
 from .runner.installation import Preparation
-from .runner.job import run_job
+from .runner.job import ARGUMENTS, HYPERPARAMETERS, run_job
 from .runner.metric_lines import SEARCH_COMMAND
 from .runner.metric_search import search_standard_input
 from .runner.requirements import NONE
@@ -46,9 +47,10 @@ def _main(arguments: list[str]) -> int:
     run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
     run.add_argument(
         "--arguments",
-        choices=("hyperparameters", "none"),
-        default="hyperparameters",
-        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter (default), or nothing",
+        choices=ARGUMENTS,
+        default=HYPERPARAMETERS,
+        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter, in the way of SageMaker's "
+        "toolkit (default) or with VALUE as JSON, or none",
     )
     run.add_argument(
         "--install",
@@ -61,9 +63,19 @@ def _main(arguments: list[str]) -> int:
         "--requirement", action="append", default=[], help="one requirement to install, instead of --install"
     )
     run.add_argument("--setup", default="", metavar="COMMAND", help="run once a machine, after the installation")
+    run.add_argument(
+        "--setup-block",
+        action="append",
+        default=[],
+        metavar="PIECE",
+        help="lines for bash, instead of --setup: a piece of a JSON text",
+    )
     run.add_argument("--environments", metavar="S3_URI", help="where to keep what was installed, for a comeback")
     run.add_argument(
         "--warm-pool", action="store_true", help="this host is kept for the next job: keep there what was installed"
+    )
+    run.add_argument(
+        "--block", action="store_true", help="what follows -- are the pieces of a JSON text: lines for bash"
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
     commands.add_parser(SEARCH_COMMAND)  # The runner's own: without help text it is not listed.
@@ -73,17 +85,27 @@ def _main(arguments: list[str]) -> int:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         parser.error("no command after `run --`")
+    try:
+        block = _joined(command) if given.block else ""
+        setup = _joined(given.setup_block) if given.setup_block else tuple(shlex.split(given.setup))
+    except ValueError as error:
+        parser.error(f"a block of lines is no JSON text: {error}")
     return run_job(
-        command,
-        pass_hyperparameters=given.arguments == "hyperparameters",
+        block if given.block else command,
+        arguments=given.arguments,
         preparation=Preparation(
             install=given.install,
             requirements=tuple(given.requirement),
-            setup=tuple(shlex.split(given.setup)),
+            setup=setup,
             environments=given.environments,
             warm_pool=given.warm_pool,
         ),
     )
+
+
+def _joined(pieces: list[str]) -> str:
+    """Give the lines that were cut into pieces: words of a container's command hold no line ends, and no long text."""
+    return str(json.loads("".join(pieces)))
 
 
 if __name__ == "__main__":

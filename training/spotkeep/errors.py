@@ -115,10 +115,12 @@ class RemoteError(CheckpointError):
 
     Attributes:
         missing: Whether what was asked for is not there.
+        code: The error code of S3; empty where there was no answer.
     """
 
-    def __init__(self, message: str, *, missing: bool = False) -> None:
+    def __init__(self, message: str, *, missing: bool = False, code: str = "") -> None:
         self.missing = missing
+        self.code = code
         super().__init__(message)
 
 

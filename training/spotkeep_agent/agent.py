@@ -27,8 +27,18 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
+from spotkeep.runner.failure import NOT_STARTED
 from spotkeep_fleet.instance_job import InstanceJob
-from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
+from spotkeep_fleet.record import (
+    FAILED,
+    FINISHED,
+    INPUT_ERROR,
+    LONGEST_FAILURE,
+    MOST_NOTICED,
+    TRAINING,
+    Departure,
+    FleetRecord,
+)
 
 from .as_user.files import UserFiles
 from .as_user.process import Perform, UserProcess, perform_here
@@ -43,11 +53,11 @@ from .aws.volumes import Volumes
 from .containers.container import Container, container_environment
 from .containers.docker import Docker
 from .errors import (
-    DriverMissingError,
     GpusUnusableError,
-    ImageRefusedError,
     ImageUnavailableError,
+    InputError,
     MetadataOpenError,
+    OutputNotSentError,
     SourceUnavailableError,
     VolumeError,
 )
@@ -61,7 +71,7 @@ from .training.interpreter import search_path
 from .training.metadata_door import close_metadata
 from .training.process import MOST_STEPS, TrainingProcess, runner_command, runner_words, training_environment
 from .training.script_files import SCAN_SECONDS
-from .training.supplies import Supplies, clear_failure, read_failure
+from .training.supplies import Supplies, clear_failure, is_for_good, read_failure, with_hint
 from .training.user import current_user, find_user
 from .volume import actions as do
 from .volume.block_device import BlockDeviceMachine
@@ -81,6 +91,9 @@ _ASKING_ATTEMPTS = 2
 _POLL_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
+_SEND_SECONDS = 3600.0
+"""How long the model is sent again: so long S3 may be out of reach, or throttle, at the end of a run."""
+_FIRST_SEND_PAUSE_SECONDS, _LONGEST_SEND_PAUSE_SECONDS = 5.0, 60.0
 _UNCONFIRMED_SECONDS = 3600.0
 _FREE_SECONDS = 3600.0
 _END_SECONDS = 5.0
@@ -260,8 +273,8 @@ class Agent:
             self._bring_image(job)
             divide_volume(self._settings.mount_point, uid=self._user.uid, gid=self._user.gid)
             restored = self._bring_supplies(job)
-        except (SourceError, DriverMissingError, ImageRefusedError) as error:  # Another instance would find the same.
-            return self._conclude(FAILED, exit_code=error.exit_code, failure=str(error))
+        except (SourceError, InputError) as error:  # Another instance would find the same.
+            return self._conclude(INPUT_ERROR, failure=str(error))
         except (
             SourceUnavailableError,
             GpusUnusableError,
@@ -274,6 +287,8 @@ class Agent:
             if why is not None:
                 return Leaving(why)
             what = "the volume cannot be written: " if isinstance(error, OSError) else ""
+            if is_for_good(error) and not getattr(error, "missing", False):
+                return self._conclude(INPUT_ERROR, failure=f"{what}{with_hint(error)}")
             return Leaving(f"{what}{error}", failed=True)
         self._phase("supplies")
         try:
@@ -475,17 +490,28 @@ class Agent:
         if exit_code == 0:
             if self._copies is not None:
                 self._finish_copies(self._copies, exit_code=0)
-            self._send(Supplies.send_output, what="the output")
-            model = self._send(Supplies.send_model, what="the model")
+            try:
+                model = self._send(Supplies.send_model, what="the model")
+                self._send(Supplies.send_output, what="the output")
+            except OutputNotSentError as error:
+                why = self._board.why()
+                if why is not None:
+                    return Leaving(why)  # The next instance ends the training once more, and sends what it made.
+                return self._conclude(INPUT_ERROR, exit_code=0, failure=str(error))
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         job = self._controller.job
         failure = read_failure(self._files) or process.failure(job)
+        if failure.startswith(NOT_STARTED) or process.never_entered(job):  # Another instance would find the same.
+            return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=failure)
         failures = self._controller.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:
             if self._copies is not None:
                 self._finish_copies(self._copies, exit_code=exit_code)
-            self._send(Supplies.send_output, what="the output")
+            try:
+                self._send(Supplies.send_output, what="the output")
+            except OutputNotSentError as error:
+                _logger.warning("%s", error)
             return self._conclude(FAILED, exit_code=exit_code, failure=failure, script_failures=failures)
         self._put("script-failed", exit_code=exit_code, script_failures=failures)
         try:
@@ -509,26 +535,63 @@ class Agent:
         return left
 
     def _send(self, send: Callable[[Supplies, str], str | None], *, what: str) -> str | None:
+        """Send what the training made, again and again for as long as S3 may take to be well again.
+
+        Raises:
+            OutputNotSentError: If S3 refuses, the time is over, or EC2 takes this instance.
+        """
         uri = self._controller.job.output_uri
         if uri is None:
             return None
+        ends = time.monotonic() + _SEND_SECONDS / self._settings.time_scale
+        pause = _FIRST_SEND_PAUSE_SECONDS
+        while True:
+            sent, problem = self._try_to_send(send, uri)
+            if problem is None:
+                if sent is not None:
+                    self._event("output-sent", uri=sent)
+                return sent
+            _logger.warning("%s could not be sent: %s", what, problem)
+            if is_for_good(problem) or time.monotonic() >= ends or not self._may_go_on_sending():
+                self._event("not-in-s3", what=what, problem=str(problem))
+                raise OutputNotSentError(
+                    f"{what} could not be sent to {uri}: {with_hint(problem).rstrip('.')}. It is on the volume, and "
+                    "the run has not finished without it: put that right, then `spotkeep resume`"
+                ) from problem
+            self._pause(pause / self._settings.time_scale)
+            pause = min(2 * pause, _LONGEST_SEND_PAUSE_SECONDS)
+
+    def _try_to_send(
+        self, send: Callable[[Supplies, str], str | None], uri: str
+    ) -> tuple[str | None, CheckpointError | OSError | None]:
+        """Send once. Gives the address, None where there is nothing to send, and what went wrong."""
+        supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
         try:
-            supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
-            sent = send(supplies, uri)
+            return send(supplies, uri), None
         except (CheckpointError, OSError) as error:
-            _logger.exception("%s could not be sent", what)
-            self._miss_in_s3(what, str(error))
-            return None
-        if sent is not None:
-            self._event("output-sent", uri=sent)
-        return sent
+            return None, error
+
+    def _may_go_on_sending(self) -> bool:
+        """Say whether this instance stays, and the run is still its own. Renews the lease."""
+        if self._board.notice is not None:
+            return False
+        try:
+            self._report(state=TRAINING)
+        except LeaseLostError:
+            return False
+        except ConnectionError as error:
+            _logger.warning("the record cannot be reached: %s", error)
+            return True
+        record = self._controller.record
+        return not (record.stop_requested or record.ended)
 
     def _miss_in_s3(self, what: str, problem: str) -> None:
         """Say that the volume has what S3 has not: the run is done all the same, and that volume is not deleted."""
         self._on_volume_only = True
         self._event("not-in-s3", what=what, problem=problem)
 
-    def _conclude(self, state: str, **changes: Any) -> Leaving:
+    def _conclude(self, state: str, *, failure: str | None, **changes: Any) -> Leaving:
+        changes["failure"] = None if failure is None else failure[:LONGEST_FAILURE]
         for attempt in range(10):
             try:
                 self._report(state=state, **changes)
@@ -538,8 +601,10 @@ class Agent:
                 time.sleep(min(2.0**attempt, 15.0))
             except LeaseLostError as lost:
                 return Leaving(str(lost))
-        self._put(state, **changes)
-        return Leaving(f"the training has {state}")
+        # One event for both: what the instance says is why it gives up.
+        ended = FINISHED if state == FINISHED else FAILED
+        self._put(ended, **changes)
+        return Leaving(f"the training has {ended}")
 
     # What is reported
 

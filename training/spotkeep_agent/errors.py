@@ -7,10 +7,13 @@ AgentError
 ├── AwsCallRefusedError          AWS refused a call, and will until something changes
 ├── AwsUnavailableError          AWS did not answer, or throttled for too long: a call may have taken effect
 ├── VolumeError                  a device or a file system is not what it should be
-├── SourceUnavailableError       the source or the data could not be brought here
-├── DriverMissingError           this instance has NVIDIA GPUs, and its AMI has no driver
+├── InputError                   what the run was given does not work, on this instance or on any other
+│   ├── DataRefusedError         the source, the data, or the volume for them
+│   ├── DriverMissingError       this instance has NVIDIA GPUs, and its AMI has no driver
+│   └── ImageRefusedError        no instance of this deployment can run the container image
+├── SourceUnavailableError       the source or the data could not be brought here now
+├── OutputNotSentError           the model, or other output, has not reached S3
 ├── GpusUnusableError            the driver has not all of this instance's GPUs
-├── ImageRefusedError            no instance of this deployment can run the container image
 ├── ImageUnavailableError        this instance cannot have the container image now
 └── MetadataOpenError            the instance metadata service is not closed to the user that trains
 ```
@@ -73,32 +76,32 @@ class BusyFilesystemError(VolumeError):
     """A file system cannot be unmounted: something uses it."""
 
 
+class InputError(AgentError):
+    """What the run was given does not work: no other instance would do better, and the run ends."""
+
+
+class DataRefusedError(InputError):
+    """The source or a channel's data cannot be had, or the volume has no room for them."""
+
+
 class SourceUnavailableError(AgentError):
-    """The source, or a channel's data, could not be brought here."""
+    """The source, or a channel's data, could not be brought here now. Another instance may do better."""
 
 
-class DriverMissingError(AgentError):
-    """This instance has NVIDIA GPUs, and the deployment's AMI has no driver: no other instance has one either.
+class OutputNotSentError(AgentError):
+    """The model, or other output, has not reached S3: it is on the volume alone."""
 
-    Attributes:
-        exit_code: The exit code of the run: a tool is missing, as the runner says it.
-    """
 
-    exit_code = 69
+class DriverMissingError(InputError):
+    """This instance has NVIDIA GPUs, and the deployment's AMI has no driver: no other instance has one either."""
 
 
 class GpusUnusableError(AgentError):
     """The driver has not all of this instance's GPUs. Another instance may do better."""
 
 
-class ImageRefusedError(AgentError):
-    """No instance of this deployment can run the container image: the AMI lacks something, or a registry refuses.
-
-    Attributes:
-        exit_code: The exit code of the run: a tool is missing, as the runner says it.
-    """
-
-    exit_code = 69
+class ImageRefusedError(InputError):
+    """No instance of this deployment can run the container image: the AMI lacks something, or a registry refuses."""
 
 
 class ImageUnavailableError(AgentError):

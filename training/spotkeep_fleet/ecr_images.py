@@ -26,6 +26,11 @@ class EcrRegistry:
     host: str
     region: str
 
+    @property
+    def right_host(self) -> str:
+        """The host as it is in the registry's region: in China it ends with `.cn`, and there alone."""
+        return self.host.removesuffix(".cn") + (".cn" if self.region.startswith("cn-") else "")
+
 
 def ecr_registry(image: str) -> EcrRegistry | None:
     """Give the private registry of an image; None where it is in another registry.
@@ -36,6 +41,18 @@ def ecr_registry(image: str) -> EcrRegistry | None:
     host = image.partition("/")[0]
     found = _PRIVATE.fullmatch(host)
     return None if found is None else EcrRegistry(host=host, region=found[1])
+
+
+def names_a_registry(image: str) -> bool:
+    """Say whether an image begins with the host of a registry; Docker reads any other as one of Docker Hub.
+
+    Source: https://github.com/distribution/reference (normalize.go, splitDockerDomain)
+
+    Args:
+        image: With its tag or digest.
+    """
+    host, slash, _ = image.partition("/")
+    return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
 
 def is_in_public_gallery(image: str) -> bool:

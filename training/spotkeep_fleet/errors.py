@@ -1,4 +1,4 @@
-"""What can be wrong with what the instances of a run and its functions tell each other."""
+"""What can be wrong with what instances and functions tell each other, and with what a run is given."""
 
 from __future__ import annotations
 
@@ -15,3 +15,7 @@ class DocumentError(Exception):
     def __init__(self, what: str, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         super().__init__(f"{what} cannot be read:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+class ChannelDataError(Exception):
+    """The objects of a channel cannot be its files, or there are none. The message names keys and location."""

@@ -18,7 +18,7 @@ FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
 """In the run table IAM lets an instance read its run's partition with this prefix, and that of its fleet record."""
 
-ARGUMENTS = ("hyperparameters", "none")
+ARGUMENTS = ("hyperparameters", "json", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
 METADATA_MODES = ("closed", "open")
 INITIALIZATION_RATES_MIB_S = (100, 300)
@@ -41,6 +41,7 @@ class VolumeSpec:
         initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300; None: lazily, on access.
         kms_key_id: What encrypts it; None for the account's own EBS key. It is always encrypted.
         snapshot_id: What the first volume is made from; None for an empty one.
+        tags: The user's own of volumes and snapshots, and the owner's.
     """
 
     size_gb: int
@@ -50,6 +51,7 @@ class VolumeSpec:
     initialization_rate_mib_s: int | None = None
     kms_key_id: str | None = None
     snapshot_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,16 @@ class InstanceJob:
     """What to train, with what, and where to leave it.
 
     Attributes:
-        command: The training command and its arguments.
+        command: The training command and its arguments, or a block of lines for bash.
         volume: The volume that follows the run.
         environment: Variables of the command.
         hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
-        arguments: What follows the command: its `hyperparameters`, or `none`.
+        arguments: What follows the command: its `hyperparameters` in the toolkit's way, `json` for values as JSON, or
+            `none`.
         install: What is installed before the command: `auto`, `none`, or the path of a requirements file in the source.
         requirements: A list of what to install, instead of `install`.
-        setup: A command that is run once an instance, after the installation; empty for none.
+        setup: A command that is run once an instance, after the installation: its words, or a block of lines for bash;
+            empty for none.
         source: Where the source is; None when the image holds it.
         channels: S3 prefixes by channel name; copied to the volume once.
         checkpoint_uri: The second tier, `s3://bucket/prefix`; None for the volume alone.
@@ -97,14 +101,14 @@ class InstanceJob:
         image: The container image that the command runs in; None for the AMI itself.
     """
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] | str
     volume: VolumeSpec
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     arguments: str = "hyperparameters"
     install: str = "none"
     requirements: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
+    setup: tuple[str, ...] | str = ()
     source: JobSource | None = None
     channels: Mapping[str, str] = field(default_factory=dict, hash=False)
     checkpoint_uri: str | None = None
@@ -120,8 +124,8 @@ class InstanceJob:
 
     def document(self) -> dict[str, Any]:
         """Give it as JSON values."""
-        words = {"command": list(self.command), "requirements": list(self.requirements), "setup": list(self.setup)}
-        return {**asdict(self), **words}
+        words = {"command": self.command, "requirements": self.requirements, "setup": self.setup}
+        return {**asdict(self), **{name: each if isinstance(each, str) else list(each) for name, each in words.items()}}
 
 
 def fleet_job_key(run: str) -> tuple[str, str]:
@@ -157,7 +161,7 @@ def job_from(reader: Reader) -> InstanceJob:
     volume = reader.nested("volume", _volume_from)
     if volume is None:
         reader.problems.append(f"{reader.where}.volume is missing; give at least its size_gb")
-    command = reader.texts("command")
+    command = reader.text_or_texts("command")
     if not command:
         reader.problems.append(f"{reader.where}.command is empty; give the training command")
     job = InstanceJob(
@@ -168,7 +172,7 @@ def job_from(reader: Reader) -> InstanceJob:
         arguments=reader.choice("arguments", ARGUMENTS, "hyperparameters"),
         install=reader.text("install", "none"),
         requirements=reader.texts("requirements"),
-        setup=reader.texts("setup"),
+        setup=reader.text_or_texts("setup"),
         source=reader.nested("source", _source_from),
         channels=reader.text_mapping("channels"),
         checkpoint_uri=reader.optional_text("checkpoint_uri"),
@@ -202,6 +206,7 @@ def _volume_from(reader: Reader) -> VolumeSpec:
         initialization_rate_mib_s=reader.optional_whole("initialization_rate_mib_s"),
         kms_key_id=reader.optional_text("kms_key_id"),
         snapshot_id=reader.optional_text("snapshot_id"),
+        tags=reader.text_mapping("tags"),
     )
     rate, (low, high) = spec.initialization_rate_mib_s, INITIALIZATION_RATES_MIB_S
     if rate is not None and not low <= rate <= high:

@@ -99,6 +99,10 @@ class Reader:
             return ()
         return tuple(found)
 
+    def text_or_texts(self, name: str) -> tuple[str, ...] | str:
+        """Read a text or a list of texts; absent, it is an empty list."""
+        return self.text(name) if isinstance(self._document.get(name), str) else self.texts(name)
+
     def text_mapping(self, name: str) -> dict[str, str]:
         """Read an object whose values are texts; absent, it is empty."""
         found = self._value(name, (dict,), "an object of texts", {}, required=False)

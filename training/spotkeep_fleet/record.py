@@ -26,7 +26,7 @@ LEASE_SECONDS = 90.0
 """How long a lease lasts without being renewed. It guards the record; the data are guarded by the attachment."""
 
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
-WAITING, TRAINING, FINISHED, FAILED = "waiting", "training", "finished", "failed"
+WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR = "waiting", "training", "finished", "failed", "input-error"
 LONGEST_FAILURE = 1024
 """The longest reason of a failure, in characters; as SageMaker's FailureReason."""
 LONGEST_PROBLEM = 4096
@@ -39,7 +39,7 @@ LARGEST_VOLUME_GIB = 2**16
 """64 TiB: "Amazon EBS volume constraints", EBS user guide."""
 _FORMAT = 1
 _KINDS = (BLANK, SNAPSHOT, VOLUME)
-_STATES = (WAITING, TRAINING, FINISHED, FAILED)
+_STATES = (WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class TrainingReport:
     """What the training reports.
 
     Attributes:
-        state: `waiting` for its first start, `training`, `finished` (exit code 0) or `failed` (for good).
+        state: `waiting` for its first start, `training`, `finished` (exit code 0), `failed` (the script, for good) or
+            `input-error`: what the run was given does not work (data, source, image, permissions), on any instance.
         exit_code: The exit code of the last process that ended of its own accord.
         failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.
@@ -176,7 +177,7 @@ class TrainingReport:
     @property
     def over(self) -> bool:
         """Whether no instance has anything left to train."""
-        return self.state in (FINISHED, FAILED)
+        return self.state in (FINISHED, FAILED, INPUT_ERROR)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 DEPLOYMENT_TAG = "spotkeep:deployment"
 RUN_TAG = "spotkeep:run"
 ATTEMPT_TAG = "spotkeep:attempt"
@@ -10,18 +12,31 @@ CHECKPOINTS_TAG = "spotkeep:checkpoints"
 OPERATION_TAG = "spotkeep:operation"
 """On a volume or a snapshot: which operation of the run's volume protocol made it; see `FleetRecord.operations`."""
 
+OWNER_TAG = "spotkeep:owner"
 DRILL_TAG = "spotkeep:drill"
 """`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template selects by it."""
 DRILL_VALUE = "now"
 
 
-def volume_tags(*, deployment: str, run: str, operation: int) -> dict[str, str]:
-    """Give the tags of what an instance of a run makes."""
+OF_INSTANCES_ALONE = frozenset({RUN_TAG, ATTEMPT_TAG, CHECKPOINTS_TAG, DRILL_TAG})
+"""What means something on an instance, and on a volume would: no volume is given it but by the volume protocol."""
+
+
+def volume_tags(*, deployment: str, run: str, operation: int, users: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give the tags of what an instance of a run makes.
+
+    Args:
+        deployment: The deployment's name.
+        run: The run's id.
+        operation: Which operation of the run's volume protocol makes it.
+        users: The user's own, and the owner: a bill is divided by them. A Name of theirs takes the place of ours.
+    """
     return {
+        "Name": f"{run}-{operation}",
+        **(users or {}),
         DEPLOYMENT_TAG: deployment,
         RUN_TAG: run,
         OPERATION_TAG: str(operation),
-        "Name": f"{run}-{operation}",
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,8 +18,10 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.orphans.collector import ask
 from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
+from spotkeep_jobs.runs.adoption import surprises_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account.quotas import Quota
     from spotkeep_cli.account.service_roles import ServiceRole
     from spotkeep_cli.aws_calls import ClientFactory, Connection
+    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
     from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
     from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.run_table import RunTable
@@ -46,6 +50,7 @@ class AccountCheck:
         service_roles: Those that the deployment's fleets and drills need.
         wanted: How many instances runs and queues need at the same time, by type and usage.
         last_report: The controller's last report; None when there has been none.
+        surprises: Of live runs of other clients' jobs, by run, what their clients made otherwise than users expect.
     """
 
     findings: tuple[Finding, ...]
@@ -55,6 +60,7 @@ class AccountCheck:
     service_roles: tuple[ServiceRole, ...] = ()
     wanted: Mapping[tuple[str, Usage], int] = field(default_factory=dict)
     last_report: OrphanReport | None = None
+    surprises: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def wrong(self) -> int:
@@ -85,6 +91,7 @@ class AccountCheck:
             "missing_quotas": [quota.as_document() | {"needed": needed} for quota, needed in self.missing_quotas],
             "quotas_unreadable": self.quotas_unreadable,
             "service_roles": [role.as_document() for role in self.service_roles],
+            "surprises": {run: [*said] for run, said in self.surprises.items()},
             "controller": None if last is None else last.model_dump(mode="json", include={"begun_at", "removes"}),
         }
 
@@ -145,9 +152,10 @@ def check_account(
         s3_usd_per_gigabyte_month=lambda: prices.storage.s3_standard,
         clock=clock,
     )
+    jobs = OwnTrainingJobs(client("sagemaker"), clock=clock)
     sources = sources_of(
         around=around,
-        jobs=OwnTrainingJobs(client("sagemaker"), clock=clock),
+        jobs=jobs,
         s3=client("s3"),
         checkpoint_bucket=connection.checkpoint_bucket,
         fleets=_fleets(connection=connection, client=client, table=table, clock=clock),
@@ -172,7 +180,31 @@ def check_account(
         service_roles=read_service_roles(client("iam"), _needed_roles(connection)),
         wanted=wanted,
         last_report=last_report,
+        surprises=surprises_of_runs(runs, jobs, unreadable=unreadable),
     )
+
+
+def surprises_of_runs(
+    runs: Iterable[Run], jobs: SageMakerTrainingJobs, *, unreadable: dict[str, str]
+) -> dict[str, list[str]]:
+    """Return what the clients of adopted jobs at work made otherwise than users expect, by run.
+
+    Args:
+        runs: Runs of all kinds.
+        jobs: SageMaker's jobs.
+        unreadable: What could not be read, and why, is put into it.
+    """
+    found = {}
+    for run in runs:
+        if run.adopted and not run.state.ended and run.job_name is not None:
+            said = isolated(unreadable, f"job {run.job_name}", partial(_surprises_of, run.job_name, jobs))
+            found.update({run.run: said} if said else {})
+    return found
+
+
+def _surprises_of(job_name: str, jobs: SageMakerTrainingJobs) -> list[str]:
+    job = jobs.adoptable(job_name)
+    return [] if job is None else surprises_of(job, tags=jobs.tags(job.view.arn))
 
 
 def _fleets(

@@ -38,6 +38,9 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
         parts += [part for each in check.findings for part in _in_words(each)]
         parts.append("")
     parts += [Text(f"! {name} could not be read: {why}", style="yellow") for name, why in check.unreadable.items()]
+    parts += [
+        Text(f"! {run}: {each}", style="yellow") for run, said in sorted(check.surprises.items()) for each in said
+    ]
     if check.quotas:
         parts += [quotas_table(check.quotas, width=width)]
     for quota, needed in check.missing_quotas:

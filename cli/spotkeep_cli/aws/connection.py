@@ -17,6 +17,7 @@ from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     import boto3
+    import botocore.session
 
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
@@ -32,6 +33,14 @@ LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 INSTALLED_FROM = Path(__file__).resolve().parents[3]
 """The checkout, where the command is installed from one (`make setup`). A wheel has no `cdk.json` there."""
 _MOST_SETTINGS_BYTES = 1024 * 1024
+_RETRIES = {
+    "retry_mode": ("retry_mode", "AWS_RETRY_MODE", "standard", None),
+    "max_attempts": ("max_attempts", "AWS_MAX_ATTEMPTS", 5, int),
+}
+"""Setting of the user's configuration, its variable, and our default: botocore's is another from version to version.
+
+Source: https://docs.aws.amazon.com/boto3/latest/guide/retries.html
+"""
 
 
 def connect(options: ConnectionOptions) -> DeploymentClient:
@@ -68,7 +77,6 @@ def connect(options: ConnectionOptions) -> DeploymentClient:
 def _launcher_url(
     connection: Connection, *, session: boto3.Session, local: LocalAws | None, profile: str | None
 ) -> LauncherUrl:
-    import botocore.session
     from botocore.utils import get_environ_proxies
 
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
@@ -81,8 +89,14 @@ def _launcher_url(
         region=region,
         credentials=credentials,
         proxies=get_environ_proxies(url),
-        ca_bundle=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"),
+        ca_bundle=_botocore_session(profile).get_config_variable("ca_bundle"),
     )
+
+
+def _botocore_session(profile: str | None) -> botocore.session.Session:
+    import botocore.session
+
+    return botocore.session.Session(session_vars=_RETRIES, profile=profile)
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
@@ -161,7 +175,9 @@ def aws_session(options: ConnectionOptions) -> boto3.Session:
     from botocore.exceptions import ProfileNotFound
 
     try:
-        session = boto3.Session(region_name=options.region, profile_name=options.profile)
+        configured = _botocore_session(options.profile)
+        configured.get_scoped_config()  # Raises where there is no such profile.
+        session = boto3.Session(botocore_session=configured, region_name=options.region)
     except ProfileNotFound as error:
         raise NoConnectionError(
             f"there is no AWS profile {options.profile!r}", hint="`aws configure list-profiles` shows those you have"

@@ -83,7 +83,9 @@ class DirectInvocation:
         self._options = options
         # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is raised.
         config = Config(
-            read_timeout=_ANSWER_SECONDS, connect_timeout=_CONNECT_SECONDS, retries={"total_max_attempts": 1}
+            read_timeout=_ANSWER_SECONDS,
+            connect_timeout=_CONNECT_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": 1},
         )
         self._client = client("lambda", config=config)
 
@@ -201,7 +203,7 @@ def _failure(
 
 
 def _as_json(payload: Mapping[str, Any]) -> bytes:
-    return json.dumps(payload, default=str).encode()
+    return json.dumps(payload).encode()
 
 
 def _read(answer: Any, *, function: str) -> bytes:

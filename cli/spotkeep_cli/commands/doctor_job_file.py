@@ -21,6 +21,7 @@ from spotkeep_cli.rendering.problem_list import problem_list
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_jobs.document.shell_text import is_block
 from spotkeep_jobs.sweeps.document import is_sweep
 
 
@@ -73,6 +74,7 @@ def check_job_file(job_file: Path, *, overrides: Sequence[str], invocation: Invo
     if as_json:
         terminal.give_json(checked.as_document())
     else:
+        _show_blocks(document, terminal=terminal)
         _show(checked, job_file, terminal=terminal)
         terminal.show_next(*_next_steps(checked, job_file, document=document, invocation=invocation))
     if checked.problems:
@@ -102,6 +104,15 @@ def _check(document: JobDocument, *, invocation: Invocation, terminal: Terminal)
         advice=advice,
         forecast=forecast,
     )
+
+
+def _show_blocks(document: JobDocument, *, terminal: Terminal) -> None:
+    """Say which commands are blocks of lines: their text alone does not show whether a shell reads it."""
+    for name in ("command", "setup"):
+        text = document.fields.get(name)
+        if isinstance(text, str) and is_block(text):
+            lines = counted(sum(bool(line.strip()) for line in text.splitlines()), "line")
+            terminal.show(f"{name}: {lines} for bash -euo pipefail, which ends at the first that fails")
 
 
 def _show(checked: CheckedJobFile, job_file: Path, *, terminal: Terminal) -> None:

@@ -14,9 +14,21 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_cli.launching.training_job_import import ImportedJob
+    from spotkeep_cli.importing.training_job import ImportedJob
 
 _MOST_BYTES = 1024 * 1024
+_OTHER_FILES = (
+    "of a notebook: jupyter nbconvert --to script NOTEBOOK.ipynb; write a request in YAML as JSON, in a .json file"
+)
+_OTHER_DOCUMENTS = {
+    "States": "a Step Functions definition: put the parameters of its state that calls createTrainingJob",
+    "Steps": "a SageMaker pipeline: put the Arguments of its step of the type Training",
+    "Resources": "a CloudFormation template, which has no training jobs: put the request of what starts one",
+    "TrainingJobDefinition": "a tuning job: put its TrainingJobDefinition and StaticHyperParameters",
+    "TrainingJobDefinitions": "a tuning job: put one of its TrainingJobDefinitions",
+    "ServerlessJobConfig": "a job without instances, which a job file cannot ask for: put the request of one with some",
+}
+"""Documents of AWS that hold a request, each by a member that it has, with where the request is in it."""
 
 
 def import_job(
@@ -26,7 +38,7 @@ def import_job(
         typer.Argument(
             metavar="JOB",
             help="The name of a training job with the deployment's tag; a .py script that starts one with the "
-            "SageMaker SDK; or a .json file: the parameters of CreateTrainingJob, or what "
+            "SageMaker SDK or boto3; or a .json file: the parameters of CreateTrainingJob, or what "
             "`aws sagemaker describe-training-job` prints.",
             show_default=False,
         ),
@@ -37,8 +49,8 @@ def import_job(
     ),
 ) -> None:
     """Make a job file of a SageMaker training job, and say what it leaves out."""
+    from spotkeep_cli.importing.training_job import import_request
     from spotkeep_cli.launching.answers import refused
-    from spotkeep_cli.launching.training_job_import import import_request
     from spotkeep_jobs.document.validation import read_document
 
     invocation = invocation_of(context)
@@ -46,14 +58,18 @@ def import_job(
         imported = _import_script(Path(job), beside=output.parent)
     else:
         is_file = job.endswith(".json")
+        if not is_file and "." in job:  # No training job has a dot in its name.
+            raise UsageError(f"{job} is neither a .py script nor a .json file", hint=_OTHER_FILES)
         request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
         try:
-            imported = import_request(request)
+            imported = import_request(request, name=_name_of(Path(job)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{job} is no CreateTrainingJob request ({type(error).__name__}: {error})",
-                hint=f"aws sagemaker describe-training-job --training-job-name NAME > {job if is_file else 'job.json'}",
+                hint=_other_document(request)
+                or f"aws sagemaker describe-training-job --training-job-name NAME > {job if is_file else 'job.json'}",
             ) from error
+    imported = imported.without_refused_entries()
     # A directory as the source is packed at the launch.
     _, problems, _ = read_document({name: value for name, value in imported.fields.items() if name != "source"})
     wrong = [each for each in problems if each.field != "command" or "command" in imported.fields]
@@ -74,15 +90,27 @@ def import_job(
     terminal.show_next(NextStep(command=invocation.command(f"doctor {quoted}"), what="what is missing, or refused"))
 
 
+def _other_document(request: Any) -> str | None:
+    """Return what to do with a document that only holds a request; None where it is none that is known."""
+    members = request if isinstance(request, dict) else {}
+    found = next((what for member, what in _OTHER_DOCUMENTS.items() if member in members), None)
+    return None if found is None else f"it is {found} into a .json file of its own"
+
+
+def _name_of(path: Path) -> str:
+    return re.sub("[^A-Za-z0-9]+", "-", path.stem).strip("-")
+
+
 def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
     """Read a script of the SageMaker SDK; its source becomes relative to where the job file will be."""
-    from spotkeep_cli.launching.sdk_script_import import import_script
+    from spotkeep_cli.importing.sdk_script import import_script
 
     try:
-        imported = import_script(_read(path).decode(), name=re.sub("[^A-Za-z0-9]+", "-", path.stem).strip("-"))
+        imported = import_script(_read(path).decode("utf-8-sig"), name=_name_of(path))
     except (ValueError, SyntaxError, RecursionError) as error:
         raise UsageError(
-            f"{path} cannot be imported: {error}", hint="give a script with one ModelTrainer or estimator in it"
+            f"{path} cannot be imported: {error}",
+            hint="give a script with one ModelTrainer, estimator or create_training_job in it",
         ) from error
     source = imported.fields.get("source")
     if isinstance(source, str) and "://" not in source:

@@ -1,7 +1,7 @@
 """`spotkeep pool ls | match | extend | stop`: the warm pools that jobs left."""
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -98,7 +98,9 @@ def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
-    request = {"action": "extend-pool", "run": run.run, "for": time}
+    request: dict[str, Any] = {"action": "extend-pool", "run": run.run, "for": time}
+    if pools := deployment.runs.pools(run.run):
+        request["kept_until"] = pools[-1].kept_until.isoformat()  # The call may be repeated: it then extends it once.
     answer = ask_launcher(deployment, request, what=f"the pool of {run.run} was not extended")
     if as_json:
         terminal.give_json(answer)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, Overrides, RunOrSweepName, invocation_of
-from spotkeep_cli.errors import RefusedError, UsageError
+from spotkeep_cli.errors import LocatedProblem, RefusedError, UsageError
 from spotkeep_cli.run_names import find_run_or_sweep
 from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import Terminal
@@ -39,6 +39,7 @@ def resume(
     """
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.resume_changes import overridden_fields, resume_changes
+    from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
     from spotkeep_cli.rendering.run_list import where
     from spotkeep_jobs.record.sweep import Sweep
@@ -51,6 +52,9 @@ def resume(
         raise _not_ended(found, invocation=invocation)
     fields = _with_source(overridden_fields(found, overrides or ()), source)
     changes = resume_changes(found, fields=fields, deployment=deployment)
+    if changes.warnings:
+        warnings = [LocatedProblem(**vars(each)) for each in changes.warnings]
+        terminal.show(problem_list(warnings, mark="!", style="yellow"))
     changed = f", with changes in {', '.join(sorted(changes.fields))}" if changes.fields else ""
     if isinstance(found, Sweep):
         failed = found.counts.failed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import RefusedError
-from spotkeep_fleet.record import FAILED
+from spotkeep_fleet.record import FAILED, INPUT_ERROR
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 
@@ -110,7 +110,7 @@ class Drill:
             step=training.step if training else None,
             durable_step=max(durable, default=None),
             over=training.over if training else False,
-            failed=training.state == FAILED if training else False,
+            failed=training.state in (FAILED, INPUT_ERROR) if training else False,
         )
 
     def _instances(self) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_cli.errors import LauncherError, LocatedProblem, RefusedError
+from spotkeep_cli.launching.plain_values import plain
 from spotkeep_cli.rendering.facts import facts
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.schedule_list import fires_at
@@ -37,7 +38,10 @@ def ask_launcher(
         LauncherError: It broke, or gave no answer this version knows.
         NoConnectionError: The call did not come through.
     """
-    return read_answer(deployment.invoke_launcher(request), what=what, document=document)
+    sent, problems = plain(request)
+    if problems:
+        raise refused(problems, what=what, document=document)
+    return read_answer(deployment.invoke_launcher(sent), what=what, document=document)
 
 
 def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from spotkeep_jobs.document.reading import shown
@@ -18,19 +19,56 @@ from spotkeep_jobs.errors import Problem
 
 WITHOUT_PROGRAMS: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 """Options of git itself. Source: https://git-scm.com/docs/git-config (core.fsmonitor, core.hooksPath)"""
-_TIMEOUT_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 60
+"""The longest that git may take for one answer."""
+NOT_INSTALLED: Final = "git is not installed here, or not on PATH"
+_MOST_SAID: Final = 400
+_OF_ONE_REPOSITORY: Final = frozenset(
+    {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
+     "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_WORK_TREE"}
+)  # fmt: skip
+"""Variables that name one repository. A hook of git has them, and so has all that it starts.
+
+Source: https://git-scm.com/docs/git-rev-parse (--local-env-vars)
+"""
 _PROTOCOLS: Final = ("https", "http", "ssh", "file")
 
 
 def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
     """Return the environment of a git that speaks these protocols alone, whatever settings say.
 
+    It names no repository, and what git says is English.
+
     Args:
         protocols: Names of git's: `https`, `ssh`. None for a git that has no need of the network.
 
     Source: https://git-scm.com/docs/git (GIT_ALLOW_PROTOCOL, GIT_NO_LAZY_FETCH)
     """
-    return {**os.environ, "GIT_ALLOW_PROTOCOL": ":".join(protocols), "GIT_NO_LAZY_FETCH": "1"}
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
+    return {**kept, "GIT_ALLOW_PROTOCOL": ":".join(protocols), "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+
+
+def in_one_line(said: str) -> str:
+    """Return all that git said as one line: the cause may stand first, and what to do last."""
+    words = " ".join(said.split())
+    return words if len(words) <= _MOST_SAID else f"{words[:_MOST_SAID]}..."
+
+
+def checkout_around(folder: Path) -> Path | None:
+    """Return the folder or the nearest one above that has an entry `.git`, of whatever kind; None where none has.
+
+    Args:
+        folder: Its real path, without links.
+
+    Source: https://git-scm.com/docs/git (GIT_CEILING_DIRECTORIES: where git does not search either)
+    """
+    ceilings = {os.path.realpath(name) for name in os.environ.get("GIT_CEILING_DIRECTORIES", "").split(":") if name}
+    for each in (folder, *folder.parents):
+        if each != folder and str(each) in ceilings:
+            return None
+        if os.path.lexists(each / ".git"):
+            return each
+    return None
 
 
 def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
@@ -73,17 +111,19 @@ def _commit_of(url: str, branch: str) -> tuple[str | None, str]:
             command,
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
             stdin=subprocess.DEVNULL,
             # Not in the current directory, which may be a repository with settings of its own.
             cwd="/",
             env=environment_allowing(_PROTOCOLS),
         )
+    except FileNotFoundError:
+        return None, NOT_INSTALLED
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
     if answer.returncode:
-        return None, answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else "git failed"
+        return None, in_one_line(answer.stderr) or f"git ended with code {answer.returncode}"
     lines = [line.partition("\t") for line in answer.stdout.splitlines()]
     found = {name: commit for commit, _, name in lines}
     # Of an annotated tag, the commit it stands for.

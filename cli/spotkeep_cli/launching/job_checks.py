@@ -6,13 +6,19 @@ Nothing here refuses a job. Each warning says what is likely to happen and what 
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
-import shlex
+import shutil
+import subprocess
 import warnings as python_warnings
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import PydanticCustomError
+
+from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, programs_of
+from spotkeep_jobs.document.values import read_command
 from spotkeep_jobs.errors import Problem
 from spotkeep_local.bounded_reading import read_file
 
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.launching.preparation import PreparedJob
 
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_CHANGES_NO_FILES = frozenset({"cd", "echo", "export", "mkdir", "pip", "pip3", "set", "source", "."})
 _PYTHONS = re.compile(r"python(3(\.\d+)?)?")
 _SAVES = re.compile(
     r"spotkeep|SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints|ModelCheckpoint|save_checkpoint|torch\.save|save_pretrained"
@@ -32,8 +38,20 @@ _MOST_SCRIPT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
+    """A job, and one program that its command runs.
+
+    Attributes:
+        fields: The document.
+        block: The lines for bash that the command is; None for a command of words.
+        command: The words of the program.
+        directory: Where in the source it runs.
+        prepared: The job with its packed source.
+    """
+
     fields: Mapping[str, Any]
+    block: str | None
     command: tuple[str, ...]
+    directory: PurePosixPath
     prepared: PreparedJob
 
     @property
@@ -60,30 +78,42 @@ class _Job:
                 words = words[1:]
             if words[:1] == ["-m"] and len(words) > 1:
                 return self._module(words[1])
-        return PurePosixPath(words[0]) if words and words[0].endswith(".py") else None
+        return self.directory / words[0] if words and words[0].endswith(".py") and "$" not in words[0] else None
 
     def _module(self, name: str) -> PurePosixPath | None:
-        path = PurePosixPath(*name.split("."))
+        path = self.directory / PurePosixPath(*name.split("."))
         candidates = [path.with_suffix(".py"), path / "__main__.py"]
         return next((candidate for candidate in candidates if candidate in self.files), None)
 
 
 def check_job(prepared: PreparedJob) -> list[Problem]:
     """Return every warning about a job, in the order a person would fix them."""
-    job = _Job(
-        fields=prepared.document.fields, command=_words(prepared.document.fields.get("command")), prepared=prepared
-    )
-    checks = (_script_is_there, _script_compiles, _requirements, _script_saves, _checkpoints, _shell, _source_size)
-    return [warning for check in checks for warning in check(job)]
+    jobs = _jobs(prepared)
+    of_a_program = (_script_is_there, _script_compiles, _shell)
+    of_the_job = (_requirements, _script_saves, _checkpoints, _blocks_are_read, _source_size)
+    found = [warning for check in of_a_program for job in jobs for warning in check(job)]
+    return [*found, *(warning for check in of_the_job for warning in check(jobs[-1]))]
 
 
-def _words(command: Any) -> tuple[str, ...]:
-    if isinstance(command, str):
-        try:
-            return tuple(shlex.split(command))
-        except ValueError:
-            return ()  # the launcher's validation says so
-    return tuple(str(word) for word in command) if isinstance(command, list) else ()
+def _jobs(prepared: PreparedJob) -> list[_Job]:
+    """Return the job with each program that its command runs, as far as it is known where that runs; one at least."""
+    fields = prepared.document.fields
+    try:
+        command = read_command(fields.get("command"))
+    except PydanticCustomError:
+        command = []  # The launcher's validation says so.
+    block = command if isinstance(command, str) else None
+    programs = programs_of(command) if isinstance(command, str) else [tuple(command)]
+    directory, found = PurePosixPath(), []
+    for words in programs:
+        if block is not None and words[0] == "cd":
+            if len(words) != 2 or words[1][0] in "-~" or "$" in words[1]:
+                break  # Where the rest runs is not known.
+            directory = PurePosixPath(posixpath.normpath(directory / words[1]))
+        found.append(_Job(fields=fields, block=block, command=words, directory=directory, prepared=prepared))
+        if block is not None and PurePosixPath(words[0]).name not in _CHANGES_NO_FILES and not found[-1].script:
+            break  # What it leaves is not known: a checkout, an unpacked archive.
+    return found or [_Job(fields=fields, block=block, command=(), directory=directory, prepared=prepared)]
 
 
 def _script_is_there(job: _Job) -> Iterator[Problem]:
@@ -103,7 +133,10 @@ def _script_is_there(job: _Job) -> Iterator[Problem]:
         nearest = sorted(path for path in job.files if path.name == script.name)
         fix = "name a file of the source; the command runs in its top directory"
         if on_disk:
-            fix = "git ignores it: take it out of .gitignore (`git check-ignore -v` says which line)"
+            fix = (
+                "it is there and stays behind: git ignores it (`git check-ignore -v` says by which line), or it lies "
+                "behind a link, in a submodule that is not checked out, or in a folder that is never packed (.venv)"
+            )
         elif nearest:
             fix = f"did you mean {nearest[0]}? Paths are relative to the source"
         yield Problem(
@@ -184,9 +217,10 @@ def _checkpoints(job: _Job) -> Iterator[Problem]:
 
 
 def _shell(job: _Job) -> Iterator[Problem]:
-    if not job.command or PurePosixPath(job.command[0]).name not in _SHELLS:
+    # In a block a notice goes through shells to what they run.
+    if not job.command or job.block is not None or PurePosixPath(job.command[0]).name not in SHELLS:
         return
-    script = next((PurePosixPath(word) for word in job.command[1:] if not word.startswith("-")), None)
+    script = next((path for path in map(PurePosixPath, job.command[1:]) if path in job.files), None)
     text = job.text_of(script) if script is not None else None
     inline = " ".join(job.command[1:])
     if re.search(r"(^|[\s;&])exec\s", text if text is not None else inline):
@@ -197,6 +231,25 @@ def _shell(job: _Job) -> Iterator[Problem]:
         problem="a shell does not pass SIGTERM on, so the script would not save when its capacity goes away",
         fix="start the last command of the shell script with `exec`, or give the command without a shell",
     )
+
+
+def _blocks_are_read(job: _Job) -> Iterator[Problem]:
+    bash = shutil.which("bash")
+    for name in ("command", "setup"):
+        text = job.fields.get(name)
+        if bash is None or not isinstance(text, str) or not is_block(text):
+            continue
+        read = subprocess.run(
+            [bash, "-n", "-c", lines_of(text)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        said = read.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        if read.returncode:
+            yield Problem(
+                field=name,
+                found="a block of lines",
+                problem=f"bash cannot read it: {said.partition('-c: ')[2] or said}",
+                fix="correct it; the job would fail on the instance, before its first line",
+            )
 
 
 def _source_size(job: _Job) -> Iterator[Problem]:

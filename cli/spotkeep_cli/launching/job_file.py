@@ -1,7 +1,8 @@
 """Reads a job file into the document the launcher takes, and remembers on which line each field stands.
 
 YAML is read by the rules of its version 1.2, which are the ones people expect: `on`, `no` and `12:30` are text, and
-`1e-3` is a number. Nothing is judged here; whether a value makes sense is the launcher's decision.
+`1e-3` is a number. Where the field is text to AWS, the text as it is written wins: a version 1.10 stays 1.10. Nothing
+is judged here; whether a value makes sense is the launcher's decision.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
+from spotkeep_cli.launching.field_schema import FieldSchema
 from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
@@ -118,7 +120,9 @@ def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[di
 
 
 def parse_override(override: str) -> tuple[FieldPath, Any]:
-    """Split `hyperparameters.lr=1e-3` into its field and its value, read as YAML.
+    """Split `hyperparameters.lr=1e-3` into its field and its value, read as a job file's would be.
+
+    What YAML would cut off a text as a comment, or fold, is kept: in one argument nothing else can be meant.
 
     Raises:
         UsageError: There is no `=`, no field, or the value is not YAML.
@@ -130,14 +134,32 @@ def parse_override(override: str) -> tuple[FieldPath, Any]:
             f"--set takes field=value, found {override!r}",
             hint="for example: --set max_run=2h --set hyperparameters.lr=0.1",
         )
+    schema = FieldSchema.of_job_file()
+    for part in path:
+        schema = schema.inside(part)
     try:
-        value = yaml.load(text, Loader=_JobFileLoader)  # noqa: S506 -- a SafeLoader
+        value = _override_value(text, schema)
     except yaml.YAMLError as error:
         raise UsageError(
             f"the value in --set {override} is not YAML: {_reason(error)}",
-            hint="put the whole of it in quotes for your shell: --set 'notify=[completed, failed]'",
+            hint="put the whole of it in quotes for your shell: --set 'notify=[completed, failed]'; "
+            "and a text in two kinds of them: --set 'tags.note=\"@home\"'",
         ) from error
+    except _WrongNodeError as error:
+        raise UsageError(f"the value in --set {override}: {error.problem}", hint=error.hint) from error
+    except _NOT_WHAT_A_TAG_SAYS as error:
+        raise UsageError(f"the value in --set {override} is not what its tag says", hint=_NO_TAGS) from error
     return path, value
+
+
+def _override_value(text: str, schema: FieldSchema) -> Any:
+    written = text.strip()
+    loader = _JobFileLoader(text)
+    node = loader.get_single_node()
+    cut = node is None or (isinstance(node, yaml.ScalarNode) and node.style is None and node.value != written)
+    if cut and written and schema.is_text:
+        return written
+    return None if node is None else loader.construct_document(_Reading().read(node, schema))
 
 
 def parse_field_path(name: str) -> FieldPath:
@@ -163,7 +185,15 @@ def _read(path: Path) -> str:
         raise JobFileError(f"{path} cannot be read as a job file: {error.strerror}", hint=hint) from error
 
 
+_NOT_WHAT_A_TAG_SAYS = (ValueError, TypeError, LookupError, AttributeError)
+"""What a constructor of PyYAML raises, of text that is not what its tag (`!!int`, `!!timestamp`) says."""
+_ANOTHER_DOCUMENT = "but found another document"
+"""What PyYAML says of it."""
+_NO_TAGS = "leave tags (`!!`) out: plain values say what they are"
+
+
 def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, int]]:
+    reading = _Reading()
     try:
         loader = _JobFileLoader(text)
         root = loader.get_single_node()
@@ -174,23 +204,31 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
                 f"{path}:1: a job file is a list of `field: value` lines, found a {_kind(root)}",
                 hint="start with `name: my-job`",
             )
-        lines: dict[FieldPath, int] = {}
-        _note_lines(root, (), lines, path=path, inside=frozenset(), expanded=_Expanded())
-        fields = loader.construct_document(root)
+        fields = loader.construct_document(reading.read(root, FieldSchema.of_job_file()))
+        _refuse_joined_commands(root, text.splitlines(), path=path)
+    except _WrongNodeError as error:
+        raise JobFileError(f"{path}:{error.line}: {error.problem}", hint=error.hint) from error
     except yaml.MarkedYAMLError as error:
-        raise JobFileError(
-            f"{path}:{_line(error)}: not YAML: {_reason(error)}",
-            hint="check the indentation, quotes and colons on that line and the one before",
-        ) from error
+        if error.problem == _ANOTHER_DOCUMENT:
+            hint = "give each job a file of its own, or remove the line ---"
+            raise JobFileError(f"{path}:{_line(error)}: a second job begins here", hint=hint) from error
+        hint = "check the indentation, quotes and colons on that line and the one before"
+        if "'\\t'" in _reason(error):
+            hint = "write spaces in place of tabs; in JSON too, which is read as YAML"
+        raise JobFileError(f"{path}:{_line(error)}: not YAML: {_reason(error)}", hint=hint) from error
     except yaml.YAMLError as error:
         raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        # A constructor of PyYAML, of text that is not what its tag (`!!int`, `!!timestamp`) says.
-        raise JobFileError(
-            f"{path} holds a value that is not what its tag says",
-            hint="leave tags (`!!`) out: plain values say what they are",
-        ) from error
-    return fields, lines
+    except _NOT_WHAT_A_TAG_SAYS as error:
+        raise JobFileError(f"{path} holds a value that is not what its tag says", hint=_NO_TAGS) from error
+    return fields, reading.lines
+
+
+class _WrongNodeError(Exception):
+    """A value of a job file that PyYAML takes, and a job file may not hold."""
+
+    def __init__(self, node: yaml.Node, problem: str, *, hint: str) -> None:
+        super().__init__(problem)
+        self.line, self.problem, self.hint = node.start_mark.line + 1, problem, hint
 
 
 @dataclass(kw_only=True)
@@ -211,42 +249,123 @@ class _Expanded:
         return f"more than {MAX_CHARACTERS} characters" if self.characters > MAX_CHARACTERS else None
 
 
-def _note_lines(
-    node: yaml.Node,
-    at: FieldPath,
-    lines: dict[FieldPath, int],
-    *,
-    path: Path,
-    inside: frozenset[int],
-    expanded: _Expanded,
-) -> None:
-    too_much = expanded.add(node, depth=len(inside))
-    if too_much is not None:
-        raise JobFileError(
-            f"{path}:{node.start_mark.line + 1}: with its aliases (*name) written out the file holds {too_much}",
-            hint="a job file is a page of text; put data into a file that the training reads",
-        )
-    if id(node) in inside:
-        raise JobFileError(
-            f"{path}:{node.start_mark.line + 1}: the anchor used here contains itself",
-            hint="write the value out instead of repeating it with *",
-        )
-    inside = inside | {id(node)}
-    if isinstance(node, yaml.MappingNode):
-        for key_node, value_node in node.value:
-            key = (*at, str(key_node.value))
-            line = key_node.start_mark.line + 1
-            if key in lines and key_node.value != "<<":
+_TAG = "tag:yaml.org,2002:"
+_NO_JSON = frozenset(f"{_TAG}{name}" for name in ("binary", "omap", "pairs", "set"))
+"""Tags of objects that JSON has no form for."""
+
+
+@dataclass(kw_only=True)
+class _Reading:
+    """What is read of a job file's nodes: the line of each field, and which of its words are text."""
+
+    lines: dict[FieldPath, int] = field(default_factory=dict)
+    _expanded: _Expanded = field(default_factory=_Expanded)
+
+    def read(
+        self, node: yaml.Node, schema: FieldSchema, at: FieldPath = (), inside: frozenset[int] = frozenset()
+    ) -> yaml.Node:
+        """Return a node in which text is text, aliases written out: one value may be text here and a number there.
+
+        Args:
+            node: As PyYAML read it.
+            schema: What may stand there.
+            at: Where it stands.
+            inside: The nodes that it is in.
+
+        Raises:
+            _WrongNodeError: A job file may not hold it.
+        """
+        too_much = self._expanded.add(node, depth=len(inside))
+        if too_much is not None:
+            problem = f"with its aliases (*name) written out the file holds {too_much}"
+            hint = "a job file is a page of text; put data into a file that the training reads"
+            raise _WrongNodeError(node, problem, hint=hint)
+        if id(node) in inside:
+            hint = "write the value out instead of repeating it with *"
+            raise _WrongNodeError(node, "the anchor used here contains itself", hint=hint)
+        if node.tag in _NO_JSON:
+            raise _WrongNodeError(node, f"a job file holds no !!{node.tag.removeprefix(_TAG)}", hint=_NO_TAGS)
+        inside = inside | {id(node)}
+        if isinstance(node, yaml.MappingNode):
+            pairs = [self._pair(key, value, schema, at, inside) for key, value in node.value]
+            return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
+        if isinstance(node, yaml.SequenceNode):
+            items = []
+            for index, item in enumerate(node.value):
+                self.lines[*at, index] = item.start_mark.line + 1
+                items.append(self.read(item, schema.inside(index), (*at, index), inside))
+            return yaml.SequenceNode(node.tag, items, node.start_mark, node.end_mark)
+        text = _kept_text(node, schema)
+        tag, value = (node.tag, node.value) if text is None else (f"{_TAG}str", text)
+        return yaml.ScalarNode(tag, value, node.start_mark, node.end_mark)
+
+    def _pair(
+        self, key_node: yaml.Node, value_node: yaml.Node, schema: FieldSchema, at: FieldPath, inside: frozenset[int]
+    ) -> tuple[yaml.Node, yaml.Node]:
+        """Return a name and its value: a name is text, whatever it looks like."""
+        merged = key_node.tag == f"{_TAG}merge"
+        key = (*at, str(key_node.value))
+        line = key_node.start_mark.line + 1
+        if key in self.lines and not merged:
+            problem = f"the field {key_node.value!r} is given twice, first on line {self.lines[key]}"
+            raise _WrongNodeError(key_node, problem, hint="remove one of the two")
+        self.lines[key] = line
+        if merged:
+            return key_node, self._merged(value_node, schema, key, inside)
+        name = _as_text(key_node) if isinstance(key_node, yaml.ScalarNode) else key_node
+        return name, self.read(value_node, schema.inside(str(key_node.value)), key, inside)
+
+    def _merged(self, node: yaml.Node, schema: FieldSchema, at: FieldPath, inside: frozenset[int]) -> yaml.Node:
+        """Return what `<<` merges into a mapping, of which it is a part: one mapping, or a list of them."""
+        if not isinstance(node, yaml.SequenceNode):
+            return self.read(node, schema, at, inside)
+        items = [self.read(item, schema, (*at, index), inside) for index, item in enumerate(node.value)]
+        return yaml.SequenceNode(node.tag, items, node.start_mark, node.end_mark)
+
+
+def _as_text(node: yaml.Node) -> yaml.ScalarNode:
+    return yaml.ScalarNode(f"{_TAG}str", node.value, node.start_mark, node.end_mark)
+
+
+def _kept_text(node: yaml.Node, schema: FieldSchema) -> str | None:
+    """Return the text that is kept of what YAML takes for a number, a boolean or a merge; None where it is one."""
+    if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
+        return schema.text_of_number(node.value)
+    # `<<` merges as a name alone.
+    is_text = node.tag == f"{_TAG}merge" or (node.tag == f"{_TAG}bool" and schema.keeps_boolean(node.value))
+    return node.value if is_text else None
+
+
+_COMMANDS = ("command", "setup")
+_WHOLE_COMMAND = re.compile(
+    r"(\S*/)?(python[\d.]*\s.*\.py\b|pip\d?\s|(ba)?sh\s+[^-]|git\s|aws\s|apt(-get)?\s|mkdir\s|cp\s|wget\s|curl\s)"
+)
+_NEXT_COMMAND = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|pip\d?|(ba)?sh|apt-get|aws|git|cd|export)\s")
+
+
+def _refuse_joined_commands(root: yaml.MappingNode, lines: list[str], *, path: Path) -> None:
+    """Refuse commands that stand on lines which YAML joins into one: the first would get the others as arguments.
+
+    Only here the lines are seen. YAML keeps line ends in a text of `|` alone.
+    """
+    for key, node in root.value:
+        if key.value not in _COMMANDS or not isinstance(node, yaml.ScalarNode) or node.style == "|":
+            continue
+        first, last = node.start_mark.line, node.end_mark.line
+        begins = lines[first : first + 1] if node.style != ">" else []
+        texts = [line[node.start_mark.column :] for line in begins] + lines[
+            first + 1 : last + bool(node.end_mark.column)
+        ]
+        written = [text.strip().strip("\"'") for text in texts if text.strip()]
+        for at in range(1, len(written)):
+            joined = not re.search(r"(\\|&&|\|\|?|;)$", written[at - 1]) and "\n" not in node.value.strip()
+            if joined and _WHOLE_COMMAND.match(written[at - 1]) and _NEXT_COMMAND.match(written[at]):
+                line = key.start_mark.line + 1
                 raise JobFileError(
-                    f"{path}:{line}: the field {key_node.value!r} is given twice, first on line {lines[key]}",
-                    hint="remove one of the two",
+                    f"{path}:{line}: {key.value} has several lines, which YAML joins into one command: "
+                    f"{written[at - 1]!r} would get {written[at]!r} as arguments",
+                    hint=f"write `{key.value}: |`, which keeps the lines: bash then runs one after the other",
                 )
-            lines[key] = line
-            _note_lines(value_node, key, lines, path=path, inside=inside, expanded=expanded)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            lines[*at, index] = item.start_mark.line + 1
-            _note_lines(item, (*at, index), lines, path=path, inside=inside, expanded=expanded)
 
 
 def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: str) -> None:
@@ -312,6 +431,13 @@ class _JobFileLoader(yaml.SafeLoader):
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Read a value; two escapes that JSON writes for one character (a surrogate pair) are that character."""
+        node = super().compose_scalar_node(anchor)
+        if node.style == '"':
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return node
 
 
 _JobFileLoader.yaml_implicit_resolvers = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.launching.answers import problems_from_answer, read_answer, refused
 from spotkeep_cli.launching.kept_pools import matches_from_answer
+from spotkeep_cli.launching.plain_values import plain
 from spotkeep_cli.launching.preparation import PreparedJob, prepare
 
 if TYPE_CHECKING:
@@ -109,7 +110,12 @@ def judge_or_refuse(
 
 def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Judgement:
     """Ask the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
-    answer = deployment.invoke_launcher({"action": "validate", **prepared.payload})
+    payload, problems = plain(prepared.payload)
+    if problems:
+        named = {problem.field for problem in problems}
+        others = [problem for problem in judge_here(prepared).problems if problem.field not in named]
+        return Judgement(request={}, problems=(*problems, *others))
+    answer = deployment.invoke_launcher({"action": "validate", **payload})
     if answer.get("ok") is False:
         return Judgement(
             request={},
@@ -160,13 +166,16 @@ def judge_here(prepared: PreparedJob) -> Judgement:
 
 def _judge_schedule_here(prepared: PreparedJob) -> Judgement:
     from spotkeep_jobs.schedules.document import read_schedule
+    from spotkeep_jobs.schedules.expression import expression_warnings
 
     request, problems = read_schedule(prepared.payload, now=datetime.now(UTC))
+    warnings = [] if request is None else problems_from_answer([*expression_warnings(request.expression)])
     launched = {name: value for name, value in prepared.payload.items() if name != "schedule"}
     judgement = judge_here(replace(prepared, payload=launched))
     return replace(
         judgement,
         problems=(*problems, *judgement.problems),
+        warnings=(*warnings, *judgement.warnings),
         schedule=None if request is None else request.model_dump(mode="json"),
     )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.launching.preparation import PreparedJob
 
 _SECONDS_PER_HOUR = 3600
+_LINES_SHOWN = 3
 _OFFERS_SHOWN = 3
 
 
@@ -263,7 +264,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
         pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
         yield "installs", f"{installed}; a comeback finds it {place}{pool}"
     if setup := request.get("setup"):
-        yield "set up by", f"{setup if isinstance(setup, str) else shlex.join(setup)}, once a machine"
+        yield "setup", f"{_command(setup)}, once a machine"
 
 
 def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
@@ -279,7 +280,12 @@ def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
 
 
 def _command(command: Any) -> str:
-    return command if isinstance(command, str) else shlex.join(str(word) for word in command or ())
+    """Return a command as it is run: of a block its first lines, so that two lines are not taken for one command."""
+    if not isinstance(command, str):
+        return shlex.join(str(word) for word in command or ())
+    lines = [line.strip() for line in command.splitlines() if line.strip()]
+    shown = [*lines[:_LINES_SHOWN], *(["..."] if len(lines) > _LINES_SHOWN else [])]
+    return f"{quantities.counted(len(lines), 'line')} for bash: {'; '.join(shown)}" if "\n" in command else command
 
 
 def _channel(channel: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from spotkeep_cli.launching.answers import ask_launcher
-from spotkeep_cli.launching.git import pinned
-from spotkeep_cli.launching.source_archive import LocalSourceError, SourceArchive, pack_source
+from spotkeep_cli.launching.git import checkout_around, pinned
+from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
+from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
@@ -37,7 +38,7 @@ class PreparedJob:
         payload: The document as the launcher takes it.
         archive: The local source; None where the source is elsewhere or there is none.
         problems: What only this machine can find wrong: a source that cannot be packed, a branch that is gone.
-        warnings: What only this machine can know is probably not meant: a branch, which moves.
+        warnings: What only this machine can know is probably not meant: a branch, which moves; files that stay behind.
     """
 
     document: JobDocument
@@ -83,7 +84,7 @@ def prepare(document: JobDocument, *, deployment: DeploymentClient | None, new_t
         problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
         return PreparedJob(document=document, payload=payload, problems=(problem,))
     payload["source"] = f"s3://{bucket}/{archive.key(run=run, team=team)}"
-    return PreparedJob(document=document, payload=payload, archive=archive)
+    return PreparedJob(document=document, payload=payload, archive=archive, warnings=archive.warnings)
 
 
 def _id_for(payload: Mapping[str, Any], *, token: str) -> str:
@@ -131,15 +132,11 @@ def local_source(document: JobDocument, source: str) -> Path:
     if document.is_overridden("source"):
         return path
     path = document.path.parent / path
-    project = _project(document.path.parent.resolve())
+    home = document.path.parent.resolve()
+    project = checkout_around(home) or home
     if not path.resolve().is_relative_to(project):
         raise LocalSourceError(
             f"{source} is outside {project}, where the job file belongs, and a job file may be a stranger's",
             hint=f"if you do want to send it, say so yourself: --set source={path}",
         )
     return path
-
-
-def _project(folder: Path) -> Path:
-    """Return the git repository that a folder is in; the folder itself where there is none."""
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

@@ -13,6 +13,7 @@ from spotkeep_cli.launching.git import pinned
 from spotkeep_cli.launching.job_file import with_overrides
 from spotkeep_cli.launching.preparation import is_local_source
 from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
+from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ class ResumeChanges:
         of: What is resumed.
         fields: New values by field, as the launcher takes them; a field that `--set` emptied is None.
         archive: The local source; None where the source stays, or is elsewhere.
+        warnings: What their user should know: a branch, which moves; files that stay behind.
     """
 
     of: Run | Sweep
     fields: dict[str, Any]
     archive: SourceArchive | None = None
+    warnings: tuple[Problem, ...] = ()
 
     def send(self, deployment: DeploymentClient) -> dict[str, Any]:
         """Upload the source, if there is one, resume, and return the launcher's answer.
@@ -82,16 +85,17 @@ def resume_changes(of: Run | Sweep, *, fields: Mapping[str, Any], deployment: De
     fields = dict(fields)
     given = fields.get("source")
     if not is_local_source(given):
+        warnings: tuple[Problem, ...] = ()
         if given is not None:
-            fields["source"], problems, _ = pinned(given)
+            fields["source"], problems, warnings = pinned(given)
             if problems:
                 raise UsageError(f"source: {problems[0].problem}", hint=problems[0].fix)
-        return ResumeChanges(of=of, fields=fields)
+        return ResumeChanges(of=of, fields=fields, warnings=warnings)
     archive = pack_source(Path(given).expanduser())
     team = deployment.isolated(of.team if isinstance(of, Sweep) else of.request.get("team"))
     key = archive.key(run=_kind_and_id(of)[1], team=team)
     fields["source"] = {"uri": f"s3://{deployment.checkpoint_bucket}/{key}", "sha256": archive.sha256}
-    return ResumeChanges(of=of, fields=fields, archive=archive)
+    return ResumeChanges(of=of, fields=fields, archive=archive, warnings=archive.warnings)
 
 
 def _kind_and_id(of: Run | Sweep) -> tuple[str, str]:

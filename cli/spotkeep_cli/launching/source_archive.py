@@ -1,7 +1,7 @@
 """Packs a local source directory into the archive a job unpacks: the same files always give the same bytes.
 
 The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
-launched. In a git checkout the files git would ignore stay behind; elsewhere only the caches named below do.
+launched. `source_files` says which files these are; what is left out of them, or may be secret, is a warning.
 
 The directory may be a stranger's work. A link is packed as the file it names, if that is a file of the source: one
 to anything else would take the user's own files along. git reads the settings of a repository, and starts no program
@@ -15,40 +15,20 @@ import hashlib
 import io
 import os
 import stat
-import subprocess
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from spotkeep_cli.errors import UsageError
-from spotkeep_cli.launching.git import WITHOUT_PROGRAMS, environment_allowing
+from spotkeep_cli.launching.source_files import MAX_SOURCE_FILES, LocalSourceError, list_files
+from spotkeep_cli.launching.source_warnings import HEAD_BYTES, check_submodules_out, source_warnings
 from spotkeep_fleet.run_prefixes import source_prefix
+from spotkeep_jobs.errors import Problem
 from spotkeep_local.bounded_reading import read_file
-
-NEVER_PACKED = frozenset(
-    {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
-     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store"}
-)  # fmt: skip
-"""Names left out wherever they appear: histories, environments, caches, local state."""
 
 MAX_SOURCE_BYTES = 100 * 1024 * 1024
 """The most bytes of the files before packing. Code is small; what is larger is data and belongs in a channel."""
 
-MAX_SOURCE_FILES = 10_000
-
 MAX_LINKS_NAMED = 3
-
-
-class LocalSourceError(UsageError):
-    """A local source cannot be packed.
-
-    Attributes:
-        problem: What is wrong with it; the message says which field besides.
-    """
-
-    def __init__(self, problem: str, *, hint: str) -> None:
-        super().__init__(f"source: {problem}", hint=hint)
-        self.problem = problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +40,14 @@ class SourceArchive:
         content: The archive's bytes.
         suffix: `.tar.gz` or `.zip`.
         files: What is inside, relative and sorted; empty for a ready archive.
+        warnings: What its user should know of it.
     """
 
     origin: Path
     content: bytes
     suffix: str
     files: tuple[PurePosixPath, ...]
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -95,25 +77,19 @@ def pack_source(origin: Path) -> SourceArchive:
             f"there is no directory {origin}",
             hint="`source` is relative to the job file; `source: .` packs the directory the job file is in",
         )
-    files = list_source_files(origin)
+    listing = list_files(origin)
+    files = sorted(path for path in listing.names if _is_packable(origin / path))
+    _require_inside(origin, files)
     if not files:
-        raise LocalSourceError(
-            f"{origin} has no files to pack",
-            hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
-        )
+        hint = "git-ignored files and caches are left out; is the training script committed or at least not ignored?"
+        if listing.missing_submodules:
+            hint = f"a submodule is not checked out: {check_submodules_out(origin)}"
+        raise LocalSourceError(f"{origin} has no files to pack", hint=hint)
     _check_size(origin, files)
-    return SourceArchive(origin=origin, content=_tar_gz(origin, files), suffix=".tar.gz", files=tuple(files))
-
-
-def list_source_files(directory: Path) -> list[PurePosixPath]:
-    """Return the files that belong to a source directory, relative and sorted."""
-    candidates = _known_to_git(directory)
-    if candidates is None:
-        candidates = _found_by_walking(directory)
-    kept = {path for path in candidates if NEVER_PACKED.isdisjoint(path.parts)}
-    files = sorted(path for path in kept if _is_packable(directory / path))
-    _require_inside(directory, files)
-    return files
+    content, heads = _tar_gz(origin, files)
+    links = sorted(path for path in listing.names.difference(files) if (origin / path).is_symlink())
+    warnings = tuple(source_warnings(origin, listing, heads=heads, links=links))
+    return SourceArchive(origin=origin, content=content, suffix=".tar.gz", files=tuple(files), warnings=warnings)
 
 
 def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
@@ -137,32 +113,6 @@ def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
     )
 
 
-def _known_to_git(directory: Path) -> list[PurePosixPath] | None:
-    listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    command = ["git", "-C", str(directory), *WITHOUT_PROGRAMS, *listing]
-    try:
-        listed = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment_allowing(()))
-    except (OSError, subprocess.SubprocessError):
-        return None  # not a checkout, or no git here: the walk does as well
-    names = sorted({name for name in listed.stdout.decode(errors="surrogateescape").split("\0") if name})
-    # A directory that is ignored as a whole (a scratch folder in a checkout) is still what the user named.
-    return [PurePosixPath(name) for name in names] or None
-
-
-def _found_by_walking(directory: Path) -> list[PurePosixPath]:
-    found: list[PurePosixPath] = []
-    for folder, subfolders, names in os.walk(directory):
-        subfolders[:] = sorted(name for name in subfolders if name not in NEVER_PACKED)
-        relative = Path(folder).relative_to(directory)
-        found.extend(PurePosixPath(relative.as_posix()) / name for name in names)
-        if len(found) > 2 * MAX_SOURCE_FILES:
-            raise LocalSourceError(
-                f"{directory} has more files than the {MAX_SOURCE_FILES:,} that a source may have",
-                hint="give the directory that the training script is in, such as source: .",
-            )
-    return found
-
-
 def _is_packable(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.stat().st_mode)  # a link is packed as the file it points to
@@ -180,24 +130,34 @@ def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
     raise LocalSourceError(
         f"{origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
         f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
-        hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
+        hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore, or with "
+        "ignore_patterns where a trainer of the SageMaker SDK names the source",
     )
 
 
-def _tar_gz(origin: Path, files: list[PurePosixPath]) -> bytes:
+def _tar_gz(origin: Path, files: list[PurePosixPath]) -> tuple[bytes, dict[PurePosixPath, bytes]]:
+    """Return the archive, and the first bytes of each file in it."""
     packed = io.BytesIO()
+    heads = dict[PurePosixPath, bytes]()
     # No name, no time and one fixed owner in the headers: the bytes depend on the files' names and content alone.
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0, compresslevel=6) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for path in files:
-            content = read_file(origin / path, most_bytes=MAX_SOURCE_BYTES)
+            try:
+                content = read_file(origin / path, most_bytes=MAX_SOURCE_BYTES)
+            except OSError as error:
+                hint = "make it readable, or leave it out: remove it, or name it in .gitignore"
+                raise LocalSourceError(
+                    f"{origin / path} cannot be read: {error.strerror or error}", hint=hint
+                ) from error
+            heads[path] = content[:HEAD_BYTES]
             entry = tarfile.TarInfo(str(path))
             entry.size = len(content)
             entry.mode = 0o755 if (origin / path).stat().st_mode & stat.S_IXUSR else 0o644
             archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+    return packed.getvalue(), heads
 
 
 def _ready_archive(origin: Path) -> SourceArchive:

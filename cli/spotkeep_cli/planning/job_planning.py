@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 TICK_S = 300.0
 """Between two decisions, where no trace says otherwise: how often the controller runs."""
+_MOST_TICKS = 3_000
+"""Until a deadline: decisions of a month are further apart than those of ten days, and their forecast takes as long."""
+_LONGEST_TICK_S = 1_800.0
+"""Capacity that has been there for an hour, and a shorter time, is told apart."""
 DEFAULT_BAND = ">20%"
 DEFAULT_SAVE_S = 30
 _MOST_RUNS = 200
@@ -214,21 +218,24 @@ def plan_request(
             deployment=deployment,
             usd_per_hour=judgement.usd_per_hour,
             instances=int(request.get("instance_count", 1)),
+            tick_s=min(max(TICK_S, deadline_s / _MOST_TICKS), _LONGEST_TICK_S),
             remarks=list(remarks),
         )
-        planned = [
-            PlannedType(
-                instance_type=instance_type,
-                plan=make_plan(
-                    job,
-                    known.of(instance_type),
-                    compare=options.compare,
-                    save_cost_s=options.save_s if request.get("checkpoints", True) else 0.0,
-                    seed=options.seed,
-                ),
+
+        def plan_of(instance_type: str) -> CapacityPlan:
+            return make_plan(
+                job,
+                known.of(instance_type),
+                compare=options.compare,
+                save_cost_s=options.save_s if request.get("checkpoints", True) else 0.0,
+                seed=options.seed,
             )
-            for instance_type in (types if options.traces is None else types[:1])
-        ]
+
+        if options.traces is not None:
+            types = types[:1]
+        # Without a deployment, nothing is known of a type that is not known of each.
+        plans = {each: plan_of(each) for each in (types[:1] if deployment is None else types)}
+        planned = [PlannedType(instance_type=each, plan=plans.get(each, plans[types[0]])) for each in types]
     except PlannerError as error:
         raise UsageError(str(error), hint="docs/planning.md says what a plan needs") from error
     planned.sort(key=lambda each: each.plan.forecasts[0].cost_usd.mean)
@@ -237,7 +244,7 @@ def plan_request(
         instances=known.instances,
         types=tuple(planned),
         work_from=work_from,
-        remarks=tuple(known.remarks),
+        remarks=tuple(dict.fromkeys(known.remarks)),
     )
 
 
@@ -285,6 +292,7 @@ class _Knowing:
     deployment: DeploymentClient | None
     usd_per_hour: float | None
     instances: int
+    tick_s: float
     remarks: list[str]
 
     def of(self, instance_type: str) -> Knowledge:
@@ -301,7 +309,7 @@ class _Knowing:
                 self._traces(self.options.traces), on_demand_price=price, own_runs=own_runs, band=band
             )
         now = self.invocation.seams.now()
-        past = Past.without_capacity(tick_s=TICK_S, now=now)
+        past = Past.without_capacity(tick_s=self.tick_s, now=now)
         zones: tuple[str, ...] = ("any zone",)
         sources = ["no capacity was ever observed here: a wide prior"]
         if self.deployment is not None:
@@ -311,7 +319,7 @@ class _Knowing:
                     ec2_type_of(instance_type),
                     now=now,
                     instances=self.instances,
-                    tick_s=TICK_S,
+                    tick_s=self.tick_s,
                 )
             except (HistoryError, NoConnectionError) as error:
                 self.remarks.append(f"{error}.")

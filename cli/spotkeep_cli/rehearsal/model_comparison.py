@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from spotkeep_cli.rehearsal import value_comparison
 from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence, ValueDifference
+from spotkeep_jobs.document.shell_text import programs_of
 from spotkeep_local.bounded_reading import read_end, read_file
 from spotkeep_local.training.process_environment import job_path
 
@@ -65,15 +66,17 @@ def compare_models(
         )
 
 
-def interpreter_of(command: Sequence[str], *, path: str | None = None) -> str:
+def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> str:
     """Return the Python that a job's command runs with: the one it names, or what a local job finds as `python3`.
 
     Args:
-        command: Its words.
+        command: Its words, or a block of lines for bash.
         path: Where the job file says that commands are found; None for where local jobs find them.
     """
-    named = command[0] if command and PurePosixPath(command[0]).name.startswith("python") else "python3"
-    return shutil.which(named, path=path or job_path()) or named
+    programs = programs_of(command) if isinstance(command, str) else [tuple(command)]
+    named = [words[0] for words in programs if words and PurePosixPath(words[0]).name.startswith("python")]
+    python = named[-1] if named else "python3"
+    return shutil.which(python, path=path or job_path()) or python
 
 
 def compare_files(

@@ -241,7 +241,7 @@ class _Passes:
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self._function = rehearsal.deployment.controller_function
-        config = Config(read_timeout=rehearsal.timeout_seconds, retries={"total_max_attempts": 1})
+        config = Config(read_timeout=rehearsal.timeout_seconds, retries={"mode": "standard", "total_max_attempts": 1})
         self._lambda = rehearsal.session.client("lambda", config=config)
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._under_way: Future[object] | None = None

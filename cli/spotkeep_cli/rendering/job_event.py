@@ -100,7 +100,12 @@ def _text(event: JobEvent) -> str:
         case JobEventKind.INSTANCE_FINISHED:
             return f"{_instance(fields)} is done"
         case JobEventKind.INSTANCE_FAILED:
-            return f"{_instance(fields)} gives up: exit code {fields.get('exit_code', '?')}"
+            why = (
+                f"exit code {fields['exit_code']}"
+                if fields.get("exit_code")
+                else fields.get("failure", "no reason given")
+            )
+            return f"{_instance(fields)} gives up: {why}"
         case JobEventKind.OUTPUT_SENT:
             return f"sent {fields.get('uri', 'its output')}"
         case JobEventKind.NOT_IN_S3:

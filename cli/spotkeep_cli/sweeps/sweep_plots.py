@@ -5,6 +5,7 @@ A rung: a number of steps at which trials are compared (Li et al. 2020).
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,8 +93,8 @@ def _parameters(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective
     if not names or len(trials) < 2:
         return False
     values = [float(trial.best or 0.0) for trial in trials]
-    places = [_placed([trial.parameters.get(name) for trial in trials]) for name in names]
-    columns = [*(heights for heights, _ in places), _placed(values)[0]]
+    places = [placed([trial.parameters.get(name) for trial in trials]) for name in names]
+    columns = [*(heights for heights, _ in places), placed(values)[0]]
     axes: Axes = figure.subplots()
     order = sorted(range(len(trials)), key=lambda at: values[at], reverse=objective.goal == "minimize")
     for rank, at in enumerate(order):
@@ -103,7 +104,7 @@ def _parameters(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective
         )
     axes.set_xticks(range(len(columns)), [*names, objective.metric])
     axes.set_yticks([])
-    for column, (_, labels) in enumerate([*places, _placed(values)]):
+    for column, (_, labels) in enumerate([*places, placed(values)]):
         for height, text in labels:
             axes.annotate(
                 text,
@@ -120,12 +121,10 @@ def _parameters(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective
     return True
 
 
-def _placed(values: Sequence[object]) -> tuple[list[float], list[tuple[float, str]]]:
+def placed(values: Sequence[object]) -> tuple[list[float], list[tuple[float, str]]]:
     """Return a height from 0 to 1 for each value, and labels: numbers by size (or its logarithm), others by name."""
-    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [number for value in values if (number := _number(value)) is not None]
     if len(numbers) == len(values):
-        import math
-
         low, high = min(numbers), max(numbers)
         log = low > 0 and high / low >= 100
         scaled = [math.log(number) if log else number for number in numbers]
@@ -135,6 +134,17 @@ def _placed(values: Sequence[object]) -> tuple[list[float], list[tuple[float, st
     words = sorted({str(value) for value in values})
     heights = {word: at / max(1, len(words) - 1) for at, word in enumerate(words)}
     return [heights[str(value)] for value in values], [(height, word[:12]) for word, height in heights.items()]
+
+
+def _number(value: object) -> float | None:
+    """Return a number, one that is kept as it is written (`1e-3`) among them; None for another value."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _rungs(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective: Objective) -> bool:

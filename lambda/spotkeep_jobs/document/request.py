@@ -224,11 +224,12 @@ class JobRequest(DocumentModel):
     # Leaves room for the `-` and 8 hex digits that make a run id of a name.
     name: Text = Field(examples=["resnet50-cifar10"], max_length=43, pattern=HYPHENATED)
     """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
-    command: Annotated[tuple[str, ...], BeforeValidator(read_command), _COMMAND_SCHEMA] | None = Field(
-        default=None, examples=["python train.py --epochs 30", ["python", "train.py"]]
+    command: Annotated[tuple[str, ...] | str, BeforeValidator(read_command), _COMMAND_SCHEMA] | None = Field(
+        default=None, examples=["python train.py --epochs 30", ["python", "train.py"], 'cd src\npython train.py "$@"\n']
     )
-    """The command that trains, run in the unpacked source. Text is split as a shell would; no shell runs it. Default:
-    the own entry point of the image, framework or algorithm that is named; one of them is then required."""
+    """The command that trains, run in the unpacked source. A text of one line is split into words, and no shell runs
+    it; a text of several lines is a block for `bash -euo pipefail`, and "$@" are the hyperparameters. Default: the own
+    entry point of the image, framework or algorithm that is named; one of them is then required."""
     run: Text | None = Field(
         default=None, examples=["resnet50-cifar10-2026-11"], max_length=MAX_RUN_ID_LENGTH, pattern=HYPHENATED
     )
@@ -258,10 +259,11 @@ class JobRequest(DocumentModel):
     ] = Field(default="auto", examples=["requirements/train.txt", ["timm==1.0.9"], "none"])
     """What pip installs before the command. auto: requirements.txt at the source's root, else what the table [project]
     of pyproject.toml depends on; none; the path of a requirements file in the source; or a list of requirements."""
-    setup: Annotated[tuple[str, ...], BeforeValidator(read_setup), _COMMAND_SCHEMA] | None = Field(
+    setup: Annotated[tuple[str, ...] | str, BeforeValidator(read_setup), _COMMAND_SCHEMA] | None = Field(
         default=None, examples=["python download_tokenizer.py"]
     )
-    """A command that is run once a machine, after the installation, in the unpacked source; at most 256 characters."""
+    """A command that is run once a machine, after the installation, in the unpacked source: at most 256 characters, or
+    a block of lines for bash."""
     backend: Literal["sagemaker", "ec2"] = "sagemaker"
     """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])
@@ -373,8 +375,9 @@ class JobRequest(DocumentModel):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"epochs": 30, "lr": 0.1}])
     """At most 100; names and values at most 256 characters. Not for secrets: all who may describe the job read them."""
-    arguments: Literal["hyperparameters", "none"] = "hyperparameters"
-    """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them, or none."""
+    arguments: Literal["hyperparameters", "json", "none"] = "hyperparameters"
+    """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them; json: as the
+    SageMaker SDK 3 passes them; or none."""
     environment: Annotated[
         dict[VariableName, Annotated[str, BeforeValidator(read_variable)]],
         TEXTS_SCHEMA,
@@ -422,8 +425,8 @@ class JobRequest(DocumentModel):
         dict[TagKey, Annotated[str, BeforeValidator(read_tag_value)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"team": "vision"}])
-    """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet and its
-    instances: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
+    """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet, its
+    instances, volumes and snapshots: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
     token: Text | None = Field(
         default=None, examples=["6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"], pattern="^[A-Za-z0-9_.:/=+-]{1,128}$"
     )

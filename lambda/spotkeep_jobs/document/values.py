@@ -7,6 +7,7 @@ words (`wrong`), for a person to put right. A text that is kept as it is is a ty
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import unicodedata
@@ -22,6 +23,7 @@ from annotated_types import GroupedMetadata
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Strict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from spotkeep_fleet.runner_options import MAX_SETUP_PIECES, MAX_WORD, SETUP_PIECE, block_pieces
 from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES, AwsImage
 from spotkeep_jobs.document.limits import (
@@ -34,6 +36,16 @@ from spotkeep_jobs.document.limits import (
     METRICS_VARIABLE,
     MLFLOW_ARN,
 )
+from spotkeep_jobs.document.shell_text import (
+    does_nothing,
+    is_block,
+    lines_of,
+    misprint,
+    one_line_of,
+    option_without_a_program,
+    other_interpreter,
+    why_a_shell,
+)
 from spotkeep_jobs.document.training_image import newest_named
 from spotkeep_jobs.errors import DurationError
 
@@ -45,8 +57,6 @@ _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
 _LINE_ENDS: Final = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 _BIG_BITS: Final = 4_096
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_LONGEST_WORD: Final = 256
-_LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
 _MAX_METRICS: Final = 40
 _MAX_METRIC_NAME: Final = 100
 """SageMaker takes 255; what a job says of itself is read with names of at most 100."""
@@ -187,24 +197,52 @@ def _scalar(value: object) -> str:
     """Return numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
     if isinstance(value, str):
         return read_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON's reader makes it of 12e4567, which may be a commit.
+        raise wrong("is larger than any number, or none", "Write it as text, in quotes")
     if isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < _BIG_BITS):
         return json.dumps(value)
     if value is None:
-        raise wrong("has no value", "Give it a value, or remove it")
+        raise wrong("has no value", "Give it a value, in quotes if the text null or ~ is meant, or remove it")
     if isinstance(value, int):
         raise wrong("is too large a number", "Shorten it to 256 digits")
     raise wrong("is not text, a number or a boolean", "Write it as one text, for example as JSON in quotes")
 
 
-def read_command(value: object) -> list[str]:
-    """Return the command of the training script, as the words of its command line."""
+_AS_WORDS_OR_BLOCK: Final = (
+    "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
+    "as a list of words: [python, train.py]. What is in single quotes stays as it is"
+)
+
+
+def read_command(value: object) -> list[str] | str:
+    """Return the command of the training script: the words of its command line, or a block of lines for bash.
+
+    A list is always words. A text of several lines is a block, and one of a single line is words unless it needs a
+    shell (`shell_text`).
+    """
+    return _command(value, field="command", longest_block=MAX_COMMAND_WORDS, longest_piece=MAX_WORD)
+
+
+def read_setup(value: object) -> list[str] | str:
+    """Return the command that sets a machine up; SageMaker gets its words as one text."""
+    command = _command(value, field="setup", longest_block=MAX_SETUP_PIECES, longest_piece=SETUP_PIECE)
+    if not isinstance(command, str) and len(shlex.join(command)) > MAX_WORD:
+        raise wrong(
+            f"has more than {MAX_WORD} characters, and SageMaker takes no more of it",
+            "Put the work into a script of the source and call that",
+        )
+    return command
+
+
+def _command(value: object, *, field: str, longest_block: int, longest_piece: int) -> list[str] | str:
     if isinstance(value, str):
-        if len(value) > _LONGEST_COMMAND:
+        if len(value) > MAX_COMMAND_WORDS * MAX_WORD:
             raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
-        try:
-            words: list[object] = list(shlex.split(read_text(value)))
-        except ValueError as error:
-            raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
+        text = read_text(value)
+        if is_block(text):
+            return _block(text, longest_block=longest_block, longest_piece=longest_piece)
+        words: list[object] = list(_words_of(one_line_of(text) or "", field=field))
     elif isinstance(value, list | tuple):
         words = list(value)
     else:
@@ -216,18 +254,56 @@ def read_command(value: object) -> list[str]:
             f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
             "Put options into hyperparameters or into a file of the source",
         )
-    return [_single_line(_scalar(word), longest=_LONGEST_WORD, what="the command") for word in words]
-
-
-def read_setup(value: object) -> list[str]:
-    """Return the command that sets a machine up; SageMaker gets its words as one text."""
-    words = read_command(value)
-    if len(shlex.join(words)) > _LONGEST_WORD:
+    read = [_single_line(_scalar(word), longest=MAX_WORD, what="the command") for word in words]
+    if re.match(r"[^/\s]+\s", read[0]):
         raise wrong(
-            f"has more than {_LONGEST_WORD} characters, and SageMaker takes no more of it",
-            "Put the work into a script of the source and call that",
+            f"has {read[0][:80]!r} for its program, with a blank in it",
+            "A list holds the words of one command: [python, train.py]. Commands on lines of their own are a text (in "
+            f"YAML: `{field}: |` and the lines below it)",
         )
-    return words
+    return read
+
+
+def _words_of(line: str, *, field: str) -> list[str]:
+    _refuse_misprints(line)
+    reason = why_a_shell(line)
+    if reason is not None:
+        raise wrong(f"{reason}, and no shell reads a text of one line", _AS_WORDS_OR_BLOCK.replace("command", field, 1))
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
+
+
+def _block(text: str, *, longest_block: int, longest_piece: int) -> str:
+    block = lines_of(text) + "\n"
+    if does_nothing(block):
+        raise wrong("is comments alone", 'Give the command that trains, for example "python train.py"')
+    if "\0" in block:
+        raise wrong("holds a NUL character", "Remove it")
+    program = other_interpreter(block)
+    if program is not None:
+        raise wrong(
+            f"is a block for bash, and its first line asks for {program}",
+            "Put it into a script of the source and call that, or remove the line",
+        )
+    _refuse_misprints(block)
+    option = option_without_a_program(block)
+    if option is not None:
+        raise wrong(option, "End the line above with a backslash, as the last character, if the command goes on")
+    pieces = len(block_pieces(block, longest=longest_piece))
+    if pieces > longest_block:
+        raise wrong(
+            f"has more than {longest_block * longest_piece:,} characters as JSON, and SageMaker takes no more of it",
+            "Put the work into a script of the source and call that: bash steps.sh",
+        )
+    return block
+
+
+def _refuse_misprints(text: str) -> None:
+    found = misprint(text)
+    if found is not None:
+        raise wrong(found, "Type it anew on the keyboard, or remove it. What is in quotes stays as it is")
 
 
 def read_install(value: object) -> str | list[str]:
@@ -236,7 +312,7 @@ def read_install(value: object) -> str | list[str]:
         path = PurePosixPath(read_text(value))
         if not value or path.is_absolute() or ".." in path.parts or value.startswith("-") or path == PurePosixPath():
             raise wrong("is no path inside the source", "Give auto, none, requirements/train.txt, or a list")
-        return _single_line(value, longest=_LONGEST_WORD, what="the source")
+        return _single_line(value, longest=MAX_WORD, what="the source")
     if not isinstance(value, list | tuple):
         raise wrong(
             "is neither text nor a list", "Give auto, none, the path of a requirements file, or a list: [timm==1.0.9]"
@@ -247,7 +323,7 @@ def read_install(value: object) -> str | list[str]:
         raise wrong(
             f"has {len(value)} requirements; {MAX_REQUIREMENTS} fit", "Put them into requirements.txt in the source"
         )
-    listed = [_single_line(read_text(each), longest=_LONGEST_WORD, what="the job file") for each in value]
+    listed = [_single_line(read_text(each), longest=MAX_WORD, what="the job file") for each in value]
     if any(not each.strip() or each.startswith("-") for each in listed):
         raise wrong(
             "holds an option of pip, or a requirement that is empty",
@@ -468,7 +544,8 @@ def read_hyperparameter_name(value: object) -> str:
 
 def read_hyperparameter(value: object) -> str:
     """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
-    return _single_line(_scalar(value), longest=256, what="the script")
+    text = json.dumps(value) if isinstance(value, float) else _scalar(value)
+    return _single_line(text, longest=256, what="the script")
 
 
 VariableName = Annotated[

@@ -101,12 +101,14 @@ class PoolActions:
         )
         return match(parameters, pools=self.pools(unreadable={}), now=self._now())
 
-    def extend(self, *, run: str, seconds: int) -> Pool:
+    def extend(self, *, run: str, seconds: int, kept_until: datetime | None = None) -> Pool:
         """Keep a run's pool longer than it would be.
 
         Args:
             run: The run that left it.
             seconds: How much longer.
+            kept_until: Than this end, which the caller has seen: the same call again changes nothing. Default: than its
+                end by now, so that the same call again extends it again.
 
         Returns:
             The pool, with its new expiry.
@@ -118,7 +120,10 @@ class PoolActions:
         """
         pool = self._available(run)
         longest = self._longest_seconds
-        wanted = pool.keep_alive_seconds + seconds
+        seen = pool.keep_alive_seconds if kept_until is None else round((kept_until - pool.kept_since).total_seconds())
+        wanted = seen + seconds
+        if wanted <= pool.keep_alive_seconds:
+            return pool
         if wanted > longest:
             raise RequestRefusedError([_too_long(pool, seconds=seconds, wanted=wanted, longest=longest)])
         if pool.kept_since + timedelta(seconds=wanted) - pool.chain_since > LONGEST_CHAIN:

@@ -38,7 +38,7 @@ _NUMBERS: Final = frozenset(
 _TEXTS: Final = frozenset(
     {
         "reason", "checkpoint", "digest", "problem", "uri", "what", "why", "instance", "zone", "python", "spotkeep",
-        "training",
+        "training", "failure",
     }
 )  # fmt: skip
 _NAMED_NUMBERS: Final = frozenset({"metrics", "phases"})

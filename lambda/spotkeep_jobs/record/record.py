@@ -524,6 +524,8 @@ class Attempt(Record):
     instance_type: Id
     instance_count: int = 1
     created_at: UtcTime
+    resumed: bool = False
+    """Whether a user's resume began it: a client may repeat that call."""
     begins_at: UtcTime | None = None
     """Before this its job is not created: SageMaker had no capacity for the job before it."""
     no_capacity_since: UtcTime | None = None

@@ -141,6 +141,8 @@ class Sweep(Record):
     """Why it ended, or stops, where its search is not simply over."""
     part: int = 1
     """How often it was begun: once, and once more with each resume. Each part has an ending of its own."""
+    resumed_at: UtcTime | None = None
+    """When a resume last let it go on: a client may repeat that call."""
     changed: Annotated[dict[Id, int], AtMost(100)] = Field(default_factory=dict)
     """The fields of its trials' documents that a resume has changed: the part that last did."""
     created_at: UtcTime

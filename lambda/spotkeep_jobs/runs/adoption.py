@@ -10,12 +10,14 @@ The tag is the only condition, and SageMaker is asked for it: an event or a sear
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.document.limits import DAY_SECONDS
 from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
 from spotkeep_jobs.record.run_table import NewRun
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 _OWNER_TAG: Final = "spotkeep:owner"
+_NAMES_OF_BATCH: Final = "AWSBatch"
+_EXECUTION_TAG: Final = "sagemaker:pipeline-execution-arn"
+"""On what a pipeline makes. Source: `sagemaker/core/lineage/artifact.py` of the SageMaker SDK 3, which looks for it."""
 
 
 class Adoption:
@@ -70,7 +75,7 @@ class Adoption:
         tags = self._jobs.tags(job.view.arn)
         if tags.get(DEPLOYMENT_TAG) != self._deployment:
             return None
-        self._record(job, owner=tags.get(_OWNER_TAG))
+        self._record(job, tags=tags)
         return job_name
 
     def adopt_found(self, found: Mapping[str, JobView], *, failures: dict[str, str]) -> list[str]:
@@ -93,8 +98,8 @@ class Adoption:
             isolated(failures, f"job {name}", partial(adopt, name))
         return adopted
 
-    def _record(self, job: AdoptableJob, *, owner: str | None) -> None:
-        new = new_run_of(job, owner=owner, now=self._clock())
+    def _record(self, job: AdoptableJob, *, tags: Mapping[str, str]) -> None:
+        new = new_run_of(job, tags=tags, now=self._clock())
         try:
             self._table.open_runs([new])
         except CheckpointPrefixTakenError as error:
@@ -109,12 +114,40 @@ def may_be_adopted(job: JobView) -> bool:
     return RUN_VARIABLE not in job.environment
 
 
-def new_run_of(job: AdoptableJob, *, owner: str | None, now: datetime) -> NewRun:
+def surprises_of(job: AdoptableJob, *, tags: Mapping[str, str]) -> list[str]:
+    """Say what its client made otherwise than a user expects, and what to set: docs/other-clients.md has more.
+
+    Args:
+        job: What SageMaker says of it.
+        tags: Its tags.
+    """
+    said = []
+    if job.starts_by_sdk and (job.checkpoint_uri is not None or job.capacity == "spot"):
+        said.append("its script gets no SIGTERM, unless the trainer's command begins with exec")
+    if job.checkpoint_uri is not None and job.tuning_job is not None:
+        said.append("all jobs of the tuning job have its checkpoint prefix: keep each in a folder of its own")
+    elif job.checkpoint_uri is not None and _lacks_its_execution(job.checkpoint_uri, job=job, tags=tags):
+        lacks = "its checkpoint prefix lacks the id of the pipeline's execution"
+        said.append(f"{lacks}: a later execution goes on where this one ends")
+    if job.view.name.startswith(_NAMES_OF_BATCH) and (job.longest_seconds or 0) > DAY_SECONDS:
+        said.append("a TrainingQueue ends it after a day, unless it was submitted with a longer timeout")
+    return said
+
+
+def _lacks_its_execution(checkpoint_uri: str, *, job: AdoptableJob, tags: Mapping[str, str]) -> bool:
+    """Return whether a pipeline made a job, and the prefix does not hold the id of the pipeline's execution."""
+    # Pipelines give such names, unless they are told another.
+    named = re.match(r"pipelines-([a-z0-9]{12})-", job.view.name)
+    execution = tags.get(_EXECUTION_TAG, "").rpartition("/")[2] or (named[1] if named else "")
+    return bool(execution) and execution not in checkpoint_uri
+
+
+def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> NewRun:
     """Make the run, and its only attempt, of another client's job.
 
     Args:
         job: What SageMaker says of it.
-        owner: What its tag `spotkeep:owner` says.
+        tags: Its tags; `spotkeep:owner` says whose it is.
         now: The time.
     """
     view = job.view
@@ -132,7 +165,7 @@ def new_run_of(job: AdoptableJob, *, owner: str | None, now: datetime) -> NewRun
     run = Run(
         run=view.name,
         name=job.tuning_job or view.name,
-        owner=owner,
+        owner=tags.get(_OWNER_TAG),
         adopted=True,
         state=RunState.LAUNCHING,
         capacity=job.capacity,
@@ -149,16 +182,17 @@ def new_run_of(job: AdoptableJob, *, owner: str | None, now: datetime) -> NewRun
         token=f"adopted:{view.arn}",
         request={},
     )
-    return NewRun(run=run, attempt=attempt, opened=_opened(job))
+    return NewRun(run=run, attempt=attempt, opened=_opened(job, tags=tags))
 
 
-def _opened(job: AdoptableJob) -> str:
+def _opened(job: AdoptableJob, *, tags: Mapping[str, str]) -> str:
     maker = "another client" if job.tuning_job is None else f"tuning job {job.tuning_job}"
     said = [f"{maker} created training job {job.view.name} with the deployment's tag".capitalize()]
     if job.checkpoint_uri is None and job.capacity == "spot":
         said.append("it has no checkpoint prefix, so an interruption starts it anew")
     elif job.checkpoint_uri is None:
         said.append("it has no checkpoint prefix")
+    said += surprises_of(job, tags=tags)
     return "; ".join([*said, "how many steps it trains is not known, and it cannot be resumed"])
 
 

@@ -4,7 +4,8 @@ The order is what makes it safe. A run is recorded first, in one conditional tra
 checkpoint lock; the record holds the exact CreateTrainingJob request under a deterministic name. Only then is the job
 created. So:
 
-- The same token again finds the record, launches nothing and answers the same.
+- The same token again finds the record, launches nothing and answers the same. So does the same document with `run` and
+  without a token, for an hour (`repeated_calls`).
 - Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
 - A lost answer of CreateTrainingJob: the retry hears that the name is taken, describes the job, knows it by its
   launch's id, and answers with it.
@@ -53,6 +54,7 @@ from spotkeep_jobs.runs.launch_completion import LaunchCompletion, refused_by_it
 from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import REFUSED, Launched, unfinished_without_an_answer
 from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.runs.run_group import members_of
 from spotkeep_jobs.runs.taken_ids import id_is_reserved
 
@@ -129,17 +131,20 @@ class Launcher:
         request = self._acceptance.accepted(validation, default_token=default_token, caller=caller, origin=origin)
         checked = self._acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
+        by_its_name = request.run is not None and request.token is None
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
         members = members_of(request)
         if checked.problems and not self._acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
-        with unfinished_without_an_answer(run_id, doing="launching"):
+        with unfinished_without_an_answer(run_id, doing="launching", token=token):
             new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
             opened = self._open(request, new, origin=origin, warnings=warnings)
             replayed = opened[0].replayed
             if replayed:
+                if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=self._context.now()):
+                    raise RequestRefusedError([run_exists(opened[0].run.run)], warnings=warnings)
                 for each, member in zip(opened, members, strict=False):
                     refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
             first, *others = [

@@ -285,5 +285,5 @@ def refused_by_its_backend(run: Run) -> Problem:
         field=field,
         found=found,
         problem=f"was refused: {run.failure_reason}",
-        fix=f"{fix}, then launch with a new token.",
+        fix=f"{fix}, then go on with this run (spotkeep resume {run.run}), or launch with another run id and token.",
     )

@@ -25,10 +25,12 @@ class LaunchUnfinishedError(SpotkeepJobsError):
     Calling again with the same token is safe, and so is waiting: the controller completes what is recorded.
     """
 
-    def __init__(self, *, run: str, doing: str, cause: Exception) -> None:
+    def __init__(self, *, run: str, doing: str, cause: Exception, token: str | None = None) -> None:
+        token_of = "token" if token is None else f"token {token}"
         super().__init__(
             f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
-            "the same document and token, or wait for the controller, which completes a recorded run within minutes"
+            f"the same document and {token_of}, or wait for the controller, which completes a recorded run within "
+            "minutes"
         )
         self.run = run
 
@@ -56,17 +58,18 @@ class Launched:
 
 
 @contextlib.contextmanager
-def unfinished_without_an_answer(run: str, *, doing: str) -> Iterator[None]:
+def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = None) -> Iterator[None]:
     """Raise LaunchUnfinishedError where AWS did not answer for certain, or the run kept changing under every try.
 
     Args:
         run: The run's id.
         doing: What is done to it, in one word.
+        token: The launch's token, where it is a launch: with it the next call finishes this one.
     """
     try:
         yield
     except (AwsCallError, RunChangedError) as error:
-        raise LaunchUnfinishedError(run=run, doing=doing, cause=error) from error
+        raise LaunchUnfinishedError(run=run, doing=doing, cause=error, token=token) from error
 
 
 def refuse_if_its_backend_did(run: Run) -> Run:

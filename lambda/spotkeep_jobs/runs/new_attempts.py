@@ -158,7 +158,7 @@ class NewAttempts:
             spent_usd=spent_usd,
             on_demand_because=no_spot,
             group=run.group,
-        )
+        ).model_copy(update={"resumed": True})
         run = run.model_copy(
             update={
                 "deadline_at": deadline_at,

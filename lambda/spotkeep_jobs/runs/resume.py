@@ -23,6 +23,7 @@ from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_fligh
 from spotkeep_jobs.runs.launch_completion import is_ours
 from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
 from spotkeep_jobs.runs.run_access import known_run
 
@@ -52,7 +53,8 @@ class Resumption:
             changes: New values of fields of its request; None takes a field away.
 
         Returns:
-            The run item, and the attempt; None for the attempt when an earlier call has recorded it, without a job.
+            The run item, and the attempt; None for the attempt when an earlier call has recorded it: it has no job
+            yet, or was resumed so within the hour.
 
         Raises:
             RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
@@ -63,7 +65,7 @@ class Resumption:
         run = known_run(self._table, run_id)
         if run.adopted:
             raise RequestRefusedError([_of_another_client(run)])
-        begun_before = run.state is RunState.LAUNCHING and run.job_arn is None
+        begun_before = self._begun_before(run)
         if begun_before and not changes:
             return run, None
         validation = self._judged(run, changes)
@@ -79,6 +81,15 @@ class Resumption:
         if problems:
             raise RequestRefusedError(problems, warnings=validation.warnings)
         return self._begin(run, validation.accepted(), changed=bool(changes))
+
+    def _begun_before(self, run: Run) -> bool:
+        """Return whether an earlier call has begun what this one asks for: a client repeats a call by itself."""
+        if run.state is RunState.LAUNCHING and run.job_arn is None:
+            return True
+        if run.state.ended or run.stop_requested_at is not None:
+            return False
+        attempt = self._table.attempt(run.run, run.attempt)
+        return attempt is not None and attempt.resumed and is_repeated(launched_at=attempt.created_at, now=self._now())
 
     def _judged(self, run: Run, changes: Mapping[str, Any]) -> Validation:
         document = changed_document(run.request, changes, defaults=self._context.defaults)

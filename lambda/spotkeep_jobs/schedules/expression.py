@@ -6,13 +6,14 @@ Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.ht
 from __future__ import annotations
 
 import calendar
+import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import product
 from typing import Final, TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from spotkeep_jobs.document.values import wrong
 
@@ -23,6 +24,11 @@ _MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP",
 _WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _LAST_YEAR: Final = 2199
 _SATURDAY: Final = 7
+_MINUTES: Final = 60
+_COUNTED_AS_AWS_DOES: Final = frozenset({"2-6", "1,7", "7,1", "1-7"})
+"""Working days, weekends, and all days: as AWS counts them. Counted otherwise, no one would write these."""
+_NO_ZONES: Final = frozenset({"Factory", "localtime", "posixrules"})
+"""What the database, or the machine, keeps beside the zones: the last two are another zone on each machine."""
 
 DayRule: TypeAlias = Callable[[date], bool]
 """Whether a schedule fires on a day."""
@@ -127,6 +133,31 @@ def read_expression(value: object) -> Rate | Cron:
     return _rate(found[2]) if found[1] == "rate" else _cron(found[2])
 
 
+def expression_warnings(expression: str) -> Iterator[str]:
+    """Yield what of an expression probably means something else than its writer thinks.
+
+    Args:
+        expression: One that was read before.
+    """
+    read = read_expression(expression)
+    if isinstance(read, Rate):
+        if read.seconds == _SECONDS["minute"]:
+            yield f"schedule {expression} launches every minute."
+        return
+    if len(read.minutes) == _MINUTES:
+        yield (
+            f"schedule {expression} launches every minute of its hours. For once an hour, write 0 for the minute: "
+            f"{expression.replace('(*', '(0', 1)}."
+        )
+    weekday = expression.split()[4]
+    named = re.sub(r"(?<![#/])[1-7]", lambda number: _WEEKDAYS[int(number[0]) - 1], weekday)
+    if named != weekday and weekday not in _COUNTED_AS_AWS_DOES:
+        yield (
+            f"schedule {expression} fires on {named}: AWS counts the days of the week from SUN, which is 1, and "
+            "crontab from MON. Write the names that you mean."
+        )
+
+
 def read_zone(value: object) -> str:
     """Return the name of a time zone. Where there is no list of zones, as in some images, AWS judges it.
 
@@ -135,9 +166,17 @@ def read_zone(value: object) -> str:
     """
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_+/-]{1,50}", value):
         raise wrong("is not the name of a time zone", "Write one such as Europe/Berlin or UTC")
-    if zone_of(value) is None and zone_of("Europe/Berlin") is not None:
+    zones = _known_zones()
+    if zones and value not in zones:
         raise wrong("is no time zone that is known", "Write one such as Europe/Berlin, America/New_York or UTC")
     return value
+
+
+@functools.cache
+def _known_zones() -> frozenset[str]:
+    """Return the names of the IANA database, where there is one: not every file beside its zones is one of them."""
+    zones = frozenset(available_timezones()) - _NO_ZONES
+    return zones if "Europe/Berlin" in zones else frozenset()
 
 
 def zone_of(name: str) -> ZoneInfo | None:
@@ -188,7 +227,7 @@ def _numbers(field: str, *, what: str, low: int, high: int, names: Sequence[str]
     def number(text: str) -> int:
         value = known.get(text.upper(), int(text) if re.fullmatch(r"\d{1,4}", text) else None)
         if value is None or not low <= value <= high:
-            named = f", or {names[0]} to {names[-1]}" if names else ""
+            named = f" ({names[0]} is {low}), or {names[0]} to {names[-1]}" if names else ""
             raise wrong(f"has {field!r} for {what}", f"Use {low} to {high}{named}, with * , - and / as AWS reads them")
         return value
 
@@ -221,15 +260,18 @@ def _days_of_month(field: str) -> DayRule:
 
 
 def _days_of_week(field: str) -> DayRule:
-    last = re.fullmatch(r"([1-7])?L", field)
-    if last is not None and last[1] is None:
+    def numbers(text: str) -> tuple[int, ...]:
+        return _numbers(text, what="the day of the week", low=1, high=7, names=_WEEKDAYS)
+
+    if field == "L":
         return lambda day: _weekday(day) == _SATURDAY
-    if last is not None:
-        return lambda day: _weekday(day) == int(last[1]) and (day + timedelta(days=7)).month != day.month
-    nth = re.fullmatch(r"([1-7])#([1-5])", field)
-    if nth is not None:
-        return lambda day: _weekday(day) == int(nth[1]) and (day.day + 6) // 7 == int(nth[2])
-    days = _numbers(field, what="the day of the week", low=1, high=7, names=_WEEKDAYS)
+    if last := re.fullmatch(r"(\w+)L", field, re.ASCII):
+        [last_of_month] = numbers(last[1])
+        return lambda day: _weekday(day) == last_of_month and (day + timedelta(days=7)).month != day.month
+    if nth := re.fullmatch(r"(\w+)#([1-5])", field, re.ASCII):
+        [of_month] = numbers(nth[1])
+        return lambda day: _weekday(day) == of_month and (day.day + 6) // 7 == int(nth[2])
+    days = numbers(field)
     return lambda day: _weekday(day) in days
 
 

@@ -32,6 +32,7 @@ from spotkeep_jobs.schedules.document import (
     read_schedule,
     schedule_id_for,
 )
+from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launch import notify_of
 
@@ -50,12 +51,14 @@ class AskedSchedule:
         judged: The document that is judged in its place: what its first firing would launch.
         first_firing: When that is; None for a time zone that is not known here.
         problems: What is wrong with the schedule.
+        warnings: What of its expression is probably not meant.
     """
 
     schedule: Schedule | None
     judged: Mapping[str, Any]
     first_firing: datetime | None
     problems: tuple[Problem, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,13 @@ class ScheduledLaunches:
         judged = firing_document(schedule, at=fires_at or now)
         if not isinstance(token, str | None):
             judged["token"] = token  # It is refused for it.
-        return AskedSchedule(schedule=known or schedule, judged=judged, first_firing=fires_at, problems=tuple(problems))
+        return AskedSchedule(
+            schedule=known or schedule,
+            judged=judged,
+            first_firing=fires_at,
+            problems=tuple(problems),
+            warnings=tuple(expression_warnings(request.expression)),
+        )
 
     def begin(self, schedule: Schedule) -> tuple[Schedule, bool]:
         """Record a schedule that was judged, and make it.

@@ -17,6 +17,7 @@ from spotkeep_jobs.record.sweep_table import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
+from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems, spent_usd
 from spotkeep_jobs.sweeps.decision import going_on, stopping
@@ -97,7 +98,8 @@ class SweepActions:
             seconds_left: How long the function still has, asked before each run is resumed or opened.
 
         Raises:
-            RequestRefusedError: The sweep is not known, has not ended, or is over; or the changed document is refused.
+            RequestRefusedError: The sweep is not known, has not ended (unless an earlier call, within the hour, let it
+                go on so), or is over; or the changed document is refused.
             SweepChangedError: The sweep kept changing under every try.
         """
 
@@ -108,6 +110,8 @@ class SweepActions:
             document = _changed_document(item.document, changes)
             request, problems = read_sweep(document, tpe=self.has_tpe)
             problems = [*_not_changed(item, changes, request, trials), *problems]
+            if request is not None and _goes_on_so(item, recorded_document(document, request), now=self.now()):
+                return
             if not item.state.ended:
                 problems = [_not_over(item)]
             if problems or request is None:
@@ -124,7 +128,7 @@ class SweepActions:
                 problems.append(_is_over(item))
             if problems:
                 raise RequestRefusedError(problems)
-            after = after.model_copy(update={"notify": notify_of(document), "updated_at": now})
+            after = after.model_copy(update={"notify": notify_of(document), "updated_at": now, "resumed_at": now})
             self.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
 
         until_written(begin, changed=SweepChangedError, pause=self.pause)
@@ -210,6 +214,16 @@ def unknown_sweep(sweep: str) -> Problem:
         found=shown(sweep),
         problem="is not a sweep of this deployment",
         fix="See the sweeps and runs there are: spotkeep ps --all",
+    )
+
+
+def _goes_on_so(sweep: Sweep, document: Mapping[str, Any], *, now: datetime) -> bool:
+    """Return whether an earlier call has let it go on with the same document: a client repeats a call by itself."""
+    return (
+        sweep.state is SweepState.RUNNING
+        and sweep.resumed_at is not None
+        and is_repeated(launched_at=sweep.resumed_at, now=now)
+        and document == sweep.document
     )
 
 

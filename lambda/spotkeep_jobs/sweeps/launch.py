@@ -22,6 +22,7 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance, differing_fields, token_of_another_document
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
+from spotkeep_jobs.runs.repeated_calls import is_repeated, named_without_token
 from spotkeep_jobs.runs.taken_ids import id_is_reserved, problems_of_sweep_id
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
@@ -238,6 +239,8 @@ class SweepLaunch:
         known = self.table.sweep(sweep_id_for(document, request, token=token))
         if known is None or known.token != token:
             return None
+        if named_without_token(document) and not is_repeated(launched_at=known.created_at, now=self.now()):
+            return None  # Its id is taken.
         asked = recorded_document(document, request)
         differ = differing_fields(asked, known.document, left_out={"token", "owner"})
         if differ and known.part == 1:

@@ -20,7 +20,9 @@ _NO_CONFIGURATION: Final = {
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-_DIRECT: Final = Config(proxies={}, s3={"addressing_style": "path"})
+_DIRECT: Final = Config(
+    proxies={}, s3={"addressing_style": "path"}, retries={"mode": "standard", "total_max_attempts": 5}
+)
 FROM_INSIDE: Final = Config(
     retries={"mode": "standard", "total_max_attempts": 8},
     request_checksum_calculation="when_required",

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from spotkeep_fleet.channel_files import channel_files
+from spotkeep_fleet.errors import ChannelDataError
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import ObjectStore, S3Location, file_in
+from spotkeep_local.training.object_store import ObjectStore, S3Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,36 +21,35 @@ if TYPE_CHECKING:
     from spotkeep_local.training.opt_ml import OptMl
 
 _READ_ONLY = 0o444
+_FAILED = "ClientError: Data download failed:"
 
 
 def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> Iterator[Path]:
     """Copy every channel, and yield each file as it is there, so that the caller may stop in between.
 
     Raises:
-        JobFailedError: A channel's objects cannot be read, or there are none.
+        JobFailedError: A channel's objects cannot be read, cannot be files, or there are none.
     """
     default_mode = request["AlgorithmSpecification"]["TrainingInputMode"]
     for channel in request.get("InputDataConfig", []):
         folder = opt_ml.channel(channel["ChannelName"])
         folder.mkdir(parents=True, exist_ok=True)
-        source = channel["DataSource"]["S3DataSource"]
+        uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
         read_only = channel.get("InputMode", default_mode) == "FastFile"
+        prefix = S3Location.parse(uri)
         try:
-            found = False
-            prefix = S3Location.parse(source["S3Uri"])
-            for key in store.list_keys(prefix):
-                found = True
-                target = file_in(folder, relative_path(key, prefix=prefix.key))
-                store.download(S3Location(prefix.bucket, key), target)
+            for found, path in channel_files(store.list_objects(prefix), bucket=prefix.bucket, prefix=prefix.key):
+                target = folder / path
+                if target.exists():
+                    raise JobFailedError(f"{_FAILED} {found.key}: this disk takes its name for that of another key")
+                store.download(S3Location(prefix.bucket, found.key), target)
                 if read_only:
                     target.chmod(_READ_ONLY)
                 yield target
         except ClientError as error:
-            raise JobFailedError(
-                f"ClientError: Data download failed: {source['S3Uri']}: {error.response['Error']['Message']}"
-            ) from error
-        if not found:
-            raise JobFailedError(f"ClientError: Data download failed:{no_objects_message(source, request)}")
+            raise JobFailedError(f"{_FAILED} {uri}: {error.response['Error']['Message']}") from error
+        except (ChannelDataError, OSError) as error:
+            raise JobFailedError(f"{_FAILED} {error}") from error
 
 
 def no_objects_message(source: dict[str, Any], request: dict[str, Any]) -> str:
@@ -64,16 +65,3 @@ def no_objects_message(source: dict[str, Any], request: dict[str, Any]) -> str:
         f"the bucket exists in the selected region, that objects exist under that S3 prefix, and that the role "
         f'"{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
     )
-
-
-def relative_path(key: str, *, prefix: str) -> str:
-    """Return where an object goes in its channel's folder.
-
-    Args:
-        key: The object's key.
-        prefix: The channel's: a folder, a whole key, or the beginning of several.
-    """
-    folder = prefix if prefix.endswith("/") else f"{prefix}/"
-    if prefix and key.startswith(folder):
-        return key[len(folder) :]
-    return key[prefix.rfind("/") + 1 :]

@@ -112,6 +112,8 @@ class CheckpointSync:
             raise JobFailedError(
                 f"ClientError: Checkpoint download failed: {self._remote.uri}: {error.response['Error']['Message']}"
             ) from error
+        except OSError as error:
+            raise JobFailedError(f"ClientError: Checkpoint download failed: {self._remote.uri}: {error}") from error
         self._unread = {name: version for name, version in self._known.items() if version}
         self._sees_reads = self._shows_reads()
         return len(self._known)

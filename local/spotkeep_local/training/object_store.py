@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -45,6 +45,13 @@ class S3Location:
         return f"s3://{self.bucket}/{self.key}"
 
 
+class ListedObject(NamedTuple):
+    """An object as a listing shows it: its key, and its size in bytes."""
+
+    key: str
+    size: int
+
+
 def file_in(folder: Path, relative: str) -> Path:
     """Return where the rest of a key is in a folder.
 
@@ -66,13 +73,16 @@ class ObjectStore:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def list_keys(self, prefix: S3Location) -> Iterator[str]:
-        """Yield every key that begins with the prefix, folder placeholders (keys that end in `/`) left out."""
+    def list_objects(self, prefix: S3Location) -> Iterator[ListedObject]:
+        """Yield every object whose key begins with the prefix."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
         for page in pages:
             for entry in page.get("Contents", []):
-                if not entry["Key"].endswith("/"):
-                    yield entry["Key"]
+                yield ListedObject(entry["Key"], entry["Size"])
+
+    def list_keys(self, prefix: S3Location) -> Iterator[str]:
+        """Yield every key that begins with the prefix, folder placeholders (keys that end in `/`) left out."""
+        return (found.key for found in self.list_objects(prefix) if not found.key.endswith("/"))
 
     def has_any(self, prefix: S3Location) -> bool:
         """Return whether anything is there; a bucket that does not exist has nothing."""

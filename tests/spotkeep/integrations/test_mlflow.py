@@ -50,7 +50,7 @@ client = MlflowClient(sys.argv[1])
 for run in client.search_runs([client.get_experiment_by_name(sys.argv[2]).experiment_id]):
     loss = [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, "loss")]
     shown = {"id": run.info.run_id, "status": run.info.status, "name": run.info.run_name, "tags": run.data.tags}
-    print(json.dumps({"shown": shown | {"loss": loss}}))
+    print(json.dumps({"shown": shown | {"loss": loss, "params": run.data.params}}))
 """
 
 
@@ -99,6 +99,40 @@ def test_a_run_whose_job_was_killed_goes_on_in_its_mlflow_run(
     assert (ended["id"], ended["status"], ended["name"]) == (begun["id"], "FINISHED", RUN)
     assert ended["tags"]["team"] == "vision"
     assert dict(ended["loss"]) == {step: 100.0 - step for step in range(5)}
+
+
+LOGS_PARAMETERS = """\
+import json, os, sys
+import mlflow
+from spotkeep.integrations.mlflow import start_run
+
+with start_run():
+    mlflow.log_metric("loss", 1.0, step=int(sys.argv[1]))
+    if sys.argv[2:]:
+        mlflow.log_params(json.loads(os.environ["SM_HPS"]))
+"""
+
+
+def test_a_resume_with_other_hyperparameters_has_its_parameters_in_an_mlflow_run_below_the_first(
+    run_script: Callable[..., tuple[int, str]], runs: Callable[..., list[dict[str, Any]]]
+) -> None:
+    for step, lr in enumerate(["0.1", "0.1", "0.01", "0.01"]):
+        code, said = run_script(LOGS_PARAMETERS, str(step), "parameters", SM_HPS=f'{{"epochs":3,"lr":{lr}}}')
+        assert code == 0, said
+    changed, first = runs()
+    assert [each["params"]["lr"] for each in (first, changed)] == ["0.1", "0.01"]
+    assert [[step for step, _ in each["loss"]] for each in (first, changed)] == [[0, 1], [2, 3]]
+    assert changed["tags"]["mlflow.parentRunId"] == first["id"]
+    assert changed["tags"]["spotkeep.run"] == first["tags"]["spotkeep.run"] == RUN
+
+
+def test_a_script_that_logs_no_parameters_has_one_mlflow_run_whatever_its_hyperparameters(
+    run_script: Callable[..., tuple[int, str]], runs: Callable[..., list[dict[str, Any]]]
+) -> None:
+    for step, lr in enumerate(["0.1", "0.01"]):
+        assert run_script(LOGS_PARAMETERS, str(step), SM_HPS=f'{{"lr":{lr}}}')[0] == 0
+    [only] = runs()
+    assert [step for step, _ in only["loss"]] == [0, 1]
 
 
 OTHERS = """\

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep.runner.environment import Hardware, command_arguments, find_hardware, job_environment
 from spotkeep.runner.layout import JobConfiguration, JobLayout, read_configuration
@@ -170,6 +174,7 @@ def test_every_variable_of_the_toolkit_has_the_toolkits_name_and_value(of_files)
     assert not OF_A_PROGRAM & set(found)
     assert set(found) - set(OF_THE_TOOLKIT) == {
         "SM_TRAINING_ENV", "SM_HOST_COUNT", "SM_CURRENT_HOST_RANK", "SM_MASTER", "SM_MASTER_ADDR", "SM_MASTER_PORT",
+        "SM_INPUT_DATA_DIR", "SM_OUTPUT_FAILURE",
         "SM_CHANNEL_MY_DATA", "SM_HP_LEARNING_RATE", "SM_HP_LR_DECAY", "SM_HP_BATCH_SIZE", "SM_HP_GR_SSE",
     }  # fmt: skip
 
@@ -216,6 +221,70 @@ def test_the_name_that_a_shell_knows_is_another_hyperparameters_if_that_has_it(o
 def test_hyperparameters_are_arguments_as_the_toolkit_passes_them(hyperparameters, arguments):
     """The expected values are those of `to_cmd_args` in sagemaker_training/mapping.py."""
     assert command_arguments(hyperparameters) == arguments
+
+
+@pytest.fixture(scope="module")
+def of_the_sdk():
+    """Give the arguments that a script gets from the driver that the installed SDK sends into the container."""
+    sdk = importlib.util.find_spec("sagemaker")  # Importing it takes seconds; its drivers stand alone.
+    drivers = Path(sdk.origin).parent / "train" / "container_drivers"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(drivers), *sys.path])
+        container = importlib.import_module("scripts.environment")
+        driver = importlib.import_module("distributed_drivers.basic_script_driver")
+        patch.setenv("SM_ENTRY_SCRIPT", "train.py")
+
+        def arguments(hyperparameters):
+            decoded = container.deserialize_hyperparameters(hyperparameters)
+            patch.setenv("SM_HPS", container.safe_serialize(decoded))
+            return driver.create_commands()[2:]
+
+        yield arguments
+    packages = ("common", "scripts", "distributed_drivers")
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
+
+
+LIKE_JSON = (
+    "true", "null", "None", '"quoted"', '"true"', '"[1,2]"', '"\\"twice\\""', "[1,2]", '{"b":1,"a":[null]}', '["ü"]',
+    "[", "{}", "NaN", "-Infinity", "", " ", "zwei Wörter; $HOME", 'x"y', "--flag",
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+TEXTS = st.sampled_from(LIKE_JSON) | st.text().filter(lambda text: not re.match(r'[\s"]*-?\d', text))
+
+
+@given(st.dictionaries(st.text(), TEXTS | VALUES.filter(lambda value: not isinstance(value, str)).map(json.dumps)))
+def test_as_json_they_are_the_arguments_that_the_sdks_own_driver_makes_of_them(of_the_sdk, hyperparameters):
+    assert command_arguments(hyperparameters, as_json=True) == of_the_sdk(hyperparameters)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("written", ["1.10", "8716e25", "00123", "1e3", "-0", "12e4567", "1" * 400, "0.1", "30"])
+def test_a_number_is_passed_as_it_was_written(of_files, written, as_json):
+    assert command_arguments({"commit": written}, as_json=as_json) == ["--commit", written]
+    assert of_files({"commit": written}, {}, {})["SM_HP_COMMIT"] == written
+
+
+def test_the_drivers_of_aws_write_some_numbers_anew(of_the_sdk):
+    """Where this changes, docs/environment-variables.md and `as_json` say too much."""
+    assert of_the_sdk({"version": "1.10", "commit": "8716e25"}) == ["--version", "1.1", "--commit", "8.716e+28"]
+
+
+def test_all_in_one_object_numbers_are_numbers(of_files):
+    found = of_files({"lr": "1e-3", "commit": "12e4567"}, {}, {})
+    assert json.loads(found["SM_HPS"]) == {"lr": 0.001, "commit": "12e4567"}
+
+
+@pytest.mark.parametrize("written", ['"\\ud800"', '"\\u0000"', '{"a": "\\ud800"}'])
+def test_what_no_process_can_be_given_stays_as_it_was_written(of_files, written):
+    found = of_files({"text": written}, {}, {})
+    assert found["SM_HP_TEXT"].replace(":", ": ") == written
+    assert command_arguments({"text": written}) == ["--text", written]
+    assert command_arguments({"text": written}, as_json=True) == ["--text", written]
 
 
 def test_the_library_comes_first_on_the_path_and_nothing_inherited_is_lost(environment):

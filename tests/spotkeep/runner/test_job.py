@@ -15,6 +15,7 @@ import pytest
 
 from spotkeep.__main__ import main
 from spotkeep.runner.exits_on_notice import keep_exits
+from spotkeep.runner.failure import NOT_STARTED
 from spotkeep.runner.job import run_job
 
 # Waits in its fourth step for the notice; a resumed one begins with the fifth.
@@ -75,17 +76,24 @@ def test_a_script_with_argparse_alone_gets_its_hyperparameters_though_a_queue_ha
     assert job.lines[1:3] == [str(sorted(given.items())), "yes 0.1 []"]
 
 
-def test_a_job_may_leave_the_arguments_out(start, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("none", """['--model', 'resnet'] true ["-b","True"]"""),
+        ("json", """['--model', 'resnet', '--b', 'true'] true ["--b","true"]"""),
+    ],
+)
+def test_a_job_may_have_its_hyperparameters_as_json_or_leave_them_out(start, tmp_path, arguments, said):
     configuration = tmp_path / "ml" / "input" / "config"
     configuration.mkdir(parents=True)
-    (configuration / "hyperparameters.json").write_text('{"lr": "0.1"}')
+    (configuration / "hyperparameters.json").write_text('{"b": "true"}')
     job = start(
         ["python", "train.py", "--model", "resnet"],
-        options=["--arguments", "none"],
-        script="import os, sys; print(sys.argv[1:], os.environ['SM_HP_LR'], os.environ['SM_USER_ARGS'])",
+        options=["--arguments", arguments],
+        script="import os, sys; print(sys.argv[1:], os.environ['SM_HP_B'], os.environ['SM_USER_ARGS'])",
     )
     assert job.finish() == 0, job.stderr
-    assert job.lines[1] == """['--model', 'resnet'] 0.1 ["--lr","0.1"]"""
+    assert job.lines[1] == said
 
 
 def usable(interpreter):
@@ -158,8 +166,18 @@ def test_a_command_that_cannot_start_is_reported(tmp_path, monkeypatch, capfd, f
     monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
     monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
     assert run_job([command]) == code
-    assert reason in (tmp_path / "ml/output/failure").read_text()
+    failure = (tmp_path / "ml/output/failure").read_text()
+    assert reason in failure
+    assert failure.startswith(NOT_STARTED) == (code in {126, 127}), "the others may pass, or have a name of their own"
     assert reason in capfd.readouterr().err
+
+
+def test_a_command_runs_in_its_source_and_is_told_where_that_is(tmp_path, monkeypatch, capfd, make_tar):
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
+    (tmp_path / "ml/input/data/source").mkdir(parents=True)
+    make_tar({"name": "train.py"}).rename(tmp_path / "ml/input/data/source/source.tar.gz")
+    assert run_job(["sh", "-c", 'test "$PWD" -ef "$SM_SOURCE_DIR" && ls "$SM_SOURCE_DIR"']) == 0
+    assert "train.py" in capfd.readouterr().out.split()
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
-"""The source is what was launched: an archive by its hash, or a commit."""
+"""The source is what was launched: an archive by its hash."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 
 import pytest
 
-from spotkeep.errors import MissingToolError, SourceError
+from spotkeep.errors import SourceError
 from spotkeep.runner.layout import JobLayout
 from spotkeep.runner.source import prepare_source
 
@@ -70,62 +68,3 @@ def test_the_channel_holds_one_archive(layout, names):
         (channel / name).write_bytes(b"")
     with pytest.raises(SourceError, match="must hold one archive"):
         prepare_source(layout, {})
-
-
-@pytest.fixture
-def repository(tmp_path):
-    path = tmp_path / "repository"
-    path.mkdir()
-
-    def git(*arguments):
-        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-        done = subprocess.run(["git", *identity, *arguments], cwd=path, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    git("init", "--quiet")
-    commits = []
-    for number in (1, 2):
-        (path / "train.py").write_text(f"print({number})")
-        git("add", ".")
-        git("commit", "--quiet", "-m", f"change {number}")
-        commits.append(git("rev-parse", "HEAD"))
-    return f"file://{path}", commits
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_commit_of_a_repository_is_checked_out(layout, repository, index):
-    url, commits = repository
-    environment = {
-        **os.environ,
-        "SPOTKEEP_SOURCE_GIT_URL": url,
-        "SPOTKEEP_SOURCE_GIT_COMMIT": commits[index],
-    }
-    target = prepare_source(layout, environment)
-    assert (target / "train.py").read_text() == f"print({index + 1})"
-
-
-def test_a_commit_that_is_not_there_is_reported_with_gits_words(layout, repository):
-    url, _ = repository
-    environment = {**os.environ, "SPOTKEEP_SOURCE_GIT_URL": url, "SPOTKEEP_SOURCE_GIT_COMMIT": "0" * 40}
-    with pytest.raises(SourceError, match="git could not get the source"):
-        prepare_source(layout, environment)
-
-
-@pytest.mark.parametrize(
-    ("url", "commit"),
-    [("ext::sh -c evil", "0" * 40), ("--upload-pack=evil", "0" * 40), ("https://example.org/x.git", "main")],
-)
-def test_an_address_or_commit_that_git_might_misunderstand_never_reaches_it(layout, url, commit):
-    with pytest.raises(SourceError, match="SPOTKEEP_SOURCE_GIT"):
-        prepare_source(layout, {"SPOTKEEP_SOURCE_GIT_URL": url, "SPOTKEEP_SOURCE_GIT_COMMIT": commit})
-
-
-def test_a_missing_git_is_reported_with_a_way_out(layout, tmp_path):
-    environment = {
-        "PATH": str(tmp_path),
-        "SPOTKEEP_SOURCE_GIT_URL": "https://example.org/x.git",
-        "SPOTKEEP_SOURCE_GIT_COMMIT": "0" * 40,
-    }
-    with pytest.raises(MissingToolError, match="use an image with git, or give the source as an archive") as missing:
-        prepare_source(layout, environment)
-    assert missing.value.exit_code == 69

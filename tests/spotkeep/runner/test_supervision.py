@@ -7,11 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from spotkeep.notices.notice import Notice, read_notice
 from spotkeep.runner import failure, supervision
+from spotkeep.runner.behind_shells import Receivers, receivers_behind
 from spotkeep.runner.layout import import_root
 from spotkeep.runner.supervision import Supervisor
 
@@ -85,6 +88,32 @@ def test_a_command_that_ends_while_a_signal_is_handled_still_has_its_exit_code(t
     with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:
         outcome = supervisor.run(["sleep", "60"], environment=dict(os.environ), directory=None)
     assert outcome.exit_code == 128 + signal.SIGKILL
+
+
+def test_a_program_that_bash_was_about_to_start_when_sigterm_came_gets_it_too(tmp_path, monkeypatch):
+    """bash has looked for signals, and starts its next line: a search for its programs at that time finds none."""
+
+    def found_later(bash, signum):
+        monkeypatch.setattr(supervision, "receivers_behind", receivers_behind)
+        return Receivers(programs=(), shells=(bash,))
+
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(supervision, "receivers_behind", found_later)
+    monkeypatch.setattr(supervision.os, "getpgrp", lambda: 0)
+    with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:
+        watch = threading.Thread(target=_signal_when, args=(begun,))
+        watch.start()
+        outcome = supervisor.run(
+            f"bash -c 'echo > {begun}; exec sleep 600'\n", environment=dict(os.environ), directory=None
+        )
+        watch.join()
+    assert outcome.exit_code == 128 + signal.SIGTERM
+
+
+def _signal_when(path):
+    while not path.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 _AS_PROCESS_1 = """

@@ -19,7 +19,7 @@ from spotkeep.errors import RemoteError
 from spotkeep.remote.transfer import TransferCancelledError
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
-from spotkeep_agent.aws.object_files import DRAFT_SUFFIX, PART_BYTES, WantedFile, fetch_files, send_file
+from spotkeep_agent.aws.object_files import PART_BYTES, WantedFile, draft_path, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
 
 SOURCES = Path(__file__).parents[3] / "training"
@@ -173,7 +173,7 @@ def test_an_object_that_became_smaller_is_no_file(server: Server, tmp_path: Path
     server.cut_after = PART_BYTES + 10
     with pytest.raises(RemoteError, match="now, not 9,000,000"):
         fetch_files([wanted(server, tmp_path / "data", 9_000_000)], cancelled=threading.Event())
-    assert [path.name for path in tmp_path.iterdir()] == [f"data{DRAFT_SUFFIX}"]
+    assert [path.name for path in tmp_path.iterdir()] == [draft_path("data")]
 
 
 def test_what_is_cancelled_begins_nothing(server: Server, tmp_path: Path) -> None:

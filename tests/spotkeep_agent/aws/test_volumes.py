@@ -24,6 +24,7 @@ TAGS = [
     {"Key": "spotkeep:operation", "Value": "3"},
     {"Key": "spotkeep:run", "Value": "run"},
 ]
+USERS_TAGS = [{"Key": "Name", "Value": "mine"}, *TAGS[1:], {"Key": "team", "Value": "vision"}]
 
 
 class Wire:
@@ -83,6 +84,33 @@ SPEC = VolumeSpec(size_gb=8, type="gp3", throughput_mib_s=250, initialization_ra
                 "VolumeId": "vol-1",
                 "Description": "Spotkeep: run moves to another zone",
                 "TagSpecifications": [{"ResourceType": "snapshot", "Tags": TAGS}],
+            },
+        ),
+        (
+            lambda volumes: volumes.create_snapshot("vol-1", operation=3, tags={"team": "vision", "Name": "mine"}),
+            "CreateSnapshot",
+            {
+                "VolumeId": "vol-1",
+                "Description": "Spotkeep: run moves to another zone",
+                "TagSpecifications": [{"ResourceType": "snapshot", "Tags": USERS_TAGS}],
+            },
+        ),
+        (
+            lambda volumes: volumes.create_volume(
+                VolumeSpec(size_gb=8, tags={"team": "vision", "Name": "mine"}),
+                zone="us-east-1a",
+                operation=3,
+                size_gb=8,
+                snapshot=None,
+            ),
+            "CreateVolume",
+            {
+                "AvailabilityZone": "us-east-1a",
+                "VolumeType": "gp3",
+                "Size": 8,
+                "Encrypted": True,
+                "ClientToken": "run-3",
+                "TagSpecifications": [{"ResourceType": "volume", "Tags": USERS_TAGS}],
             },
         ),
         (

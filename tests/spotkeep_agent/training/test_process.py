@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from spotkeep_agent.training.process import TrainingProcess, runner_command, training_environment
 from spotkeep_agent.training.user import TrainingUser, current_user
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, decode_job, encode_job
 
 USER = TrainingUser("spotkeep", 995, 994, "/home/spotkeep")
 
@@ -73,6 +74,11 @@ def test_the_runner_installs_and_sets_up_what_the_job_asks_for() -> None:
     assert runner_command(job)[4:] == ["--install", "auto", "--setup", "python fetch.py", "--", "python", "train.py"]
     listed = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), requirements=("timm==1.0.9",))
     assert runner_command(listed)[4:-3] == ["--requirement", "timm==1.0.9"]
+    block = InstanceJob("cd src\npython train.py\n", VolumeSpec(size_gb=8), setup="a\nb\n")
+    assert decode_job(encode_job(block)) == block
+    assert runner_command(block)[4:] == [
+        '--setup-block="a\\nb\\n"', "--block", "--", '"cd src\\npython train.py\\n"'
+    ]  # fmt: skip
 
 
 def test_the_reason_of_one_that_left_none_is_its_end_and_its_last_words(tmp_path: Path) -> None:
@@ -89,6 +95,8 @@ def test_a_container_that_docker_cannot_start_says_why(tmp_path: Path) -> None:
     process = start(tmp_path, f"print({said!r}); raise SystemExit(127)", [], [])
     assert process.wait(30) == 127
     assert process.failure(job) == f"docker run python:3.12 exited with code 127:\n{said}"
+    assert process.never_entered(job)
+    assert not process.never_entered(replace(job, image=None)), "a script's own code"
 
 
 def test_the_kernels_kills_meanwhile_say_that_memory_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class Objects:
         raw, labels = self.stored[key]
         return len(raw), labels
 
-    def read(self, key: str, *, start: int, size: int) -> bytes:
+    def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         self._fail()
         self.before_read()
         return self.stored[key][0][start : start + size]
@@ -280,6 +280,19 @@ def test_a_new_volume_gets_what_s3_has_with_its_time(volume: Volume, objects: Ob
     objects.order.clear()
     assert other.scan()
     assert not objects.order, "what came from there is not sent back"
+
+
+@pytest.mark.parametrize("newest", ["best", "best/model"])
+def test_a_file_and_a_folder_of_one_name_come_back_as_what_the_script_made_last(
+    volume: Volume, objects: Objects, newest: str
+) -> None:
+    """What the script replaced stays in S3 for a quarter of an hour."""
+    for name in ("best", "best/model"):
+        at = str(2 if name == newest else 1)
+        objects.stored[PLACE.prefix + name] = (name.encode(), {"spotkeep-modified-ns": at})
+    assert volume.files.restore(cancelled=NEVER)
+    [found] = [path for path in volume.directory.rglob("*") if path.is_file()]
+    assert found == volume.directory / newest
 
 
 def test_a_new_volume_without_anything_in_s3_has_no_directory_that_is_not_the_scripts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from spotkeep_agent.volume.executor import Executor
 from spotkeep_agent.volume.protocol import FORCE_SECONDS, Leaving
 from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FAILED, MOST_SETBACKS, fleet_key, new_record
+from spotkeep_fleet.record import INPUT_ERROR, MOST_SETBACKS, fleet_key, new_record
 from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
@@ -226,7 +226,7 @@ def test_instances_that_cannot_train_one_after_the_other_end_the_run(cloud: Clou
         assert leaving is not None
         assert leaving.failed
     training = cloud.record.training
-    assert training.state == FAILED
+    assert training.state == INPUT_ERROR
     assert f"{MOST_SETBACKS} instances, one after the other, could not train" in (training.failure or "")
     assert "no usable volume" in (training.failure or "")
     after = Hands(cloud, ZONE).bring()

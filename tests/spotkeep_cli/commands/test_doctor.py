@@ -72,7 +72,18 @@ def test_a_deployment_that_breaks_is_not_a_missing_one(deployment: Any, spotkeep
         ({"command": "python -m missing.module"}, None),
         ({"command": ["bash", "run.sh"]}, "a shell does not pass SIGTERM on"),
         ({"command": 'bash -c "python train.py"'}, "a shell does not pass SIGTERM on"),
+        ({"command": ["sh", "-c", 'exec "./$0" "$@"', "train.py"]}, "a shell does not pass SIGTERM on"),
         ({"command": 'bash -c "exec python train.py"'}, None),
+        ({"command": "cd src\nbash run.sh\n"}, None),
+        ({"command": "pip install x\nmkdir -p a\npython trian.py | tee log\n"}, "trian.py is not among the 2 files"),
+        ({"command": "cd src && cd .. && python train.py\n"}, None),
+        ({"command": "git clone https://host/x && cd x && python main.py\n"}, None),
+        ({"command": "cd $DIR\npython main.py\n"}, None),
+        (
+            {"command": "if true\npython train.py\n"},
+            "bash cannot read it: line 3: syntax error: unexpected end of file",
+        ),
+        ({"setup": "apt-get update\nif true\n"}, "bash cannot read it: line 3: syntax error: unexpected end of file"),
         ({"checkpoints": False, "max_run": "30m"}, "on spot without checkpoints every interruption starts from zero"),
         ({"checkpoints": False, "capacity": "on-demand"}, None),
         ({"source": None}, "no source is given, so the image itself must hold train.py"),
@@ -86,6 +97,13 @@ def test_what_is_allowed_and_rarely_meant(
     found = warnings_of(spotkeep("doctor", str(job_file), "--json", *overrides))
     assert [text for text in found if warning is None or warning in text] == ([] if warning is None else found)
     assert len(found) == (0 if warning is None else 1)
+
+
+def test_what_is_a_block_of_lines_is_said(accepted: Any, spotkeep: Any, job_file: Path) -> None:
+    blocks = ["--set", "setup=|\n  apt-get update\n\n  apt-get install -y x\n"]
+    said = spotkeep("doctor", str(job_file), *blocks).output
+    assert "setup: 2 lines for bash -euo pipefail, which ends at the first that fails" in said
+    assert "command: " not in said
 
 
 def test_a_script_that_never_saves(accepted: Any, spotkeep: Any, job_file: Path) -> None:

@@ -12,12 +12,15 @@ import pytest
 from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_cli.account.check import AccountCheck, in_order, wanted_quotas
+from spotkeep_cli.account.check import AccountCheck, in_order, surprises_of_runs, wanted_quotas
+from spotkeep_cli.account.own_training_jobs import OwnTrainingJobs
 from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
 from spotkeep_cli.account.service_roles import ServiceRole
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import QueuePlace
+from spotkeep_jobs.record.states import RunState
+from tests.models.sagemaker import SageMaker
 from tests.spotkeep_cli.conftest import CONNECTION
 
 
@@ -110,6 +113,37 @@ def test_it_checks_a_job_file_or_the_account(spotkeep: Any, arguments: list[str]
     result = spotkeep("doctor", *arguments)
     assert result.exit_code == ExitCode.USAGE
     assert "spotkeep doctor --account" in result.output
+
+
+def test_what_other_clients_made_otherwise_than_users_expect_is_said_and_is_nothing_wrong(
+    deployment: Any, spotkeep: Any
+) -> None:
+    deployment.account = AccountCheck(findings=(), unreadable={}, surprises={"theirs": ["its script gets no SIGTERM"]})
+    result = spotkeep("doctor", "--account")
+    assert result.exit_code == ExitCode.DONE
+    assert "! theirs: its script gets no SIGTERM" in result.output
+    document = json.loads(spotkeep("doctor", "--account", "--json").stdout)
+    assert (document["ok"], document["surprises"]) == (True, {"theirs": ["its script gets no SIGTERM"]})
+
+
+def test_they_are_those_of_adopted_runs_at_work(make: Any) -> None:
+    sagemaker = SageMaker()
+    spot = {"EnableManagedSpotTraining": True, "CheckpointConfig": {"S3Uri": "s3://theirs/"}}
+    tuning = {"TuningJobArn": "arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/search"}
+    for name in ("ours", "theirs", "theirs-too", "theirs-before", "withheld"):
+        sagemaker.has_job(name, ("Training", 0.0), **spot, **({} if name == "theirs-too" else tuning))
+    sagemaker.withheld["withheld"] = "ThrottlingException"
+    runs = [
+        make.run("ours", job_name="ours"),
+        *(make.run(name, job_name=name, adopted=True) for name in ("theirs", "theirs-too", "withheld")),
+        make.run("theirs-before", job_name="theirs-before", adopted=True, state=RunState.COMPLETED),
+    ]
+    unreadable: dict[str, str] = {}
+    jobs = OwnTrainingJobs(sagemaker, clock=sagemaker.now)  # type: ignore[arg-type]
+    found = surprises_of_runs(runs, jobs, unreadable=unreadable)
+    assert list(found) == ["theirs"]
+    assert "checkpoint prefix" in found["theirs"][0]
+    assert list(unreadable) == ["job withheld"]
 
 
 def test_quotas_are_those_of_the_types_that_runs_use(make: Any) -> None:

@@ -144,6 +144,13 @@ def test_a_script_of_the_sdk_has_its_source_beside_the_script(spotkeep: Any, tmp
     assert (document["name"], document["source"], document["max_run"]) == ("start-it", "pipeline/code", 60)
 
 
+def test_a_script_with_a_byte_order_mark_and_a_name_of_other_letters_is_read(spotkeep: Any, tmp_path: Path) -> None:
+    script = tmp_path / "訓練.py"
+    script.write_text("Estimator(image_uri='a/b:1')", encoding="utf-8-sig")
+    assert spotkeep("import", str(script), "-o", str(tmp_path / "job.yaml")).exit_code == ExitCode.DONE
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["name"] == "training"
+
+
 def test_a_file_that_is_there_is_kept(imported: Any) -> None:
     _, output = imported()
     before = output.read_text()
@@ -171,6 +178,41 @@ def test_what_is_neither_a_request_nor_a_script_with_one_trainer_is_refused(
     result = spotkeep("import", str(tmp_path / name), "-o", str(tmp_path / "job.yaml"))
     assert result.exit_code == ExitCode.USAGE
     assert not (tmp_path / "job.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "hint"),
+    [
+        ({"StartAt": "Train", "States": {"Train": {"Parameters": REQUEST}}}, "Step Functions definition"),
+        ({"Version": "2020-12-01", "Steps": [{"Type": "Training", "Arguments": REQUEST}]}, "SageMaker pipeline"),
+        ({"AWSTemplateFormatVersion": "2010-09-09", "Resources": {}}, "CloudFormation template"),
+        ({"HyperParameterTuningJobName": "a", "TrainingJobDefinition": REQUEST}, "tuning job"),
+        ({"TrainingJobName": "a", "ServerlessJobConfig": {}}, "without instances"),
+    ],
+)
+def test_a_document_that_only_holds_a_request_is_told_from_one(
+    spotkeep: Any, tmp_path: Path, document: dict[str, Any], hint: str
+) -> None:
+    (tmp_path / "other.json").write_text(json.dumps(document))
+    result = spotkeep("import", str(tmp_path / "other.json"), "-o", str(tmp_path / "job.yaml"), columns=400)
+    assert result.exit_code == ExitCode.USAGE
+    assert hint in result.stderr
+    assert not (tmp_path / "job.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["train.ipynb", "request.yaml", "state-machine.asl"])
+def test_a_file_of_another_kind_is_no_name_of_a_training_job(spotkeep: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    result = spotkeep("import", str(tmp_path / name), "-o", str(tmp_path / "job.yaml"), columns=400)
+    assert result.exit_code == ExitCode.USAGE
+    assert "neither a .py script nor a .json file" in result.stderr
+
+
+def test_entries_that_are_refused_are_named_and_the_job_file_is_written(imported: Any) -> None:
+    result, output = imported(Environment={"SM_MODEL_DIR": "/x", "OMP_NUM_THREADS": "4"})
+    assert result.exit_code == ExitCode.DONE
+    assert yaml.safe_load(output.read_text())["environment"] == {"OMP_NUM_THREADS": "4"}
+    assert "not imported: environment.SM_MODEL_DIR: it is a variable that Spotkeep or SageMaker sets" in result.stdout
 
 
 def test_a_document_that_its_own_rules_refuse_is_not_written(imported: Any) -> None:

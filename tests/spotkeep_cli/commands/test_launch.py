@@ -65,7 +65,7 @@ def test_the_source_travels_to_where_the_document_says_and_json_is_the_answer(
     assert validated == {"action": "validate", **launched}
     assert launched["run"] == RUN
     assert launched["token"] == "0123456789abcdef"
-    assert launched["hyperparameters"] == {"lr": 0.001}
+    assert launched["hyperparameters"] == {"lr": "1e-3"}
     [key] = launchable.uploads
     assert launched["source"] == f"s3://{launchable.checkpoint_bucket}/{key}"
     assert key.startswith(f"sources/{RUN}/")
@@ -80,6 +80,14 @@ def test_a_source_of_set_is_relative_to_where_one_stands(
     monkeypatch.chdir(elsewhere)
     result = spotkeep("launch", str(job_file), "-y", "--detach", "--set", "source=.")
     assert ". (1 file," in result.stdout
+
+
+@pytest.mark.parametrize("command", [["launch", "-y", "--detach"], ["doctor"]])
+def test_what_stays_behind_is_named(launchable: Any, spotkeep: Any, job_file: Path, command: list[str]) -> None:
+    (job_file.parent / "shared").symlink_to(job_file.parent)
+    result = spotkeep(*command, str(job_file))
+    assert "found shared" in result.stdout
+    assert "stays behind" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -263,12 +271,14 @@ def test_resume_with_fixed_code_uploads_it_below_the_run_and_says_what_changes(
     deployment: Any, make: Any, spotkeep: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('fixed')")
+    (tmp_path / "shared").symlink_to(tmp_path)
     failed = make.completed(state=RunState.FAILED, end_reason=EndReason.SCRIPT_FAILED)
     failed = failed.model_copy(update={"request": {**failed.request, "hyperparameters": {"lr": "0.1", "epochs": "3"}}})
     deployment.dynamodb.add(failed)
     deployment.answers["resume"] = {"ok": True, "run": "digits-1a2b3c4d", "job_name": "digits-1a2b3c4d-2", "attempt": 2}
     result = spotkeep("resume", "digits", "-yd", "--source", str(tmp_path), "--set", "hyperparameters.lr=0.01")
     assert result.exit_code == ExitCode.DONE, result.output
+    assert "found shared" in result.stdout
     [invocation] = deployment.invocations
     source = invocation["changes"]["source"]
     [(key, content)] = deployment.uploads.items()

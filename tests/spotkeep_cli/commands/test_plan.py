@@ -135,7 +135,7 @@ def test_without_traces_the_account_is_asked(plan: Plan, deployment: Any, make: 
     asked, *_, own_runs = document["knowledge"]["sources"]
     assert asked.startswith("EC2's spot prices of m5.xlarge and placement scores")
     assert own_runs == "this deployment's own runs: 0 h on spot, 1 interruptions"
-    assert list(document["installation"]) == ["installs", "set up by"]
+    assert list(document["installation"]) == ["installs", "setup"]
 
 
 class CheaperWithAmd(SpotCapacity):

@@ -11,6 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.record.record import Pool
 
 OLD = "sweep-7f3a90c1"
 ROLE = "arn:aws:iam::123456789012:role/spotkeep-execution"
@@ -126,8 +127,19 @@ def test_extend_sends_the_time_and_says_until_when(pools: Any, make: Any, spotke
     longer = a_pool(make.now, keep_alive_seconds=2700, kept_until=(make.now + timedelta(minutes=33)).isoformat())
     pools.answers["extend-pool"] = {"ok": True, "run": OLD, "pool": longer}
     result = spotkeep("pool", "extend", "sweep", "15m")
-    assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}
+    assert pools.invocations[-1] == {"action": "extend-pool", "run": OLD, "for": "15m"}, "it has left none, as recorded"
     assert "for another 33m" in " ".join(result.output.split())
+
+
+def test_extend_says_when_the_pool_was_seen_to_end_so_that_a_repeated_call_extends_it_once(
+    pools: Any, make: Any, spotkeep: Any
+) -> None:
+    """The command itself calls again where the connection breaks: once that extended the pool again."""
+    pool = Pool.model_validate(a_pool(make.now))
+    pools.dynamodb.add(make.completed(OLD, capacity="on-demand"), pools=[pool])
+    pools.answers["extend-pool"] = {"ok": True, "run": OLD, "pool": a_pool(make.now)}
+    spotkeep("pool", "extend", OLD, "15m")
+    assert pools.invocations[-1]["kept_until"] == pool.kept_until.isoformat()
 
 
 def test_a_refused_extension_names_the_limit(pools: Any, spotkeep: Any) -> None:
@@ -182,7 +194,7 @@ class TestLaunch:
         assert (sent["volume_size_gb"], sent["instance_count"], sent["keep_alive"]) == (30, 1, 900)
         assert "max_wait" not in sent
         assert sent["name"] == "digits"
-        assert sent["hyperparameters"] == {"lr": 0.001}
+        assert sent["hyperparameters"] == {"lr": "1e-3"}
 
     def test_like_keeps_the_files_own_keep_alive(self, launchable: Any, spotkeep: Any, job_file: Path) -> None:
         spotkeep("launch", str(job_file), "--like", OLD, "--set", "keep_alive=5m", "-y", "--detach")

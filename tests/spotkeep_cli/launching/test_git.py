@@ -42,9 +42,19 @@ def test_a_branch_that_is_not_there_is_a_problem_and_never_an_option(repository:
     assert [problem.field for problem in problems] == ([] if name.startswith("-") else ["source.branch"])
 
 
-def test_a_repository_out_of_reach_is_a_problem(tmp_path: Path) -> None:
+def test_a_repository_out_of_reach_is_a_problem_in_gits_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, (problem,), _ = pinned({"git": str(tmp_path / "nothing"), "branch": "main"})
     assert problem.field == "source.branch"
+    assert "does not appear to be a git repository" in problem.problem
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, (problem,), _ = pinned({"git": str(tmp_path / "nothing"), "branch": "main"})
+    assert "git is not installed" in problem.problem
+
+
+def test_a_hook_of_another_repository_looks_up_a_branch(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", ".git")
+    _, problems, _ = pinned({"git": str(repository), "branch": "main"})
+    assert not problems
 
 
 @pytest.mark.parametrize("source", [None, ".", {"git": "https://x/y.git", "commit": "0" * 40}, 7])

@@ -135,11 +135,15 @@ COMMAND = {"command": ["python", "train.py"]}
         ),
         (
             {**COMMAND, "install": ["timm", "einops"], "setup": ["make", "all"]},
-            [("installs", "timm, einops; a comeback finds it in S3"), ("set up by", "make all, once a machine")],
+            [("installs", "timm, einops; a comeback finds it in S3"), ("setup", "make all, once a machine")],
         ),
         (
             {**COMMAND, "install": ["timm"], "keep_alive": 1800},
             [("installs", "timm; a comeback finds it in S3, the next job on the warm pool in its cache")],
+        ),
+        (
+            {"command": "a\nb\n", "install": "none", "setup": "apt-get update\n\napt-get install -y x\n"},
+            [("setup", "2 lines for bash: apt-get update; apt-get install -y x, once a machine")],
         ),
         ({"install": "auto"}, []),
     ],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from spotkeep_cli.errors import UsageError
-from spotkeep_cli.launching import source_archive
+from spotkeep_cli.launching import source_archive, source_files
 from spotkeep_cli.launching.source_archive import pack_source
 
 
@@ -30,10 +29,6 @@ def members(content: bytes) -> dict[str, bytes]:
             assert extracted is not None
             found[member.name] = extracted.read()
         return found
-
-
-def git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
 
 
 def test_the_archive_holds_the_files_and_is_named_by_its_content(tmp_path: Path) -> None:
@@ -56,31 +51,9 @@ def test_times_and_places_do_not_change_the_archive_and_another_content_does(tmp
 
 
 def test_histories_environments_and_caches_stay_behind(tmp_path: Path) -> None:
-    names = ["train.py", ".git/config", ".venv/bin/python", "pkg/__pycache__/x.pyc", ".spotkeep/local/big"]
+    names = ["train.py", ".hg/config", ".venv/bin/python", "pkg/__pycache__/x.pyc", ".spotkeep/local/big"]
     archive = pack_source(tree(tmp_path, dict.fromkeys(names, b"x")))
     assert set(members(archive.content)) == {"train.py"}
-
-
-def test_in_a_checkout_what_git_ignores_stays_behind(tmp_path: Path) -> None:
-    tree(tmp_path, {"train.py": b"x", "new.py": b"x", "data/big.bin": b"x", ".gitignore": b"data/\n"})
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "train.py")
-    assert set(members(pack_source(tmp_path).content)) == {"train.py", "new.py", ".gitignore"}
-
-
-def test_a_file_deleted_but_still_known_to_git_is_not_packed(tmp_path: Path) -> None:
-    tree(tmp_path, {"train.py": b"x", "gone.py": b"x"})
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    (tmp_path / "gone.py").unlink()
-    assert set(members(pack_source(tmp_path).content)) == {"train.py"}
-
-
-def test_without_git_on_the_machine_a_checkout_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree(tmp_path, {"train.py": b"x", "notes.txt": b"x", ".gitignore": b"notes.txt\n"})
-    git(tmp_path, "init", "-q")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert set(members(pack_source(tmp_path).content)) == {"train.py", "notes.txt", ".gitignore"}
 
 
 def test_only_the_executable_bit_is_kept(tmp_path: Path) -> None:
@@ -116,7 +89,7 @@ def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
 def test_a_directory_with_a_great_many_files_is_not_walked_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_archive, "MAX_SOURCE_FILES", 2)
+    monkeypatch.setattr(source_files, "MAX_SOURCE_FILES", 2)
     tree(tmp_path, {f"{folder}/{name}.py": b"x" for folder in "abc" for name in "xyz"})
     with pytest.raises(UsageError, match="has more files than the 2 that a source may have"):
         pack_source(tmp_path)

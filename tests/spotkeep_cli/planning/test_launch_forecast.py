@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-import spotkeep_planner
+import spotkeep_planner.forecast
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_planner.replay import replay
 from spotkeep_planner.spot_market import SpotMarket
 from spotkeep_planner.steering.decision_table import DecisionTable
 from tests.spotkeep_cli.conftest import NOW
@@ -166,3 +167,25 @@ def test_describe_shows_deadline_progress_decision_and_plan(deployment: Any, spo
     assert "work left 1h 36m: step 600 of 1,000, 500 taken to be durable" in shown
     assert "decided spot: spot is there, 4.0 h to spare" in shown
     assert "forecast $0.29 to $0.50, done after 4h 10m to 8h 20m, on-demand in 12%" in shown
+
+
+@pytest.mark.parametrize(
+    ("deadline", "most_decisions"),
+    [("9h", 108), ("30d", 3_000)],
+)
+def test_a_forecast_far_ahead_has_not_many_more_decisions_and_no_type_or_zone_is_forecast_twice(
+    command: Command, monkeypatch: pytest.MonkeyPatch, deadline: str, most_decisions: int
+) -> None:
+    """Once there was a decision each five minutes, for each type and once more for its one zone: half a minute."""
+    decisions: list[int] = []
+
+    def replayed(job: Any, capacity: Any, policy: Any) -> Any:
+        decisions.append(capacity.ticks_for(job))
+        capacity.ticks_for = lambda _job: 1
+        return replay(job, capacity, policy)
+
+    monkeypatch.setattr(spotkeep_planner.forecast, "replay", replayed)
+    types = "instance_types=[ml.m5.xlarge, ml.m5.2xlarge]"
+    fields = (f"deadline={deadline}", "max_run=1h", "instance_type=null", types)
+    command("doctor", fields=fields, reachable=False)
+    assert decisions == [most_decisions]

@@ -166,6 +166,8 @@ def test_the_python_is_the_jobs_own() -> None:
     assert Path(interpreter_of(["python", "train.py"])) == Path(sys.prefix) / "bin" / "python"
     assert Path(interpreter_of(["torchrun", "train.py"])) == Path(sys.prefix) / "bin" / "python3"
     assert interpreter_of([sys.executable, "train.py"]) == sys.executable
+    assert interpreter_of(f"python prepare.py\n{sys.executable} train.py | tee log\n") == sys.executable
+    assert Path(interpreter_of("cd src\ntorchrun train.py\n")) == Path(sys.prefix) / "bin" / "python3"
 
 
 def hdf5(weights: dict[str, Any]) -> bytes:

@@ -65,6 +65,12 @@ def event(kind: str, **fields: object) -> JobEvent:
          "time"),
         ({"kind": "instance-training", "instance": "i-1", "zone": "a", "phases": {"volume": 0.8, "supplies": 0.1}},
          "instance i-1 in a starts the training, after volume 0.8 s, supplies 0.1 s"),
+        ({"kind": "instance-failed", "instance": "i-1", "zone": "a", "exit_code": 3, "failure": "out of memory"},
+         "instance i-1 in a gives up: exit code 3"),
+        ({"kind": "instance-failed", "instance": "i-1", "zone": "a", "failure": "channel train: s3://b/ holds no data"},
+         "instance i-1 in a gives up: channel train: s3://b/ holds no data"),
+        ({"kind": "instance-failed", "instance": "i-1", "zone": "a", "exit_code": 0, "failure": "no model was sent"},
+         "instance i-1 in a gives up: no model was sent"),
         ({"kind": "image-pulled", "seconds": 9, "digest": "sha256:0a"}, "the image is there (9s): sha256:0a"),
     ],
 )  # fmt: skip

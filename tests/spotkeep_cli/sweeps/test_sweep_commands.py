@@ -14,7 +14,7 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
-from spotkeep_cli.sweeps.sweep_plots import draw_objective
+from spotkeep_cli.sweeps.sweep_plots import draw_objective, placed
 from spotkeep_jobs.record.record import Cost, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
@@ -133,6 +133,13 @@ def test_pictures_of_a_sweep_without_values_are_refused(deployment: Any, spotkee
     result = spotkeep("describe", SWEEP, "--plots", str(tmp_path))
     assert result.exit_code == ExitCode.USAGE
     assert "no trial has reported the objective yet" in result.output
+
+
+def test_a_number_that_is_kept_as_it_is_written_has_its_place_among_numbers() -> None:
+    heights, labels = placed(["1e-3", 0.01, "1e-1"])
+    assert heights == pytest.approx([0, 0.5, 1])
+    assert labels == [(0.0, "0.001"), (1.0, "0.1")]
+    assert placed(["adam", "1e-3"])[0] == [1, 0]
 
 
 def test_a_trial_is_named_by_its_sweep_and_its_number(with_sweep: Any, make: Any, spotkeep: Any) -> None:

@@ -76,7 +76,7 @@ def test_a_default_image_may_be_for_every_type_and_without_one_the_job_needs_one
     [
         (ON_CPU, ["ml.m5.xlarge", "ml.g5.2xlarge"], "ml.g5.2xlarge has NVIDIA GPUs"),
         (ON_GPU, ["ml.m5.xlarge"], "ml.m5.xlarge has CPUs only"),
-        ("me/train:cuda12", ["ml.m5.xlarge"], "ml.m5.xlarge has CPUs only"),
+        ("registry.example.com/train:cuda12", ["ml.m5.xlarge"], "ml.m5.xlarge has CPUs only"),
         (f"{REGISTRY}/pytorch-training-neuronx:2.8", ["ml.g5.xlarge"], "ml.g5.xlarge has NVIDIA GPUs"),
         (ON_GPU, ["ml.trn1.2xlarge"], "ml.trn1.2xlarge has AWS Neuron devices"),
         (f"{REGISTRY}/pytorch-training-arm64:2.8-gpu-py312", ["ml.g5.xlarge"], "ml.g5.xlarge has x86-64 processors"),
@@ -115,7 +115,8 @@ ELSEWHERE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mine:1"
         (GALLERY, None, "public gallery, from which SageMaker pulls no image"),
         (GALLERY, True, "public gallery, from which SageMaker pulls no image"),
         (HUB, False, "SageMaker pulls from another registry only through a VPC"),
-        ("python:3.12", False, "SageMaker pulls from another registry only through a VPC"),
+        ("python:3.12", True, "names no registry"),
+        ("team/train:1", None, "names no registry"),
         (ELSEWHERE, True, "may pull from Amazon ECR in us-east-1 alone"),
     ],
 )
@@ -125,6 +126,30 @@ def test_an_image_that_sagemaker_never_pulls_is_refused(image: str, network: boo
     assert problem.field == "image"
     assert says in problem.problem
     assert not any("Amazon ECR" in warning for warning in validation.warnings)
+
+
+def test_a_framework_that_is_named_as_an_image_is_answered_with_how_to_name_it() -> None:
+    [problem] = judged(image="pytorch:latest").problems
+    assert "framework: pytorch" in problem.fix
+    [problem] = judged(image="pytorch-lightning:latest").problems
+    assert "framework" not in problem.fix
+
+
+@pytest.mark.parametrize(
+    ("host", "right"),
+    [
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com", "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+        ("123456789012.dkr.ecr.eu-west-1.amazonaws.com.cn", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"),
+    ],
+)
+@pytest.mark.parametrize("backend", [{}, {"backend": "ec2", "instance_types": ["m5.large", "m6i.large"]}])
+def test_a_registry_that_there_is_not_in_its_partition_is_refused_with_the_one_that_there_is(
+    host: str, right: str, backend: dict[str, Any]
+) -> None:
+    region = host.split(".")[3]
+    [problem] = judged(image=f"{host}/mine:1", region=region, **backend).problems
+    assert problem.fix == f"Write {right}/mine:1."
+    assert judged(image=f"{right}/mine:1", region=region, **backend).problems == ()
 
 
 @pytest.mark.parametrize(("network", "says"), [(True, "through the deployment's VPC"), (None, "through a VPC")])

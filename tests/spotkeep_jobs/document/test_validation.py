@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -174,6 +175,62 @@ def test_a_machine_is_set_up_by_a_command() -> None:
     assert problem_fields(judged(setup="")) == ["setup"]
 
 
+def test_a_text_of_several_lines_is_a_block_and_stays_one_in_the_record() -> None:
+    block, setup = "cd src\npython train.py\n", "apt-get update\napt-get install -y x\n"
+    request = judged(command=block, setup=setup).accepted()
+    assert (request.command, request.setup) == (block, setup)
+    assert JobRequest.model_validate(request.as_document()) == request
+    field, text = the_problem(setup="apt-get update && apt-get install -y x")
+    assert field == "setup"
+    assert "no shell reads a text of one line" in text
+    assert "`setup: |`" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "warns"),
+    [
+        ({"command": "cd src\npython train.py\n"}, True),
+        ({"command": 'cd src\npython train.py "$@"\n'}, False),
+        ({"command": 'cd src\npython train.py --config "$SM_HPS"\n'}, False),
+        ({"command": "cd src\npython train.py\n", "arguments": "none"}, False),
+        ({"command": "python train.py \\\n  --epochs 3\n"}, False),
+    ],
+)
+def test_hyperparameters_that_a_block_does_not_use_are_a_warning(fields: dict[str, Any], warns: bool) -> None:
+    found = [each for each in judged(**fields, hyperparameters={"lr": 0.1}).warnings if "hyperparameters (lr)" in each]
+    assert len(found) == warns
+
+
+def test_a_second_python_script_among_the_words_is_a_warning() -> None:
+    [warning] = judged(command="python prepare.py --all python3 train.py").warnings
+    assert "the words python3 train.py as arguments" in warning
+    assert judged(command="python train.py --model python").warnings == ()
+
+
+def test_a_list_of_commands_is_refused_for_a_list_is_the_words_of_one() -> None:
+    for command in (["python prepare.py", "python train.py"], ["python train.py"], "'python train.py' --lr 0.1"):
+        field, text = the_problem(command=command)
+        assert field == "command"
+        assert "A list holds the words of one command" in text
+    assert judged(command=["/opt/my tools/train", "a b"]).accepted().command == ("/opt/my tools/train", "a b")
+
+
+@pytest.mark.parametrize(
+    ("command", "warns"),
+    [
+        (["python", "prepare.py", "&&", "make"], "the word && as it is"),
+        (["python", "train.py", ">", "log.txt"], "the word > as it is"),
+        (["python", "train.py", "--out", "$SM_MODEL_DIR/x"], "the word $SM_MODEL_DIR/x as it is"),
+        (["python", "train.py", "--lr 0.1"], "'--lr 0.1' as one word"),
+        (["bash", "-c", "a && b", "$HOME"], None),
+        (["python", "train.py", "--re", "^a$|$b", "--text", "one --lr 1", "a && b"], None),
+    ],
+)
+def test_a_list_with_words_for_a_shell_is_a_warning(command: list[str], warns: str | None) -> None:
+    found = judged(command=command).warnings
+    assert [warns in each for each in found] == ([True] if warns else [])
+
+
 # Every listed refusal, with both ways out where there are two
 
 
@@ -255,6 +312,8 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"environment": {"A": "x" * 513}}, "environment.A"),
         ({"environment": {"1A": "x"}}, "environment.1A"),
         ({"environment": {"A": "nul\0"}}, "environment.A"),
+        ({"environment": json.loads('{"A": 12e4567}')}, "environment.A"),
+        ({"command": ["python", "train.py", math.nan]}, "command"),
         ({"environment": {"SPOTKEEP_RUN": "x"}}, "environment.SPOTKEEP_RUN"),
         ({"environment": {"SM_MODEL_DIR": "x"}}, "environment.SM_MODEL_DIR"),
         ({"environment": {"SPOTKEEP_METRICS_1": "x"}}, "environment.SPOTKEEP_METRICS_1"),
@@ -267,6 +326,8 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"channels": [{"name": "train", "uri": "s3://data/x"}] * 2}, "channels"),
         ({"channels": {"train": {"uri": "s3://data/x", "input_mode": "file"}}}, "channels.train.input_mode"),
         ({"channels": {"train": {"name": "x", "uri": "s3://data/x"}}}, "channels"),
+        ({"channels": {"train": "s3://data/x//y/"}}, "channels.train.uri"),
+        ({"channels": {"train": "s3://data//x/"}}, "channels.train.uri"),
         ({"metrics": {"": {}}}, "metrics.''"),
         ({"metrics": {"two\nlines": {}}}, "metrics.two"),
         ({"metrics": {"m" * 101: {}}}, f"metrics.{'m' * 60}"),
@@ -283,6 +344,7 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"source": {"git": "--upload-pack=x", "commit": "a" * 40}}, "source.git"),
         ({"source": {"git": "https://example.com/a.git"}}, "source.commit"),
         ({"source": {"uri": "s3://code/a.tar.gz"}}, "source.sha256"),
+        ({"source": {"uri": "s3://code//a.tar.gz", "sha256": "0" * 64}}, "source"),
         ({"source": {"uri": "s3://code/a.tar.gz", "sha256": "0" * 40}}, "source.sha256"),
         ({"source": {"uri": "s3://code/a.py", "sha256": "0" * 64}}, "source.uri"),
         ({"source": {"sha256": "0" * 64}}, "source.uri"),

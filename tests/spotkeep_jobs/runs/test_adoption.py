@@ -9,7 +9,7 @@ import pytest
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.notifications.texts.run_summary import next_steps, places_of
 from spotkeep_jobs.record.states import NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.adoption import Adoption
+from spotkeep_jobs.runs.adoption import Adoption, surprises_of
 from tests.launching import launcher_on
 from tests.models.faults import Fault
 
@@ -127,6 +127,48 @@ def test_without_a_checkpoint_prefix_it_says_what_an_interruption_costs(world: A
     assert world.table.get("first").checkpoint_uri == world.table.get("second").checkpoint_uri == ""
 
 
+BY_THE_SDK = {
+    "AlgorithmSpecification": {
+        "ContainerEntrypoint": ["/bin/bash"],
+        "ContainerArguments": [
+            "-c",
+            "chmod +x /opt/ml/input/data/sm_drivers/sm_train.sh && /opt/ml/input/data/sm_drivers/sm_train.sh",
+        ],
+    }
+}
+TUNING = {"TuningJobArn": "arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/search"}
+OF_AN_EXECUTION = {
+    "Key": "sagemaker:pipeline-execution-arn",
+    "Value": "arn:aws:sagemaker:us-east-1:123456789012:pipeline/train/execution/ab12cd34ef56",
+}
+PIPELINE = {"request": {"Environment": {}, "Tags": [*TAGS, OF_AN_EXECUTION]}}
+TWO_DAYS = {"StoppingCondition": {"MaxRuntimeInSeconds": 7_200, "MaxWaitTimeInSeconds": 172_800}}
+
+
+@pytest.mark.parametrize(
+    ("name", "described", "says"),
+    [
+        ("a", SPOT | BY_THE_SDK, "gets no SIGTERM, unless the trainer's command begins with exec"),
+        ("b", BY_THE_SDK, None),  # It saves nothing.
+        ("c", SPOT | TUNING, "all jobs of the tuning job have its checkpoint prefix"),
+        ("d", SPOT | PIPELINE, "its checkpoint prefix lacks the id of the pipeline's execution"),
+        ("pipelines-ab12cd34ef56-train-x1y2z3", SPOT, "its checkpoint prefix lacks the id of the pipeline's execution"),
+        ("e", {"CheckpointConfig": {"S3Uri": "s3://theirs/ab12cd34ef56/"}} | PIPELINE, None),
+        ("AWSBatchtrain0a1b", TWO_DAYS, "ends it after a day, unless it was submitted with a longer timeout"),
+        ("f", SPOT | TWO_DAYS, None),
+    ],
+)
+def test_what_its_client_made_otherwise_than_a_user_expects_is_said_at_once(
+    world: Any, adoption: Adoption, name: str, described: dict[str, Any], says: str | None
+) -> None:
+    world.sagemaker.has_job(name, ("Training", 1.0), **({"request": OTHERS} | described))
+    adoption.adopt(name)
+    job = world.jobs.adoptable(name)
+    surprises = surprises_of(job, tags=world.jobs.tags(job.view.arn))
+    assert len(surprises) == (says is not None)
+    assert all(str(says) in each and each in opened(world, name) for each in surprises)
+
+
 def test_i1_one_that_writes_a_live_runs_checkpoints_is_known_and_says_so(
     world: Any, adoption: Adoption, make: Any
 ) -> None:
@@ -139,8 +181,7 @@ def test_i1_one_that_writes_a_live_runs_checkpoints_is_known_and_says_so(
 
 
 def test_the_jobs_of_a_tuning_job_have_its_name_and_send_no_mail(world: Any, adoption: Adoption) -> None:
-    tuning = {"TuningJobArn": "arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/search"}
-    world.sagemaker.has_job("search-001-2f1e", ("Training", 1.0), ("Completed", 2.0), request=OTHERS, **tuning)
+    world.sagemaker.has_job("search-001-2f1e", ("Training", 1.0), ("Completed", 2.0), request=OTHERS, **TUNING)
     adoption.adopt("search-001-2f1e")
     reconciled = world.runs.reconcile("search-001-2f1e")
     assert (reconciled.run.name, reconciled.run.state) == ("search", RunState.COMPLETED)

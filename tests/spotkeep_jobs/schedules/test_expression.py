@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import calendar
+import re
 from datetime import UTC, datetime, timedelta
+from zoneinfo import available_timezones
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.schedules.expression import Cron, Rate, next_after, read_expression, read_zone
+from spotkeep_jobs.schedules.expression import Cron, Rate, expression_warnings, next_after, read_expression, read_zone
 
 NOW = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
@@ -43,6 +45,9 @@ def firings(
         ("cron(0 0 1W 5 ? *)", ["2027-05-03 00:00"]),  # A Saturday; April is not entered.
         ("cron(0 0 31W 1 ? *)", ["2027-01-29 00:00"]),  # A Sunday; February is not entered.
         ("cron(0 0 ? * 6L *)", ["2026-11-27 00:00", "2026-12-25 00:00"]),
+        ("cron(0 0 ? * FRIL *)", ["2026-11-27 00:00", "2026-12-25 00:00"]),
+        ("cron(0 0 ? * friL *)", ["2026-11-27 00:00", "2026-12-25 00:00"]),
+        ("cron(0 0 ? * MON#1 *)", ["2026-12-07 00:00", "2027-01-04 00:00"]),
         ("cron(0 0 ? * L *)", ["2026-11-28 00:00", "2026-12-05 00:00"]),
         ("cron(0 0 ? * 2#1 *)", ["2026-12-07 00:00", "2027-01-04 00:00"]),
         ("cron(0 0 1 1 ? 2030)", ["2030-01-01 00:00"]),
@@ -111,6 +116,10 @@ def test_a_yearly_cron_fires_once_a_year(minute: int, hour: int, day: int, month
         ("cron(0 2 32 * ? *)", "for the day of the month"),
         ("cron(0 2 * XYZ ? *)", "for the month"),
         ("cron(0 2 ? * 8 *)", "for the day of the week"),
+        ("cron(0 2 ? * 0-5 *)", r"has '0-5' for the day of the week"),
+        ("cron(0 2 ? * MON#6 *)", "for the day of the week"),
+        ("cron(0 2 ? * XYZL *)", "for the day of the week"),
+        ("cron(0 2 ? * MON,TUEL *)", "for the day of the week"),
         ("cron(0 2 ? * FRI-MON *)", "goes down: FRI-MON"),
         ("cron(0/0 2 * * ? *)", "step of '0'"),
         ("cron(? 2 * * ? *)", "for the minute"),
@@ -137,7 +146,52 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert isinstance(read, Rate | Cron)
 
 
-@pytest.mark.parametrize("zone", ["Europe/Nowhere", "../etc/passwd", "", 5, "/UTC"])
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("cron(0 2 ? * 1-5 *)", "fires on SUN-THU"),
+        ("cron(0 2 ? * 3,5 *)", "fires on TUE,THU"),
+        ("cron(0 2 ? * 1-5/2 *)", "fires on SUN-THU/2"),
+        ("cron(0 2 ? * 2#1 *)", "fires on MON#1"),
+        ("cron(0 2 ? * 6L *)", "fires on FRIL"),
+        ("cron(* 2 * * ? *)", r"every minute of its hours.* cron\(0 2 \* \* ? \*\)"),
+        ("cron(*/1 2 * * ? *)", "every minute of its hours"),
+        ("rate(1 minute)", "launches every minute"),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_warning(expression: str, words: str) -> None:
+    [warning] = expression_warnings(expression)
+    assert re.search(words.replace("?", r"\?"), warning)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["cron(0/5 2 ? * MON#1 *)", "cron(0 2 ? * 2-6 *)", "cron(0 2 ? * 1,7 *)", "cron(0 2 1-5 * ? *)", "rate(2 minutes)"],
+)
+def test_what_aws_and_its_writer_read_alike_is_none(expression: str) -> None:
+    assert list(expression_warnings(expression)) == []
+
+
+def test_every_zone_of_the_iana_database_is_taken() -> None:
+    zones = available_timezones() - {"Factory", "localtime", "posixrules"}
+    assert [read_zone(zone) for zone in zones] == [*zones]
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "posixrules",
+        "localtime",
+        "Factory",
+        "posix/Europe/Berlin",
+        "europe/berlin",
+        "Europe/Nowhere",
+        "../etc/passwd",
+        "",
+        5,
+        "/UTC",
+    ],
+)
 def test_a_zone_that_there_is_not_is_refused(zone: object) -> None:
     with pytest.raises(PydanticCustomError, match="time zone"):
         read_zone(zone)

@@ -206,6 +206,12 @@ def test_the_same_token_again_is_the_same_schedule_and_not_another_document(depl
     assert refusal(deployment, token="another") == [("run", "is the name of a schedule that exists already")]
 
 
+def test_days_of_the_week_that_aws_counts_otherwise_are_a_warning(deployment: Deployment) -> None:
+    for action in ("validate", "launch"):
+        warning, *_ = deployment.asked(action=action, schedule="cron(0 2 ? * 1-5 *)")["warnings"]
+        assert "fires on SUN-THU" in warning
+
+
 def test_a_rate_begins_after_its_interval(deployment: Deployment) -> None:
     answer = deployment.asked(schedule="rate(6 hours)")
     begins = deployment.schedule.begins_at

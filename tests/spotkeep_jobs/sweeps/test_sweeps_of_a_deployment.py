@@ -496,7 +496,7 @@ class TestAResumeTriesFailedTrialsAgain:
         assert deployment.states(TrialState.FAILED) == [1, 2, 3]
         assert deployment.sweep.state is SweepState.FAILED
         deployment.service.refuses = None
-        deployment.resumes(image="registry/fixed:1")
+        deployment.resumes(image="registry.example.com/fixed:1")
         assert [name.rpartition("-")[0] for name in deployment.service.live] == ["digits-1", "digits-2"]
         for number in range(1, 6):
             deployment.ends(number)

@@ -2,25 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.training.channels import relative_path
+from spotkeep_local.training.channels import download_channels
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import file_in
-
-
-@pytest.mark.parametrize(
-    ("prefix", "key", "path"),
-    [
-        ("data/", "data/a.csv", "a.csv"),
-        ("data", "data/deep/a.csv", "deep/a.csv"),
-        ("data/a.csv", "data/a.csv", "a.csv"),
-        ("data/a", "data/a.csv", "a.csv"),
-        ("data/tr", "data/train/a.csv", "train/a.csv"),
-        ("", "data/a.csv", "data/a.csv"),
-        ("a.csv", "a.csv", "a.csv"),
-    ],
-)
-def test_where_an_object_goes(prefix, key, path):
-    assert relative_path(key, prefix=prefix) == path
+from spotkeep_local.training.object_store import ObjectStore, file_in
+from spotkeep_local.training.opt_ml import OptMl
+from tests.models.s3 import Objects
 
 
 @pytest.mark.parametrize("relative", ["../a", "deep/../../a", "/etc/a", "..", "a/.."])
@@ -31,3 +17,21 @@ def test_a_key_that_points_out_of_its_folder_fails_the_job(relative):
 
 def test_dots_within_names_are_names():
     assert file_in(Path("/folder"), "deep/..a/b..") == Path("/folder/deep/..a/b..")
+
+
+def request_for(prefix):
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://bucket/{prefix}"}
+    channel = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
+    return {"AlgorithmSpecification": {"TrainingInputMode": "File"}, "InputDataConfig": [channel]}
+
+
+def test_a_disk_that_takes_two_names_for_one_fails_the_job(tmp_path):
+    """A disk of macOS takes `A.csv` for `a.csv`: the one object would replace the other."""
+    objects = Objects()
+    objects.contents = {"data/a.csv": b"a"}
+    opt_ml = OptMl(tmp_path)
+    opt_ml.channel("train").mkdir(parents=True)
+    (opt_ml.channel("train") / "a.csv").write_bytes(b"that of A.csv")
+    with pytest.raises(JobFailedError, match=r"ClientError: Data download failed: data/a\.csv: this disk takes"):
+        list(download_channels(ObjectStore(objects), request_for("data/"), opt_ml))
+    assert (opt_ml.channel("train") / "a.csv").read_bytes() == b"that of A.csv"

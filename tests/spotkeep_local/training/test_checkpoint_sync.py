@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 import threading
 import time
@@ -146,6 +147,13 @@ def test_where_the_disk_keeps_no_access_times_it_is_not_known_what_was_read(make
         without_access_times.setattr(checkpoint_sync.Path, "stat", unmoved)
         sync.restore()
     assert sync.read_files() is None
+
+
+def test_checkpoints_that_cannot_be_files_fail_the_job_as_its_input(make_sync, store, remote):
+    for name in ("x", "x/y"):
+        store.upload(io.BytesIO(b"1"), remote.child(name))
+    with pytest.raises(JobFailedError, match=r"^ClientError: Checkpoint download failed: .*runs/checkpoints: .*x"):
+        make_sync().restore()
 
 
 def test_only_files_below_the_prefix_are_restored(make_sync, store, remote, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import Any
 
@@ -12,6 +13,8 @@ except ImportError as error:
 
 RUN_TAG = "spotkeep.run"
 """The tag of an MLflow run that names the run it measures."""
+HYPERPARAMETERS_TAG = "spotkeep.hyperparameters"
+"""The tag of an MLflow run with a digest of the hyperparameters of its jobs."""
 
 
 def start_run(**arguments: Any) -> mlflow.ActiveRun:
@@ -21,6 +24,9 @@ def start_run(**arguments: Any) -> mlflow.ActiveRun:
     with spotkeep.integrations.mlflow.start_run():
         mlflow.log_metric("loss", loss, step=step)
     ```
+
+    A parameter of an MLflow run never changes: MLflow raises where it is logged with another value. So a job with other
+    hyperparameters goes on in an MLflow run of its own, below the first, where an earlier job has logged parameters.
 
     Outside of a job of Spotkeep it is `mlflow.start_run`.
 
@@ -42,11 +48,14 @@ def start_run(**arguments: Any) -> mlflow.ActiveRun:
     found = mlflow.search_runs(
         experiment_ids=None if experiment is None else [experiment],
         filter_string=f"tags.`{RUN_TAG}` = '{run}'",
-        order_by=["attributes.start_time ASC"],
-        max_results=1,
+        order_by=["attributes.start_time DESC"],
         output_format="list",
     )
-    if found:
-        return mlflow.start_run(run_id=found[0].info.run_id)
-    tags = {**(arguments.pop("tags", None) or {}), RUN_TAG: run}
-    return mlflow.start_run(**{"run_name": run, **arguments, "tags": tags})
+    digest = hashlib.sha256(os.environ.get("SM_HPS", "").encode()).hexdigest()
+    own = {RUN_TAG: run, HYPERPARAMETERS_TAG: digest}
+    for earlier in found:
+        if not earlier.data.params or earlier.data.tags.get(HYPERPARAMETERS_TAG, digest) == digest:
+            return mlflow.start_run(run_id=earlier.info.run_id, tags=own)
+    tags = {**(arguments.pop("tags", None) or {}), **own}
+    parent = {"parent_run_id": found[-1].info.run_id} if found else {}
+    return mlflow.start_run(**{"run_name": run, **parent, **arguments, "tags": tags})

@@ -60,10 +60,11 @@ class S3Place:
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object as a listing shows it: its key and its size in bytes."""
+    """An object as a listing shows it: its key, its size in bytes, and the tag of its content where S3 names one."""
 
     key: str
     size: int
+    etag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class S3Objects:
         with _telling(f"s3://{self._bucket}/{prefix} cannot be listed"):
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix):
                 for found in page.get("Contents", ()):
-                    yield S3Object(key=found["Key"], size=found["Size"])
+                    yield S3Object(key=found["Key"], size=found["Size"], etag=found.get("ETag"))
 
     def labels(self, key: str) -> tuple[int, Mapping[str, str]] | None:
         """Give an object's size and the labels it was written with, None when there is no such object."""
@@ -124,16 +125,21 @@ class S3Objects:
                 raise
             return found["ContentLength"], found.get("Metadata", {})
 
-    def read(self, key: str, *, start: int, size: int) -> bytes:
+    def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         """Read a range of an object; fewer bytes than asked for only when it ends there.
+
+        Args:
+            key: Its key.
+            start: The first byte.
+            size: How many bytes.
+            etag: The tag of the content that is wanted; None for whatever is there.
 
         Raises:
             RemoteError: If it cannot be read; `missing` when there is no such object, or none of that size.
         """
+        asked = {"Range": f"bytes={start}-{start + max(size, 1) - 1}"} | ({"IfMatch": etag} if etag else {})
         with _telling(f"{self._name(key)} cannot be read"), contextlib.ExitStack() as stack:
-            found = self._client.get_object(
-                Bucket=self._bucket, Key=key, Range=f"bytes={start}-{start + max(size, 1) - 1}"
-            )
+            found = self._client.get_object(Bucket=self._bucket, Key=key, **asked)
             body = stack.enter_context(contextlib.closing(found["Body"]))
             # A server that ignores the range must not fill the memory.
             raw: bytes = body.read(size)
@@ -261,4 +267,4 @@ def _telling(what: str) -> Iterator[None]:
             raise
         response = getattr(error, "response", None)
         code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
-        raise RemoteError(f"{what}: {error}", missing=code in (*_NOT_FOUND, "InvalidRange")) from error
+        raise RemoteError(f"{what}: {error}", missing=code in (*_NOT_FOUND, "InvalidRange"), code=code) from error

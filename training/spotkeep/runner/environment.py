@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
 _IMPOSSIBLE = re.compile(r"[=\0]")
 """What the name of no variable may hold."""
+_IN_NO_ARGUMENT = re.compile("[\0\ud800-\udfff]")
+"""What no argument and no variable may hold: NUL, and half of a surrogate pair."""
 _PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
 _PLATFORMS_PREFIX = "sagemaker_"
 _NOT_FOR_FRAMEWORKS = ("program", "submit_directory", "enable_cloudwatch_metrics", "region", "container_log_level",
@@ -65,17 +68,27 @@ def find_hardware(devices: Path = Path("/dev")) -> Hardware:
     )
 
 
-def command_arguments(hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Give the hyperparameters as arguments of the command, the way SageMaker's training toolkit passes them.
+def command_arguments(hyperparameters: Mapping[str, Any], *, as_json: bool = False) -> list[str]:
+    """Give the hyperparameters as arguments of the command.
 
-    `--name value` in the order of the names, `-n value` for a name of one letter; booleans are `True` and `False`, a
-    list is in Python's own form, an object is `key=value,...`, null is empty. SageMaker's own are left out.
+    By default in the way of SageMaker's training toolkit: `--name value` in the order of the names, `-n value` for a
+    name of one letter; booleans are `True` and `False`, a list is in Python's own form, an object is `key=value,...`,
+    null is empty. SageMaker's own are left out.
+
+    As JSON in the way of the SageMaker SDK 3: `--name value` of each in the platform's order, with two hyphens. All but
+    texts are written as JSON. Its driver decodes twice, and so does this.
+
+    A number is passed as it was written, in both ways. AWS's own code reads and writes it again: `1.10` becomes `1.1`.
 
     Args:
-        hyperparameters: Decoded.
+        hyperparameters: As the platform has them.
+        as_json: Whether in the way of the SDK 3.
 
     Source: `to_cmd_args` in `sagemaker_training/mapping.py`, `params.py`; aws/sagemaker-training-toolkit on GitHub.
+    `hyperparameters_to_cli_args` in `common/utils.py` of `sagemaker.train.container_drivers`, of the SageMaker SDK 3.
     """
+    if as_json:
+        return [word for name, value in hyperparameters.items() for word in (f"--{name}", _json_argument(value))]
     own = _without_platforms(hyperparameters)
     return [word for name in sorted(own) for word in (f"{'-' * min(len(name), 2)}{name}", _argument(own[name]))]
 
@@ -88,10 +101,41 @@ def _is_platforms(name: str) -> bool:
     return name in _PLATFORMS_OWN or name.startswith(_PLATFORMS_PREFIX)
 
 
+def _decoded(value: Any) -> Any:
+    """Decode a hyperparameter: SageMaker's are text, into which its SDKs put JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        meaning = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    # `12e4567` is too large for a float, and some texts can be given to no process: both stay as they are written.
+    if (isinstance(meaning, float) and math.isinf(meaning) and value.strip().lstrip("-") != "Infinity") or (
+        isinstance(meaning, str) and _IN_NO_ARGUMENT.search(meaning)
+    ):
+        return value
+    return meaning
+
+
+def _as_written(value: Any) -> Any:
+    """Decode a hyperparameter that is no number. A number keeps its text: it may be a version, or a commit."""
+    meaning = _decoded(value)
+    if isinstance(meaning, float):
+        return value if math.isfinite(meaning) else meaning
+    return value if isinstance(meaning, int) and not isinstance(meaning, bool) else meaning
+
+
 def _argument(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ",".join(f"{key}={each}" for key, each in sorted(value.items()))
-    return "" if value is None else str(value)
+    meaning = _as_written(value)
+    if isinstance(meaning, Mapping):
+        pairs = ",".join(f"{key}={each}" for key, each in sorted(meaning.items()))
+        return str(value) if _IN_NO_ARGUMENT.search(pairs) else pairs
+    return "" if meaning is None else str(meaning)
+
+
+def _json_argument(value: Any) -> str:
+    value = _as_written(_as_written(value))
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def job_environment(
@@ -102,6 +146,7 @@ def job_environment(
     hardware: Hardware,
     import_root: str,
     notice_file: Path,
+    arguments: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """Give the command's whole environment.
 
@@ -112,6 +157,7 @@ def job_environment(
         hardware: What the machine has.
         import_root: What must be on PYTHONPATH so that `import spotkeep` works: the zipapp, or a source directory.
         notice_file: Where the runner will leave an interruption notice.
+        arguments: What the hyperparameters are as arguments; by default in the toolkit's way.
     """
     python_path = [import_root, *filter(None, [inherited.get("PYTHONPATH")])]
     return {
@@ -124,25 +170,30 @@ def job_environment(
         **inherited,
         "PYTHONPATH": os.pathsep.join(python_path),
         NOTICE_FILE_VARIABLE: str(notice_file),
-        **_toolkit_variables(layout, configuration, hardware),
+        **_toolkit_variables(layout, configuration, hardware, arguments),
     }
 
 
-def _toolkit_variables(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, str]:
+def _toolkit_variables(
+    layout: JobLayout, configuration: JobConfiguration, hardware: Hardware, arguments: Sequence[str] | None
+) -> dict[str, str]:
     facts = _facts(layout, configuration, hardware)
+    given = configuration.hyperparameters
     variables: dict[str, Any] = {
         **{f"SM_{name.upper()}": facts[name] for name in _FACTS_WITH_A_VARIABLE},
         "SM_CHANNELS": sorted(configuration.channels),
         "SM_HPS": facts["hyperparameters"],
-        "SM_USER_ARGS": command_arguments(configuration.hyperparameters),
+        "SM_USER_ARGS": command_arguments(given) if arguments is None else list(arguments),
         "SM_FRAMEWORK_PARAMS": facts["additional_framework_parameters"],
         "SM_TRAINING_ENV": facts,
         # These are of the containers of the SageMaker SDK 3.
         "SM_HOST_COUNT": len(configuration.hosts),
         "SM_CURRENT_HOST_RANK": configuration.hosts.index(configuration.current_host),
         "SM_MASTER": configuration.hosts[0],
+        "SM_INPUT_DATA_DIR": str(layout.data),
+        "SM_OUTPUT_FAILURE": str(layout.failure),
         **_named("SM_CHANNEL_", facts["channel_input_dirs"]),
-        **_named("SM_HP_", facts["hyperparameters"]),
+        **_named("SM_HP_", {name: _as_written(value) for name, value in _without_platforms(given).items()}),
     }
     return {name: _text(value) for name, value in variables.items()}
 
@@ -157,7 +208,8 @@ _FACTS_WITH_A_VARIABLE = (
 
 def _facts(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, Any]:
     """Give what the toolkit calls the training environment, under its names; but for what it knows of a program."""
-    resources, given = configuration.resources, configuration.hyperparameters
+    resources = configuration.resources
+    given = {name: _decoded(value) for name, value in configuration.hyperparameters.items()}
     listed = [each for each in resources.get("instance_groups") or () if isinstance(each, Mapping)]
     groups = {str(each.get("instance_group_name")): each for each in listed}
     group = resources.get("current_group_name", "homogeneousCluster")

@@ -8,8 +8,13 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from .block import block_named
+
 MAX_CHARACTERS = 1024
 """SageMaker takes the first 1,024 characters of the failure file as the job's FailureReason."""
+
+NOT_STARTED = "not started: "
+"""How a failure begins that is the image's or the command's: another machine would find the same."""
 
 _MAX_COMMAND_CHARACTERS = 200
 _KERNEL_COUNTS = Path("/proc/vmstat")
@@ -17,11 +22,11 @@ _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: 
 """Source: torch.distributed.elastic.multiprocessing.api."""
 
 
-def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
+def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
     """Say how a command failed, and with what last words. At most 1,024 characters.
 
     Args:
-        command: It and its arguments.
+        command: It and its arguments, or a block of lines for bash.
         exit_code: 128 + n when signal n killed it.
         stderr_tail: The last of what it wrote to standard error.
         memory_kills: How many processes the kernel killed meanwhile because memory ran out.
@@ -30,7 +35,8 @@ def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, 
         ending = f"was killed by signal {exit_code - 128} (exit code {exit_code})"
     else:
         ending = f"exited with code {exit_code}"
-    head = f"{_shortened(shlex.join(command))} {ending}"
+    named = block_named(command) if isinstance(command, str) else shlex.join(command)
+    head = f"{_shortened(named)} {ending}"
     if memory_kills:
         killed = "a process" if memory_kills == 1 else f"{memory_kills} processes"
         head += f"; memory ran out, and the kernel killed {killed}: choose a larger instance type, or use less memory"

@@ -17,9 +17,10 @@ from spotkeep.errors import InstallError, JobError, SpotkeepError
 
 from .environment_cache import EnvironmentCache
 from .failure import failure_text
+from .git_source import GIT_COMMIT_VARIABLE
 from .layout import JobLayout
 from .requirements import NONE, Requirements, find_requirements
-from .source import GIT_COMMIT_VARIABLE, SHA256_VARIABLE
+from .source import SHA256_VARIABLE
 from .supervision import Supervisor
 from .virtual_environment import VirtualEnvironment, describe_image
 from .warm_pool_cache import WarmPoolCache
@@ -37,7 +38,8 @@ class Preparation:
     Attributes:
         install: `auto`, `none`, or the path of a requirements file in the source.
         requirements: Listed in the job file; they go before `install`.
-        setup: A command that is run once a machine, after the installation; empty for none.
+        setup: A command that is run once a machine, after the installation: its words, or a block of lines for bash;
+            empty for none.
         environments: `s3://bucket/prefix/` where what is installed is kept for the machine on which the job comes back;
             None on an instance, whose volume keeps it.
         warm_pool: Whether the host is kept for the next job, which finds there what this one installed.
@@ -45,7 +47,7 @@ class Preparation:
 
     install: str = NONE
     requirements: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
+    setup: tuple[str, ...] | str = ()
     environments: str | None = None
     warm_pool: bool = False
 
@@ -240,7 +242,7 @@ def _run_pip(
 
 
 def _set_up(
-    command: tuple[str, ...], source: Path | None, environment: Mapping[str, str], supervisor: Supervisor
+    command: tuple[str, ...] | str, source: Path | None, environment: Mapping[str, str], supervisor: Supervisor
 ) -> None:
     """Run the command unless this machine has: where temporary files are is no part of a volume that moves."""
     run = environment.get("SPOTKEEP_RUN", "")

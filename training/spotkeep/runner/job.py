@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotkeep import events
-from spotkeep.errors import JobError
+from spotkeep.errors import CommandError, JobError, MissingToolError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
 from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
 
+from .block import bash_words
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
-from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
+from .failure import MAX_CHARACTERS, NOT_STARTED, failure_text, says_ended_by_sigterm
 from .host_names import await_host_names
 from .installation import Preparation, prepare_machine
 from .layout import JobLayout, import_root, read_configuration
@@ -29,17 +30,20 @@ from .source import prepare_source
 from .supervision import Supervisor
 
 NO_PREPARATION = Preparation()
+ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
+"""What follows the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
 
 _KILLED_BY_SIGTERM = 143
 
 
 def run_job(
-    command: Sequence[str], *, pass_hyperparameters: bool = True, preparation: Preparation = NO_PREPARATION
+    command: Sequence[str] | str, *, arguments: str = HYPERPARAMETERS, preparation: Preparation = NO_PREPARATION
 ) -> int:
     """Run a training command as this environment's job. Gives the exit code.
 
-    The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false. What is to be
-    installed and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
+    The command is words, or a block of lines for bash. Its arguments are one of `ARGUMENTS`: the job's hyperparameters
+    in the way of SageMaker's toolkit, or as JSON in the way of the SageMaker SDK 3, or none. What is to be installed
+    and set up first is a part of the job: a notice that comes meanwhile ends it as it ends the command.
 
     After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
     accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container
@@ -62,7 +66,7 @@ def run_job(
                 layout,
                 supervisor,
                 notice_file=notice_file,
-                pass_hyperparameters=pass_hyperparameters,
+                arguments=arguments,
                 preparation=preparation,
                 scratch=scratch,
             )
@@ -75,12 +79,12 @@ def run_job(
 
 
 def _supervised(
-    command: Sequence[str],
+    command: Sequence[str] | str,
     layout: JobLayout,
     supervisor: Supervisor,
     *,
     notice_file: Path,
-    pass_hyperparameters: bool,
+    arguments: str,
     preparation: Preparation,
     scratch: Path,
 ) -> int:
@@ -89,6 +93,7 @@ def _supervised(
         configuration = read_configuration(layout)
         for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
             _make(directory)
+        words = command_arguments(configuration.hyperparameters, as_json=arguments == JSON)
         environment = job_environment(
             inherited=os.environ,
             layout=layout,
@@ -96,8 +101,13 @@ def _supervised(
             hardware=find_hardware(),
             import_root=import_root(),
             notice_file=notice_file,
+            arguments=words,
         )
+        if isinstance(command, str):
+            bash_words(command, [], environment=environment)  # Before anything is installed for it.
         source = prepare_source(layout, environment)
+        if source is not None:
+            environment["SM_SOURCE_DIR"] = str(source)
         if not supervisor.announced:
             environment = prepare_machine(
                 preparation,
@@ -115,9 +125,9 @@ def _supervised(
         exits_before = take_exits(checkpoints, launch=launch)
         forget_trainings(notice_file)
         put_aside_cut_off(checkpoints, layout.put_aside)
-        arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
         outcome = supervisor.run(
-            [*command, *arguments],
+            command,
+            arguments=words if arguments != NO_ARGUMENTS else [],
             environment=environment,
             directory=source,
             search_root=import_root() if searched_metrics(os.environ) else None,
@@ -165,7 +175,8 @@ def _say_exit_on_notice(ending: CommandEnding) -> None:
 
 def _not_begun(layout: JobLayout, error: JobError) -> int:
     """Say why the command was not started; give the exit code."""
-    _leave_failure(layout, str(error))
+    is_for_good = isinstance(error, (CommandError, MissingToolError))
+    _leave_failure(layout, f"{NOT_STARTED if is_for_good else ''}{error}")
     sys.stderr.write(f"spotkeep: {error}\n")
     return error.exit_code
 

@@ -115,7 +115,7 @@ class JobConfiguration:
     """What the platform's files say.
 
     Attributes:
-        hyperparameters: Decoded: a value that is JSON becomes what it means, any other stays text.
+        hyperparameters: As the platform has them, which is text, in its order.
         channels: The platform's description of each input channel, by name.
         resources: Hosts, instance type, network interface.
         checkpoint_directory: Where checkpoints are kept, relocated.
@@ -156,7 +156,7 @@ def read_configuration(layout: JobLayout) -> JobConfiguration:
     if not channels and layout.data.is_dir():
         channels = {entry.name: {} for entry in sorted(layout.data.iterdir()) if entry.is_dir()}
     return JobConfiguration(
-        hyperparameters={name: _decoded(value) for name, value in sorted(hyperparameters.items())},
+        hyperparameters=hyperparameters,
         channels={name: value for name, value in sorted(channels.items()) if name not in RESERVED_CHANNELS},
         resources=resources,
         checkpoint_directory=layout.relocated(str(checkpoints.get("LocalPath") or f"{_PLATFORM_BASE}/checkpoints")),
@@ -187,16 +187,6 @@ def _content(path: Path) -> bytes:
     if len(raw) > _MAX_BYTES:
         raise ValueError(f"more than {_MAX_BYTES:,} bytes")
     return raw
-
-
-def _decoded(value: Any) -> Any:
-    """Decode a hyperparameter: SageMaker's are text, into which its SDKs put JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def import_root() -> str:

@@ -6,25 +6,20 @@ Both are pinned by the launcher: what is unpacked is what was launched, whatever
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from spotkeep.errors import MissingToolError, SourceError
+from spotkeep.errors import SourceError
 
+from .git_source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, check_out
 from .layout import JobLayout
 from .source_archive import ARCHIVES, unpack
 
-GIT_URL_VARIABLE = "SPOTKEEP_SOURCE_GIT_URL"
-GIT_COMMIT_VARIABLE = "SPOTKEEP_SOURCE_GIT_COMMIT"
 SHA256_VARIABLE = "SPOTKEEP_SOURCE_SHA256"
 
 _READ_BYTES = 2**20
-_GIT_URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def prepare_source(layout: JobLayout, environment: Mapping[str, str]) -> Path | None:
@@ -42,7 +37,7 @@ def prepare_source(layout: JobLayout, environment: Mapping[str, str]) -> Path | 
     try:
         if url:
             _empty(layout.source)
-            _clone(url, environment.get(GIT_COMMIT_VARIABLE, ""), layout.source, environment)
+            check_out(url, environment.get(GIT_COMMIT_VARIABLE, ""), layout.source, environment)
         elif channel.is_dir():
             path = _find_archive(channel)
             with path.open("rb") as archive:
@@ -89,35 +84,6 @@ def _find_archive(channel: Path) -> Path:
             "name the archive itself in the job's `source`"
         )
     return found[0]
-
-
-def _clone(url: str, commit: str, target: Path, environment: Mapping[str, str]) -> None:
-    if not _GIT_URL.fullmatch(url):
-        raise SourceError(f"{GIT_URL_VARIABLE} is {url!r}; use an https:// or ssh:// address")
-    if not _COMMIT.fullmatch(commit):
-        raise SourceError(f"{GIT_COMMIT_VARIABLE} is {commit!r}; use the full 40 hexadecimal digits of a commit")
-    if shutil.which("git", path=environment.get("PATH")) is None:
-        raise MissingToolError(
-            f"git is not in the image, and the source is the git repository {url}: use an image with git, or give the "
-            "source as an archive"
-        )
-    git = ["git", "-C", str(target), "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false"]
-    quiet = {**environment, "GIT_TERMINAL_PROMPT": "0"}
-    _call([*git, "init", "--quiet"], quiet)
-    try:
-        _call([*git, "fetch", "--quiet", "--depth", "1", url, commit], quiet)
-    except SourceError:
-        # Not every server gives out a single commit: then its branches and tags, where it must be.
-        _call([*git, "fetch", "--quiet", url, "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"], quiet)
-    _call([*git, "checkout", "--quiet", "--detach", commit], quiet)
-
-
-def _call(command: list[str], environment: Mapping[str, str]) -> None:
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SourceError(
-            f"git could not get the source (exit code {done.returncode}): {done.stderr.strip() or done.stdout.strip()}"
-        )
 
 
 def _empty(directory: Path) -> None:

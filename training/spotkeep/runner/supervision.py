@@ -1,8 +1,9 @@
 """Starts the command, passes signals on, and waits: what PID 1 of a container has to do.
 
 The command shares this process's group, so a signal to the group ends all of it. A signal goes to the command alone:
-its workers (a data loader's, for example) are its own business. Only when the command has gone after a notice and left
-others behind, as a shell does, these get SIGTERM too.
+its workers (a data loader's, for example) are its own business. Where the command is a block, it goes to the programs
+that bash has started. Only when the command has gone after a notice and left others behind, as a shell does, these get
+SIGTERM too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import IO, Any, Callable
 from spotkeep.errors import CommandError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 
+from .behind_shells import receivers_behind
+from .block import bash_words
 from .failure import memory_kills
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
 
@@ -31,6 +34,7 @@ _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.1
+_SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -65,6 +69,7 @@ class Supervisor:
         self.notice: Notice | None = None
         self._notice_file = notice_file
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_block = False
         self._pending: list[int] = []
         self._ending_the_rest = False
         self._previous: dict[int, Any] = {}
@@ -80,8 +85,9 @@ class Supervisor:
 
     def run(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | str,
         *,
+        arguments: Sequence[str] = (),
         environment: Mapping[str, str],
         directory: Path | None,
         search_root: str | None = None,
@@ -89,7 +95,8 @@ class Supervisor:
         """Run the command to its end.
 
         Args:
-            command: What to run.
+            command: What to run: its words, or a block of lines for bash.
+            arguments: What follows the words, or is `"$@"` in the block.
             environment: All of it.
             directory: Where.
             search_root: By what `import spotkeep` is found, where metrics are searched for in what the command prints;
@@ -97,9 +104,16 @@ class Supervisor:
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
+            MissingToolError: If it is a block, and there is no bash.
         """
+        self._is_block = isinstance(command, str)
+        words = (
+            bash_words(command, arguments, environment=environment)
+            if isinstance(command, str)
+            else [*command, *arguments]
+        )
         kills_before = memory_kills()
-        child = _start(command, environment, directory, takes_output=search_root is not None)
+        child = _start(words, environment, directory, takes_output=search_root is not None)
         self._child = child
         while self._pending:
             self._forward(self._pending.pop(0))
@@ -155,8 +169,32 @@ class Supervisor:
         elif not (signum == signal.SIGINT and os.isatty(0)):
             # A terminal's Ctrl-C has already reached the whole group.
             # Popen.send_signal would wait for a command that has just ended, and its exit code would be lost.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child.pid, signum)
+            if self._is_block:
+                self._forward_to_programs(self._child, signum)
+            else:
+                _send(self._child.pid, signum)
+
+    def _forward_to_programs(self, bash: subprocess.Popen[bytes], signum: int) -> None:
+        if signum == signal.SIGTERM:
+            _send(bash.pid, signum)  # First, so that it does not begin its next line: its trap waits for the programs.
+        found = receivers_behind(bash.pid, signum)
+        for pid in (*found.programs, *found.shells):
+            if pid != bash.pid or signum != signal.SIGTERM:
+                _send(pid, signum)
+        if signum == signal.SIGTERM and not found.programs:
+            _start_thread(lambda: self._find_what_was_about_to_start(bash), name="about-to-start")
+
+    def _find_what_was_about_to_start(self, bash: subprocess.Popen[bytes]) -> None:
+        """Send SIGTERM to what bash was starting when it came: bash waits for that, and its trap comes afterwards."""
+        pause = _SHORTEST_LOOK_SECONDS
+        while pause < _LONGEST_LOOK_SECONDS and self._child is bash:
+            time.sleep(pause)
+            pause *= 2
+            found = receivers_behind(bash.pid, signal.SIGTERM).programs if self._child is bash else ()
+            for pid in found:
+                _send(pid, signal.SIGTERM)
+            if found:
+                return
 
     def _wait_for(self, child: subprocess.Popen[bytes]) -> int:
         while True:
@@ -185,11 +223,7 @@ class _PassedStream:
         self._pass_on = pass_on
         self._lines = lines
         self._tail = b""
-        self._thread = threading.Thread(target=self._pass_through, name="output", daemon=True)
-        # Signals must find the main thread, which waits in a system call and handles them there.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
-        self._thread.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self._thread = _start_thread(self._pass_through, name="output")
 
     @property
     def tail(self) -> bytes:
@@ -214,6 +248,20 @@ class _PassedStream:
                 self._lines.add(piece)
         if self._lines is not None:
             self._lines.finish()
+
+
+def _start_thread(work: Callable[[], None], *, name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    # Signals must find the main thread, which waits in a system call and handles them there.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    thread.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return thread
+
+
+def _send(pid: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
 
 
 def _to_stderr(piece: bytes) -> None:

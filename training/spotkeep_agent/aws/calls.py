@@ -26,27 +26,41 @@ _MOST_BYTES = 16 * 2**20
 """The longest answer that is no object's content: sixteen times what any of these services sends at once."""
 _MOST_REFUSAL_BYTES = 2**16
 """The longest error document, which may come where a few bytes of an object were asked for."""
-_THROTTLES = frozenset(
+_NOT_TAKEN = frozenset(
     {
+        "BadDigest",
+        "BandwidthLimitExceeded",
         "EC2ThrottledException",
-        "InternalServerError",
         "LimitExceededException",
+        "PriorRequestNotComplete",
         "ProvisionedThroughputExceededException",
+        "ReplicatedWriteConflictException",
         "RequestLimitExceeded",
         "RequestThrottled",
+        "RequestThrottledException",
+        "RequestTimeout",
+        "RequestTimeoutException",
         "ServiceUnavailable",
         "SlowDown",
         "Throttling",
+        "ThrottledException",
         "ThrottlingException",
         "TooManyRequestsException",
         "TransactionInProgressException",
         "Unavailable",
     }
 )
+"""Refusals that pass: the call has not taken effect and is sent again, as botocore does. A test compares the two."""
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _HOSTS = {"ecr": "api.ecr"}
 """How the names of hosts begin that do not begin with the service's signing name."""
 _TOO_MANY, _SERVER_FAULT, _REFUSED = 429, 500, 300
+_ERROR_BEGINS_WITHIN = 1_000
+_REGION_HEADER = "x-amz-bucket-region"
+_OF_ANOTHER_REGION = frozenset(
+    {"301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+)
+"""What S3 answers where a bucket is in another region."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +230,7 @@ class AwsCalls:
             body=body,
             retry=True,
             most_bytes=max(most_bytes, _MOST_REFUSAL_BYTES),
+            hides_errors=action != "GetObject",
         )
 
     def endpoint(self, service: str) -> str:
@@ -237,6 +252,7 @@ class AwsCalls:
         body: bytes,
         retry: bool,
         most_bytes: int = _MOST_BYTES,
+        hides_errors: bool = False,
     ) -> AwsAnswer:
         name = f"{service}:{action}"
         problem = ""
@@ -277,15 +293,16 @@ class AwsCalls:
                 if retry:
                     continue
                 break
-            if answer.status < _REFUSED:
+            hidden = hides_errors and answer.status < _REFUSED and _is_error_document(answer)
+            if answer.status < _REFUSED and not hidden:
                 return answer
             code, message = _error_of(answer)
             problem = f"{code}: {message}"
             if code in _EXPIRED:
                 self.credentials.forget()
-            elif code in _THROTTLES or answer.status == _TOO_MANY:
-                pass  # a throttled call has not taken effect
-            elif answer.status >= _SERVER_FAULT:
+            elif code in _NOT_TAKEN or answer.status == _TOO_MANY:
+                pass
+            elif answer.status >= _SERVER_FAULT or hidden:
                 if not retry:
                     break
             else:
@@ -303,6 +320,16 @@ def _object(answer: AwsAnswer, *, what: str) -> dict[str, Any]:
     return found
 
 
+def _is_error_document(answer: AwsAnswer) -> bool:
+    """Say whether an answer of S3 is an error, whatever its status: "CompleteMultipartUpload", S3 API reference."""
+    if b"<Error" not in answer.body[:_ERROR_BEGINS_WITHIN]:
+        return False
+    try:
+        return _without_namespaces(answer.body).tag == "Error"
+    except ET.ParseError:
+        return False
+
+
 def _error_of(answer: AwsAnswer) -> tuple[str, str]:
     """Read code and message of a refusal, whatever the protocol."""
     text = answer.body.decode("utf-8", "replace")
@@ -317,9 +344,13 @@ def _error_of(answer: AwsAnswer) -> tuple[str, str]:
         root = _without_namespaces(answer.body)
     except ET.ParseError:
         return str(answer.status), text[:200]
-    code_found, message = root.find(".//Code"), root.find(".//Message")
+    code_found, message_found = root.find(".//Code"), root.find(".//Message")
     code = (code_found.text or "") if code_found is not None else str(answer.status)
-    return code, (message.text or "") if message is not None else ""
+    message = (message_found.text or "") if message_found is not None else ""
+    region = answer.headers.get(_REGION_HEADER)
+    if region is not None and code in _OF_ANOTHER_REGION:
+        message += f" The bucket is in {region}."
+    return code, message
 
 
 def _without_namespaces(body: bytes) -> ET.Element:

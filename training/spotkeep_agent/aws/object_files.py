@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ class WantedFile:
         files: Below whose folder the file is made.
         path: The path of the file, below that folder.
         modified_ns: Its time of the last write, nanoseconds since the epoch; None for now.
+        etag: The tag of the content that is wanted: parts of two contents make no file. None for whatever is there.
     """
 
     objects: S3Objects
@@ -39,6 +41,13 @@ class WantedFile:
     files: UserFiles
     path: str
     modified_ns: int | None = None
+    etag: str | None = None
+
+
+def draft_path(path: str) -> str:
+    """Give the path that a file has while it is filled: as long as any name may be, and no other file's."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{hashlib.sha256(name.encode()).hexdigest()[:32]}{DRAFT_SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -52,11 +61,11 @@ class _ArrivingFile:
 
     def __init__(self, wanted: WantedFile) -> None:
         self._wanted = wanted
-        self._draft = wanted.path + DRAFT_SUFFIX
+        self._draft = draft_path(wanted.path)
         self._left_bytes = wanted.size
         self._lock = threading.Lock()
         wanted.files.make_folder(wanted.path.rpartition("/")[0])
-        self._descriptor = wanted.files.create(self._draft)
+        self._descriptor: int | None = wanted.files.create(self._draft)
 
     def fetch(self, span: _Span) -> bool:
         """Fetch one part. With the last one the file is there, and this says so.
@@ -65,26 +74,29 @@ class _ArrivingFile:
             RemoteError: If S3 cannot be read, or the object has become smaller.
             OSError: If the disk refuses.
         """
-        wanted = self._wanted
+        wanted, descriptor = self._wanted, self._descriptor
+        assert descriptor is not None  # noqa: S101 - closed with the last part, or after all threads have ended
         if span.size:
-            raw = wanted.objects.read(wanted.key, start=span.start, size=span.size)
+            raw = wanted.objects.read(wanted.key, start=span.start, size=span.size, etag=wanted.etag)
             if len(raw) != span.size:
                 raise RemoteError(f"{wanted.key} has {span.start + len(raw):,} bytes now, not {wanted.size:,}")
-            write_all(self._descriptor, raw, span.start)
+            write_all(descriptor, raw, span.start)
         with self._lock:
             self._left_bytes -= span.size
             if self._left_bytes:
                 return False
-        os.fsync(self._descriptor)
+        os.fsync(descriptor)
         if wanted.modified_ns is not None:
-            os.utime(self._descriptor, ns=(wanted.modified_ns, wanted.modified_ns))
+            os.utime(descriptor, ns=(wanted.modified_ns, wanted.modified_ns))
         self.close()
         wanted.files.rename(self._draft, wanted.path)
         return True
 
     def close(self) -> None:
-        """Let go of the file, whether it is whole or not."""
-        os.close(self._descriptor)
+        """Let go of the file, whether it is whole or not. Its number may be another file's by the next time."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> None:

@@ -9,7 +9,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from io import BytesIO
-from typing import Any
+from typing import Any, Callable
+from urllib.parse import unquote_plus
 
 from spotkeep.remote.s3_objects import S3Objects
 from spotkeep_agent.errors import AgentError, AwsCallRefusedError, AwsUnavailableError
@@ -17,13 +18,15 @@ from spotkeep_agent.errors import AgentError, AwsCallRefusedError, AwsUnavailabl
 from .calls import AwsAnswer, AwsCalls, _without_namespaces
 
 _METADATA_PREFIX = "x-amz-meta-"
+_ENCODED = {"encoding-type": "url"}
+"""Asked of listings: XML 1.0 has no control characters, and keys may."""
 
 
 class S3ClientError(OSError):
-    """S3 refused, or could not be reached; `response` is as boto3's ClientError has it."""
+    """S3 refused, or could not be reached; `response` is that of boto3's ClientError, then without a code."""
 
     def __init__(self, error: AgentError) -> None:
-        code = error.code if isinstance(error, AwsCallRefusedError) else "Unavailable"
+        code = error.code if isinstance(error, AwsCallRefusedError) else ""
         if isinstance(error, AwsCallRefusedError) and error.status == 404 and code == "404":
             code = "NoSuchKey"
         self.response = {"Error": {"Code": code, "Message": str(error)}}
@@ -69,11 +72,19 @@ class S3Client:
         }
         return {"ContentLength": int(answer.headers.get("content-length", 0)), "Metadata": metadata}
 
-    def get_object(self, *, Bucket: str, Key: str, Range: str) -> dict[str, Any]:  # noqa: N803
+    def get_object(
+        self,
+        *,
+        Bucket: str,  # noqa: N803
+        Key: str,  # noqa: N803
+        Range: str,  # noqa: N803
+        IfMatch: str | None = None,  # noqa: N803
+    ) -> dict[str, Any]:
         """Read a range of an object, `bytes=<first>-<last>`. All of it is in memory at once."""
         first, _, last = Range.partition("=")[2].partition("-")
         most_bytes = int(last) - int(first) + 1
-        answer = self._send("GetObject", "GET", Bucket, Key, headers={"range": Range}, most_bytes=most_bytes)
+        headers = {"range": Range} | ({} if IfMatch is None else {"if-match": IfMatch})
+        answer = self._send("GetObject", "GET", Bucket, Key, headers=headers, most_bytes=most_bytes)
         return {"Body": BytesIO(answer.body)}
 
     def put_object(
@@ -145,7 +156,7 @@ class S3Client:
             item = ET.SubElement(root, "Part")
             for name, value in part.items():
                 ET.SubElement(item, name).text = str(value)
-        answer = self._send(
+        self._send(
             "CompleteMultipartUpload",
             "POST",
             Bucket,
@@ -153,41 +164,36 @@ class S3Client:
             query={"uploadId": UploadId},
             body=ET.tostring(root),
         )
-        # S3 may answer 200 and then an error: "CompleteMultipartUpload", S3 API reference.
-        found = _document(answer)
-        if found.tag == "Error":
-            code, message = found.findtext("Code") or "InternalError", found.findtext("Message") or ""
-            raise S3ClientError(
-                AwsCallRefusedError(call="s3:CompleteMultipartUpload", code=code, message=message, status=answer.status)
-            )
 
     def abort_multipart_upload(self, *, Bucket: str, Key: str, UploadId: str) -> None:  # noqa: N803
         """Throw an upload's parts away."""
         self._send("AbortMultipartUpload", "DELETE", Bucket, Key, query={"uploadId": UploadId})
 
     def _pages_of_list_objects_v2(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
-        query = {"list-type": "2", "prefix": Prefix}
+        query = {"list-type": "2", "prefix": Prefix, **_ENCODED}
         while True:
             root = _document(self._send("ListObjectsV2", "GET", Bucket, "", query=query))
-            yield {
-                "Contents": [
-                    {"Key": item.findtext("Key"), "Size": int(item.findtext("Size") or 0)}
-                    for item in root.findall("Contents")
-                ]
-            }
+            key = _key_reader(root)
+            contents = []
+            for item in root.findall("Contents"):
+                found = {"Key": key(item), "Size": int(item.findtext("Size") or 0)}
+                tag = item.findtext("ETag")
+                contents.append({**found, "ETag": tag} if tag else found)
+            yield {"Contents": contents}
             token = root.findtext("NextContinuationToken")
             if not token:
                 return
             query["continuation-token"] = token
 
     def _pages_of_list_multipart_uploads(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
-        query = {"uploads": "", "prefix": Prefix}
+        query = {"uploads": "", "prefix": Prefix, **_ENCODED}
         while True:
             root = _document(self._send("ListMultipartUploads", "GET", Bucket, "", query=query))
+            key = _key_reader(root)
             yield {
                 "Uploads": [
                     {
-                        "Key": item.findtext("Key"),
+                        "Key": key(item),
                         "UploadId": item.findtext("UploadId"),
                         "Initiated": _time(item.findtext("Initiated") or ""),
                     }
@@ -196,7 +202,7 @@ class S3Client:
             }
             if root.findtext("IsTruncated") != "true":
                 return
-            query["key-marker"] = root.findtext("NextKeyMarker") or ""
+            query["key-marker"] = key(root, "NextKeyMarker")
             query["upload-id-marker"] = root.findtext("NextUploadIdMarker") or ""
 
     def _pages_of_list_parts(self, *, Bucket: str, Key: str, UploadId: str) -> Iterator[dict[str, Any]]:  # noqa: N803
@@ -242,6 +248,17 @@ def _document(answer: AwsAnswer) -> ET.Element:
         return _without_namespaces(answer.body)
     except ET.ParseError as error:
         raise S3ClientError(AwsUnavailableError(f"S3 answered no XML: {error}")) from error
+
+
+def _key_reader(listing: ET.Element) -> Callable[..., str]:
+    """Give what reads a key of a listing, which is percent-encoded where the listing says so."""
+    encoded = listing.findtext("EncodingType") == "url"
+
+    def key(item: ET.Element, name: str = "Key") -> str:
+        text = item.findtext(name) or ""
+        return unquote_plus(text) if encoded else text
+
+    return key
 
 
 def _time(text: str) -> datetime:

@@ -73,12 +73,12 @@ class Volumes:
             for item in reservation.findall("instancesSet/item")
         )
 
-    def create_snapshot(self, volume: str, *, operation: int) -> str:
+    def create_snapshot(self, volume: str, *, operation: int, tags: Mapping[str, str] | None = None) -> str:
         """Make a snapshot. Not sent again when there is no answer: it would be made twice."""
         parameters = {
             "VolumeId": volume,
             "Description": f"Spotkeep: {self._run} moves to another zone",
-            **self._tag_specification("snapshot", operation),
+            **self._tag_specification("snapshot", operation, tags),
         }
         return _text(
             self._calls.query("ec2", "CreateSnapshot", parameters, version=_VERSION, retry=False), "snapshotId"
@@ -92,7 +92,7 @@ class Volumes:
             "Size": str(size_gb),
             "Encrypted": "true",
             "ClientToken": f"{self._run}-{operation}",
-            **self._tag_specification("volume", operation),
+            **self._tag_specification("volume", operation, spec.tags),
         }
         optional = {
             "SnapshotId": snapshot,
@@ -169,8 +169,8 @@ class Volumes:
             if not token:
                 return
 
-    def _tag_specification(self, kind: str, operation: int) -> dict[str, str]:
-        tags = volume_tags(deployment=self._deployment, run=self._run, operation=operation)
+    def _tag_specification(self, kind: str, operation: int, users: Mapping[str, str] | None) -> dict[str, str]:
+        tags = volume_tags(deployment=self._deployment, run=self._run, operation=operation, users=users)
         parameters = {"TagSpecification.1.ResourceType": kind}
         for index, (name, value) in enumerate(sorted(tags.items()), start=1):
             parameters[f"TagSpecification.1.Tag.{index}.Key"] = name

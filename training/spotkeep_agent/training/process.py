@@ -19,10 +19,11 @@ from typing import IO, Any, Callable
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
+from spotkeep.runner.git_source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
-from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, SHA256_VARIABLE
+from spotkeep.runner.source import SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
-from spotkeep_fleet.runner_options import runner_options
+from spotkeep_fleet.runner_options import command_words, runner_options
 
 from .user import TrainingUser
 
@@ -40,6 +41,8 @@ _AGENTS_OWN = (
 _DRAIN_SECONDS = 5.0
 _LAST_LINES = 20
 _OF_DOCKER = "docker: "
+_NO_ENTRY_POINT = (126, 127)
+"""Source: "Exit status" in the reference of `docker run`."""
 _PR_SET_NO_NEW_PRIVS = 38
 
 
@@ -95,7 +98,8 @@ def runner_words(job: InstanceJob) -> list[str]:
     options = runner_options(
         arguments=job.arguments, install=job.install, requirements=job.requirements, setup=job.setup
     )
-    return ["run", *options, "--", *job.command]
+    option, words = command_words(job.command)
+    return ["run", *options, *option, *words]
 
 
 class TrainingProcess:
@@ -161,13 +165,23 @@ class TrainingProcess:
             job: What it was to do.
         """
         lines = list(self._last_lines)
-        of_docker = job.image is not None and any(line.startswith(_OF_DOCKER) for line in lines)
         return failure_text(
-            command=("docker", "run", job.image or "") if of_docker else job.command,
+            command=("docker", "run", job.image or "") if self._says_docker(job) else job.command,
             exit_code=self.exit_code or 0,
             stderr_tail="\n".join(lines).encode(),
             memory_kills=memory_kills() - self._kills_before,
         )
+
+    def never_entered(self, job: InstanceJob) -> bool:
+        """Say whether docker found nothing to start in the image: no python3, or one that cannot be executed.
+
+        Args:
+            job: What it was to do.
+        """
+        return self.exit_code in _NO_ENTRY_POINT and self._says_docker(job)
+
+    def _says_docker(self, job: InstanceJob) -> bool:
+        return job.image is not None and any(line.startswith(_OF_DOCKER) for line in self._last_lines)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to the runner, which passes it on."""

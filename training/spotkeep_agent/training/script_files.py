@@ -166,19 +166,13 @@ class ScriptFiles:
         fetched: list[str] = []
 
         def wanted() -> Iterator[WantedFile]:
-            for name, size in self.in_s3():
+            for name, size in self._of_now(dict(self.in_s3())).items():
                 path = self._at(name)
                 if self._files.find([path]) == [None]:
                     fetched.append(name)
-                    labels = self._fetching.labels(self._place.prefix + name)
-                    modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
+                    modified_ns = self._modified_ns(name)
                     yield WantedFile(
-                        self._fetching,
-                        self._place.prefix + name,
-                        size,
-                        self._files,
-                        path,
-                        modified_ns=int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None,
+                        self._fetching, self._place.prefix + name, size, self._files, path, modified_ns=modified_ns
                     )
 
         fetch_files(wanted(), cancelled=cancelled)
@@ -188,6 +182,30 @@ class ScriptFiles:
         }
         self._write_record()
         return True
+
+    def _of_now(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Leave out what the script has replaced: a file where it made a folder of that name, or the other way round.
+
+        S3 holds both until what is gone is removed there.
+        """
+        below: dict[str, list[str]] = {}
+        for name in sizes:
+            above = name.rpartition("/")[0]
+            while above:
+                if above in sizes:
+                    below.setdefault(above, []).append(name)
+                above = above.rpartition("/")[0]
+        for name, others in below.items():
+            newest = max((name, *others), key=lambda each: self._modified_ns(each) or 0)
+            for gone in others if newest == name else [name]:
+                sizes.pop(gone, None)
+        return sizes
+
+    def _modified_ns(self, name: str) -> int | None:
+        """Give the time of the last write that a copy was sent with; None where it has none."""
+        labels = self._fetching.labels(self._place.prefix + name)
+        modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
+        return int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None
 
     def start(self) -> None:
         """Begin to copy what the script writes."""

@@ -2,28 +2,64 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from spotkeep.errors import RemoteError
-from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep.remote.s3_objects import S3Object
+from spotkeep.remote.transfer import TransferCancelledError, require_not_cancelled
 from spotkeep.runner.source import require_sha256
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.as_user.operations import FILE
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import PART_BYTES, WantedFile, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
-from spotkeep_agent.errors import SourceUnavailableError
+from spotkeep_agent.errors import DataRefusedError, SourceUnavailableError
+from spotkeep_fleet.channel_files import channel_files
+from spotkeep_fleet.errors import ChannelDataError
 from spotkeep_fleet.instance_job import InstanceJob, JobSource
 from spotkeep_fleet.record import LONGEST_FAILURE
 
 _LARGEST_SOURCE_BYTES = 5 * 2**30
 _ASKED_AT_ONCE = 1_000
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The numbers of the errors that a full volume gives."""
+_IN_THE_WAY = frozenset({errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR})
+"""The numbers of the errors where a name is too long, or what stands at a path is neither file nor folder as needed."""
+_LARGER_VOLUME = "Launch the run with a larger volume (`volume: {size_gb: ...}` in the job file)"
+_PASSES = frozenset(
+    {
+        *(
+            "InvalidAccessKeyId",
+            "InvalidToken",
+            "RequestTimeTooSkewed",
+            "SignatureDoesNotMatch",
+            "TokenRefreshRequired",
+        ),
+        *("InvalidPart", "NoSuchUpload", "OperationAborted"),
+    }
+)
+"""What S3 refuses for this instance's clock or credentials, or for an upload that begins anew the next time."""
+_MAY_NOT_READ = "The run's role may not read it, or not with its KMS key, or its bucket is Requester Pays"
+_CHANGES = "The data changed while they were read: let them be as they are until the training has begun"
+_ELSEWHERE = "Data must be in the region of the deployment: copy them there"
+_HINTS = {
+    "301": _ELSEWHERE,
+    "403": _MAY_NOT_READ,
+    "AccessDenied": _MAY_NOT_READ,
+    "AuthorizationHeaderMalformed": _ELSEWHERE,
+    "IllegalLocationConstraintException": _ELSEWHERE,
+    "InvalidObjectState": "It is archived (S3 Glacier): restore it, or leave it out of the channel",
+    "NoSuchKey": "It is not there, or not any more",
+    "PermanentRedirect": _ELSEWHERE,
+    "PreconditionFailed": _CHANGES,
+}
+"""What to do about a refusal, by S3's error code."""
 
 
 class Supplies:
@@ -46,7 +82,8 @@ class Supplies:
         """Bring all that the job names, as far as it gets before it is cancelled. Everybody may read it.
 
         Raises:
-            SourceUnavailableError: If something cannot be had.
+            DataRefusedError: If something cannot be had by any instance.
+            SourceUnavailableError: If something cannot be had now.
             SourceError: If the source is not the one that was launched.
             OSError: If the volume cannot be written.
         """
@@ -114,7 +151,7 @@ class Supplies:
             found = objects.labels(key)
             size = 0 if found is None else found[0]
             if size > _LARGEST_SOURCE_BYTES:
-                raise SourceUnavailableError(
+                raise DataRefusedError(
                     f"the source {source.uri} has {size:,} bytes, more than {_LARGEST_SOURCE_BYTES:,}: bring what is "
                     "large in a channel"
                 )
@@ -122,34 +159,97 @@ class Supplies:
             with os.fdopen(self._files.open(path), "rb") as archive:
                 require_sha256(archive, source.sha256, name=name)
         except (RemoteError, OSError) as error:
-            raise SourceUnavailableError(f"the source {source.uri} cannot be brought here: {error}") from error
+            raise _problem(error, f"the source {source.uri} cannot be brought here") from error
 
     def _bring_channels(self, channels: Mapping[str, str]) -> None:
-        """Copy the prefixes. A file is there whole or not at all: what a crash cut off is fetched, nothing twice."""
+        """Copy the prefixes. A file is there whole or not at all: what a crash cut off is fetched, nothing twice.
+
+        All is listed first, so that what cannot work is known before an hour of copying.
+        """
+        what = "the data of the channels cannot be brought here"
         try:
+            missing = [(name, uri, self._missing(name, uri)) for name, uri in channels.items()]
+            self._require_room(sum(found.size for _, _, some in missing for found, _ in some))
             fetch_files(
-                (wanted for name, uri in channels.items() for wanted in self._missing(name, uri)),
-                cancelled=self._cancelled,
+                (wanted for _, uri, some in missing for wanted in self._wanted(uri, some)), cancelled=self._cancelled
             )
         except (RemoteError, OSError) as error:
-            raise SourceUnavailableError(f"the data of the channels cannot be brought here: {error}") from error
+            raise _problem(error, what) from error
 
-    def _missing(self, name: str, uri: str) -> Iterator[WantedFile]:
+    def _missing(self, name: str, uri: str) -> list[tuple[S3Object, str]]:
+        """Give what the volume lacks of a channel: objects, and the paths of their files."""
         bucket, prefix = _place(uri)
         root = f"input/data/{name}"
         self._files.make_folder(root)
-        objects = objects_of(self._calls, bucket)
-        listed = (found for found in objects.listing(prefix) if not found.key.endswith("/"))
-        while some := list(islice(listed, _ASKED_AT_ONCE)):
-            paths = []
-            for found in some:
-                relative = found.key[len(prefix) :].lstrip("/") or found.key.rpartition("/")[2]
-                if any(part in ("", ".", "..") for part in relative.split("/")):
-                    raise SourceUnavailableError(f"channel {name}: {found.key!r} is no name for a file")
-                paths.append(f"{root}/{relative}")
-            for found, path, here in zip(some, paths, self._files.find(paths)):
-                if here is None or here.kind != FILE or here.size != found.size:
-                    yield WantedFile(objects, found.key, found.size, self._files, path)
+
+        def listed() -> Iterator[S3Object]:
+            for found in objects_of(self._calls, bucket).listing(prefix):
+                require_not_cancelled(self._cancelled)
+                yield found
+
+        try:
+            files = channel_files(listed(), bucket=bucket, prefix=prefix)
+        except ChannelDataError as error:
+            raise DataRefusedError(f"channel {name}: {error}") from error
+        missing = []
+        for start in range(0, len(files), _ASKED_AT_ONCE):
+            some = [(found, f"{root}/{path}") for found, path in files[start : start + _ASKED_AT_ONCE]]
+            there = self._files.find([path for _, path in some])
+            missing += [
+                (found, path)
+                for (found, path), here in zip(some, there)
+                if here is None or here.kind != FILE or here.size != found.size
+            ]
+        return missing
+
+    def _wanted(self, uri: str, missing: Sequence[tuple[S3Object, str]]) -> Iterator[WantedFile]:
+        objects = objects_of(self._calls, _place(uri)[0])
+        for found, path in missing:
+            yield WantedFile(objects, found.key, found.size, self._files, path, etag=found.etag)
+
+    def _require_room(self, needed_bytes: int) -> None:
+        """Require that the volume has room for what is to be fetched.
+
+        Raises:
+            DataRefusedError: If it has not.
+        """
+        volume = os.statvfs(self._files.base)
+        free_bytes = volume.f_bavail * volume.f_frsize
+        if needed_bytes > free_bytes:
+            raise DataRefusedError(
+                f"the data of the channels need {_gib(needed_bytes)}, and the volume has {_gib(free_bytes)} free of "
+                f"{_gib(volume.f_blocks * volume.f_frsize)}. {_LARGER_VOLUME}"
+            )
+
+
+def is_for_good(error: Exception) -> bool:
+    """Say whether a problem with S3 or the disk is there for any instance of the run, now and later.
+
+    Args:
+        error: What came of reading or writing.
+    """
+    if isinstance(error, RemoteError):
+        return error.code != "" and error.code not in _PASSES
+    return isinstance(error, OSError) and error.errno in (*_FULL, *_IN_THE_WAY)
+
+
+def with_hint(error: Exception) -> str:
+    """Say what the problem is, and what to do about it where that is known."""
+    hint = ""
+    if isinstance(error, RemoteError):
+        hint = _HINTS.get(error.code, "")
+    elif isinstance(error, OSError) and error.errno in _FULL:
+        hint = _LARGER_VOLUME
+    return f"{str(error).rstrip('.')}. {hint}" if hint else str(error)
+
+
+def _problem(error: Exception, what: str) -> DataRefusedError | SourceUnavailableError:
+    kind = DataRefusedError if is_for_good(error) else SourceUnavailableError
+    return kind(f"{what}: {with_hint(error)}")
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:,.2f} GiB"
 
 
 def _place(uri: str) -> tuple[str, str]:

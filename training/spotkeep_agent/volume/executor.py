@@ -80,7 +80,8 @@ class Executor:
         if isinstance(action, do.ReadSecondTier):
             return self._has_second_tier()
         if isinstance(action, do.CreateSnapshot):
-            return volumes.create_snapshot(action.volume, operation=action.operation)
+            tags = None if spec is None else spec.tags
+            return volumes.create_snapshot(action.volume, operation=action.operation, tags=tags)
         if isinstance(action, do.CreateVolume):
             assert spec is not None  # noqa: S101 - the job was read before
             return volumes.create_volume(

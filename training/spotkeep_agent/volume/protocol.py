@@ -23,7 +23,8 @@ from typing import Any
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import (
     BLANK,
-    FAILED,
+    FINISHED,
+    INPUT_ERROR,
     LEASE_SECONDS,
     LONGEST_FAILURE,
     MOST_SETBACKS,
@@ -232,7 +233,7 @@ def _over(record: FleetRecord) -> str | None:
     if record.ended:
         return "the run has ended"
     if record.training.over:
-        return f"the training has {record.training.state}"
+        return "the training has finished" if record.training.state == FINISHED else "the training has failed"
     return "the run is asked to stop" if record.stop_requested else None
 
 
@@ -304,7 +305,7 @@ def _set_back(record: FleetRecord, why: str) -> FleetRecord:
     setbacks, training = record.setbacks + 1, record.training
     if setbacks >= MOST_SETBACKS and not training.over:
         failure = f"{setbacks} instances, one after the other, could not train; the last one: {why}"
-        training = replace(training, state=FAILED, failure=failure[:LONGEST_FAILURE])
+        training = replace(training, state=INPUT_ERROR, failure=failure[:LONGEST_FAILURE])
     return replace(record, setbacks=setbacks, training=training, problem=why)
 
 

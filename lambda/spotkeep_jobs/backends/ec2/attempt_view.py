@@ -103,6 +103,9 @@ def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRe
         code = "unknown" if training is None or training.exit_code is None else training.exit_code
         said = f": {training.failure}" if training is not None and training.failure else ""
         return f"AlgorithmError: the command ended with exit code {code}{said}"[:LONGEST_REASON]
+    if outcome is FleetEnding.INPUT_ERROR:
+        why = record.training.failure if record is not None else None
+        return f"ClientError: {why or history.problem or 'the reason is not known'}"[:LONGEST_REASON]
     if outcome is FleetEnding.FUTILE:
         return _why_futile(history)[:LONGEST_REASON]
     if outcome is FleetEnding.FLEET_GONE:
@@ -130,6 +133,7 @@ _END_REASONS: Final = {
     FleetEnding.FINISHED: EndReason.COMPLETED,
     FleetEnding.PAUSED: EndReason.PAUSED,
     FleetEnding.SCRIPT_FAILED: EndReason.SCRIPT_FAILED,
+    FleetEnding.INPUT_ERROR: EndReason.INPUT_ERROR,
     FleetEnding.FUTILE: EndReason.INPUT_ERROR,
     FleetEnding.STOPPED: EndReason.STOPPED_BY_USER,
     FleetEnding.FLEET_GONE: EndReason.STOPPED_BY_USER,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OF_INSTANCES_ALONE, RUN_TAG
 from spotkeep_jobs.backends.ec2.facts import (
     Ami,
     Fleet,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _PRODUCT: Final = "Linux/UNIX"
 _RUN_VERSION: Final = "run "
 """How the description of a run's own version of the launch template begins."""
+_ROOT: Final = " (root)"
+_LONGEST_TAG_VALUE: Final = 256
 _TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
 _AWS_ENDPOINT: Final = re.compile(r"^(cn\.)?com\.amazonaws\.[a-z0-9-]+\.")
 """How the names of AWS's own endpoint services begin, before the service: `com.amazonaws.us-east-1.ecr.api`."""
@@ -75,7 +77,15 @@ class Ec2Api:
     def make_template_version(
         self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]
     ) -> TemplateVersion:
-        """Make the version of the deployed launch template that tags instances with their run."""
+        """Make the version of the deployed launch template that tags instances with their run, and their root volumes.
+
+        Nothing else is tagged: the service-linked role with which EC2 replaces an instance of a fleet may tag no
+        network interface, so that no replacement would launch. A launch without a spot request fails where one is to
+        be tagged.
+
+        Sources: https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSEC2FleetServiceRolePolicy.html
+            https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_LaunchTemplateTagSpecificationRequest.html
+        """
         versions = list(
             self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
         )
@@ -91,7 +101,9 @@ class Ec2Api:
                 reason=f"launch template {template_id} has no version that a deployment made for "
                 f"{self._bundle_uri or 'any bundle'}; deploy the whole app again",
             )
-        deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
+        # Without the tags that mean something on an instance: it is not the run's volume.
+        of_root = {key: value for key, value in tags.items() if key not in OF_INSTANCES_ALONE}
+        name = tags.get("Name", run)[: _LONGEST_TAG_VALUE - len(_ROOT)]
         template = source.get("LaunchTemplateData", {})
         root = root_volume(template, image=self._image(template.get("ImageId")))
         made = self._call(
@@ -104,8 +116,7 @@ class Ec2Api:
                 **root,
                 "TagSpecifications": [
                     {"ResourceType": "instance", "Tags": tag_list(tags)},
-                    # Without the run's tag: the root volume is not the run's.
-                    {"ResourceType": "volume", "Tags": tag_list(deployment | {"Name": f"{run} (root)"})},
+                    {"ResourceType": "volume", "Tags": tag_list(of_root | {"Name": name + _ROOT})},
                 ],
             },
         )

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
-from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord
 from spotkeep_jobs.backends.ec2.charges import Billed
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
 from spotkeep_jobs.backends.job_view import JobPhase
@@ -56,6 +56,8 @@ class FleetEnding(StrEnum):
     PAUSED = "PAUSED"
     """The training finished for now: its script has come to the step to pause at."""
     SCRIPT_FAILED = "SCRIPT_FAILED"
+    INPUT_ERROR = "INPUT_ERROR"
+    """What the run was given does not work, on any instance."""
 
     # Set by a person.
     STOPPED = "STOPPED"
@@ -71,7 +73,12 @@ class FleetEnding(StrEnum):
     @property
     def training_goes_on(self) -> bool:
         """Says whether the training does not know of it: it is asked to save and leave."""
-        return self not in (FleetEnding.FINISHED, FleetEnding.PAUSED, FleetEnding.SCRIPT_FAILED)
+        return self not in (
+            FleetEnding.FINISHED,
+            FleetEnding.PAUSED,
+            FleetEnding.SCRIPT_FAILED,
+            FleetEnding.INPUT_ERROR,
+        )
 
 
 class Recorded(StrEnum):
@@ -350,6 +357,8 @@ def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) ->
 def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
     """Record which one trains: the holder of the lease. Those that lived when the training was over have trained."""
     at = _reported_at(record, now)
+    if record.training.state == INPUT_ERROR and record.training.exit_code is None:
+        return tuple(lives)  # No command has ended: none of them has come to train.
     if record.training.over:
         return tuple(
             life.model_copy(update={"training_at": at})
@@ -433,6 +442,8 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
         return finished_or_paused(record)
     if record.training.state == FAILED:
         return FleetEnding.SCRIPT_FAILED
+    if record.training.state == INPUT_ERROR:
+        return FleetEnding.INPUT_ERROR
     if record.stop_requested:
         return FleetEnding.STOPPED
     if trained_seconds(history, now=now) > history.max_run_seconds:

@@ -10,17 +10,22 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
-from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import (
+    ATTEMPT_TAG,
+    CHECKPOINTS_TAG,
+    DEPLOYMENT_TAG,
+    OF_INSTANCES_ALONE,
+    OWNER_TAG,
+    RUN_TAG,
+)
 from spotkeep_jobs.document.fallbacks import NextJob
 from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
-
-OWNER_TAG = "spotkeep:owner"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +71,21 @@ class FleetLaunch(Record):
 
     @property
     def instance_job(self) -> InstanceJob:
-        """Returns what the instances do."""
-        return read_job(self.job)
+        """Returns what the instances do, with the tags of the volumes and snapshots that they make."""
+        job = read_job(self.job)
+        return replace(job, volume=replace(job.volume, tags=self.users_tags))
+
+    @property
+    def users_tags(self) -> dict[str, str]:
+        """The user's own tags and the owner's, as everything has them that the run makes and EC2 bills."""
+        given = {key: value for key, value in self.tags.items() if key not in {*OF_INSTANCES_ALONE, DEPLOYMENT_TAG}}
+        if given.get("Name") == self._name:
+            del given["Name"]  # It is ours.
+        return given
+
+    @property
+    def _name(self) -> str:
+        return f"{self.run}-{self.attempt}"
 
 
 def fleet_launch(
@@ -102,7 +120,6 @@ def fleet_launch(
         RUN_TAG: run,
         ATTEMPT_TAG: str(attempt),
         CHECKPOINTS_TAG: checkpoint_uri.removeprefix("s3://").partition("/")[2].rstrip("/"),
-        "Name": f"{run}-{attempt}",
     }
     if request.owner:
         own[OWNER_TAG] = request.owner
@@ -113,7 +130,7 @@ def fleet_launch(
         token=launch_id,
         capacity=job.fallback.capacity,
         template_id=platform.launch_template_id,
-        tags={**request.tags, **own},
+        tags={"Name": f"{run}-{attempt}", **request.tags, **own},
         overrides=tuple(
             {"InstanceType": instance_type, "SubnetId": subnet_id, **price}
             for instance_type in job.fallback.instance_types

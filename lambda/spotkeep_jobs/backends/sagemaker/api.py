@@ -46,6 +46,8 @@ _JOBS_A_PAGE = 100
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 8
 
+_SDK_SCRIPT = "/sm_drivers/sm_train.sh"
+"""What `ModelTrainer` has bash start. Source: `sagemaker/train/constants.py` of the SageMaker SDK 3."""
 _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
 
@@ -60,6 +62,8 @@ class AdoptableJob:
         checkpoint_uri: Where SageMaker copies its checkpoints to; None for a job without CheckpointConfig.
         output_prefix: S3OutputPath, with a closing slash; empty for a job that has none.
         tuning_job: The name of the tuning job that made it; None where none did.
+        starts_by_sdk: Whether the script of the SageMaker SDK 3 starts it.
+        longest_seconds: How long it may take in all, its waiting included; None where it has no such limit.
     """
 
     view: JobView
@@ -67,6 +71,8 @@ class AdoptableJob:
     checkpoint_uri: str | None
     output_prefix: str
     tuning_job: str | None
+    starts_by_sdk: bool
+    longest_seconds: int | None
 
 
 class SageMakerTrainingJobs:
@@ -272,12 +278,15 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
 def _adoptable_job_of(answer: Mapping[str, Any]) -> AdoptableJob:
     view = _job_view_of(answer)
     output = answer.get("OutputDataConfig", {}).get("S3OutputPath", "")
+    words, limits = answer.get("AlgorithmSpecification", {}), answer.get("StoppingCondition", {})
     return AdoptableJob(
         view=view,
         capacity="spot" if answer.get("EnableManagedSpotTraining") else "on-demand",
         checkpoint_uri=answer.get("CheckpointConfig", {}).get("S3Uri"),
         output_prefix=f"{output.rstrip('/')}/" if output else "",
         tuning_job=None if view.tuning_job_arn is None else view.tuning_job_arn.rpartition("/")[2],
+        starts_by_sdk=any(_SDK_SCRIPT in word for word in [*words.get("ContainerArguments", ())]),
+        longest_seconds=limits.get("MaxWaitTimeInSeconds") or limits.get("MaxRuntimeInSeconds"),
     )
 
 

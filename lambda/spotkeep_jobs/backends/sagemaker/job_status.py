@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from spotkeep_fleet.runner_options import NOT_STARTED
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason
 
@@ -39,6 +40,8 @@ _PHASES: Final = {
 _FAILURES: Final = (
     # The class in front of FailureReason.
     ("capacityerror", EndReason.CAPACITY),
+    # To SageMaker every exit code is the algorithm's: the runner could not start the command.
+    (f"algorithmerror:{NOT_STARTED}".replace(" ", ""), EndReason.INPUT_ERROR),
     ("algorithmerror", EndReason.SCRIPT_FAILED),
     ("clienterror", EndReason.INPUT_ERROR),
     ("internalservererror", EndReason.PLATFORM_ERROR),

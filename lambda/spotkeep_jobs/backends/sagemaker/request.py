@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import parameters_prefix, run_prefix
-from spotkeep_fleet.runner_options import runner_options
+from spotkeep_fleet.runner_options import command_words, runner_options
 from spotkeep_jobs.document.fallbacks import Fallback, NextJob
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.local_disks import has_local_disks
@@ -284,7 +284,8 @@ def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dic
         environments=f"{output_prefix_for(request=request, run=run, platform=platform)}environments/",
         warm_pool=request.keep_alive > 0,
     )
-    return {"ContainerEntrypoint": [*runner, *options], "ContainerArguments": ["--", *request.command]}
+    option, words = command_words(request.command)
+    return {"ContainerEntrypoint": [*runner, *options, *option], "ContainerArguments": words}
 
 
 def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:

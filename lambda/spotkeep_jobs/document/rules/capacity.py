@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery, names_a_registry
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.framework_images import FRAMEWORK_IMAGES
 from spotkeep_jobs.document.local_disks import larger_disks, local_disks_gb
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
@@ -17,6 +19,7 @@ from spotkeep_jobs.errors import Problem
 _MAX_INSTANCE_TYPES: Final = 5
 """Of a training job: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html"""
 _MAX_FLEET_TYPES: Final = 40
+_FAMILIES: Final = tuple(dict.fromkeys(name.partition("-")[0] for name in FRAMEWORK_IMAGES))
 
 
 @rule("backend", "command", "image", "framework", "algorithm", "instance_types", "instance_type", "ladder")
@@ -72,6 +75,13 @@ def _image_can_be_pulled(request: JobRequest, defaults: DeploymentDefaults) -> I
     registry = ecr_registry(image)
     there = f"in {defaults.region}" if defaults.region is not None else "in the deployment's region"
     if registry is not None:
+        if registry.host != registry.right_host:
+            yield Problem(
+                field="image",
+                found=image,
+                problem=f"names no registry that there is: in {registry.region} it is {registry.right_host}",
+                fix=f"Write {registry.right_host}/{image.partition('/')[2]}.",
+            )
         if defaults.region is not None and registry.region != defaults.region:
             yield Problem(
                 field="image",
@@ -90,6 +100,15 @@ def _image_can_be_pulled(request: JobRequest, defaults: DeploymentDefaults) -> I
             problem="is in Amazon ECR's public gallery, from which SageMaker pulls no image",
             fix=f"Copy it to a private repository of Amazon ECR {there} (a pull through cache rule keeps such copies), "
             "and name the copy.",
+        )
+    elif not names_a_registry(image) and image != defaults.image:
+        framework = next((each for each in _FAMILIES if re.match(rf"{each}(:|@|$)", image.rpartition("/")[2])), None)
+        yield Problem(
+            field="image",
+            found=image,
+            problem="names no registry, and SageMaker pulls an image from the registry that its name begins with",
+            fix="Write <account>.dkr.ecr.<region>.amazonaws.com/<repository>:<tag>"
+            + (f", or framework: {framework} for AWS's own image." if framework is not None else "."),
         )
     elif defaults.training_network is False:
         yield Problem(

@@ -43,6 +43,26 @@ def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterato
     yield from _more_than_fit("channels", request.channels, limit=_MAX_CHANNELS, own=own, fix=fix)
 
 
+@rule("channels", "source", "backend")
+def _keys_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Yield the addresses of which all keys are refused once the job has begun: `spotkeep_fleet.channel_files`.
+
+    An instance of EC2 fetches its source by the key itself.
+    """
+    copied = {f"channels.{each.name}.uri": each.uri for each in request.channels if each.input_mode == "File"}
+    if isinstance(request.source, ArchiveSource) and request.backend != "ec2":
+        copied = {"source": request.source.uri, **copied}
+    for field, uri in copied.items():
+        key = uri.removeprefix("s3://").partition("/")[2]
+        if key.startswith("/") or "//" in key:
+            yield Problem(
+                field=field,
+                found=shown(uri),
+                problem="holds two slashes in a row; SageMaker copies no object with such a key",
+                fix="Write one slash between folders, and copy the objects there if their keys have two.",
+            )
+
+
 @rule("hyperparameters")
 def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
@@ -158,6 +178,7 @@ def _document_fits_its_record(request: JobRequest, _defaults: DeploymentDefaults
 
 RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
+    _keys_can_be_files,
     _hyperparameters_fit,
     _environment_fits,
     _mlflow_is_named_once,

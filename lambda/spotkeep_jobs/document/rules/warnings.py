@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
+from pathlib import PurePosixPath
 from typing import Final
 
-from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
+from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery, names_a_registry
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.fallbacks import price_of, types_of
@@ -15,12 +16,16 @@ from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
+from spotkeep_jobs.document.shell_text import SHELLS, reads_hyperparameters
 from spotkeep_jobs.document.training_image import image_warnings, needs_gpus, patch_warnings, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
 """A new account's quota for the longest training job: 5 days."""
 
 
+_PYTHON: Final = re.compile(r"(.*/)?python[0-9.]*")
+_ONLY_FOR_A_SHELL: Final = re.compile(r"&&|\|\|?|;|&|>>?|<|[0-9]?>&[0-9]|\$\{?[A-Z_][A-Z0-9_]*\}?(/.*)?|\$\(.*\)")
+_OPTION_AND_VALUE: Final = re.compile(r"--[a-z][\w-]* +\S")
 _LOOKS_SECRET: Final = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY)(_|$)", re.I
 )
@@ -34,6 +39,7 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults, *, today: dat
         defaults: what the deployment fills in and insists on.
         today: the day of the launch; None for a document that was accepted before.
     """
+    yield from _command_warnings(request)
     if request.max_run > DEFAULT_ACCOUNT_LIMIT_SECONDS and defaults.max_run_limit_seconds is None:
         yield (
             f"max_run {format_duration(request.max_run)} is above the {format_duration(DEFAULT_ACCOUNT_LIMIT_SECONDS)} "
@@ -73,7 +79,8 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults, *, today: dat
             "and resume it once."
         )
     image = request.image
-    elsewhere = image is not None and ecr_registry(image) is None and not is_in_public_gallery(image)
+    registry = "" if image is None or not names_a_registry(image) else image
+    elsewhere = registry and ecr_registry(registry) is None and not is_in_public_gallery(registry)
     if request.backend == "sagemaker" and elsewhere and defaults.training_network is not False:
         within = "the deployment's VPC" if defaults.training_network else "a VPC (the setting training_subnet_ids) only"
         yield (
@@ -111,3 +118,40 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults, *, today: dat
             )
     if request.capacity != "on-demand" and not request.checkpoints and request.backend == "sagemaker":
         yield "spot without checkpoints starts over after an interruption."
+
+
+def _command_warnings(request: JobRequest) -> Iterator[str]:
+    command = request.command or ()
+    if isinstance(command, str):
+        names = [*list(request.hyperparameters)[:3], *(["..."] if len(request.hyperparameters) > 3 else [])]
+        if names and request.arguments != "none" and not reads_hyperparameters(command):
+            yield (
+                'command is a block of lines that uses neither "$@" nor SM_HPS, so the hyperparameters '
+                f'({", ".join(names)}) reach no program as arguments. Write python train.py "$@" where they belong; or '
+                "arguments: none, if the script reads them itself."
+            )
+    elif second := _second_python(command):
+        yield (
+            f"command gives {' '.join(command[:2])} the words {' '.join(second)} as arguments. If these are two "
+            "commands, write each on a line of its own below `command: |`."
+        )
+    else:
+        runs_a_shell = any(PurePosixPath(word).name in SHELLS for word in command)
+        for word in dict.fromkeys(command) if not runs_a_shell else ():
+            if _ONLY_FOR_A_SHELL.fullmatch(word):
+                yield (
+                    f"command gives its program the word {word} as it is: no shell reads the words of a command. For a "
+                    "shell write a text of several lines, `command: |`."
+                )
+            elif _OPTION_AND_VALUE.match(word):
+                yield (
+                    f"command gives its program {word!r} as one word, which most read as no option. Make it two words."
+                )
+
+
+def _second_python(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a second Python script in a command that begins with one: lines that YAML has joined."""
+    if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not words[1].endswith(".py"):
+        return ()
+    pairs = (words[at : at + 2] for at in range(2, len(words) - 1))
+    return next((pair for pair in pairs if _PYTHON.fullmatch(pair[0]) and pair[1].endswith(".py")), ())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.record import FAILED, FINISHED, CurrentVolume
+from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, CurrentVolume
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.history import FleetEnding, InstanceLife, Transition, absorb, closed
 from spotkeep_jobs.backends.job_view import JobPhase
@@ -34,6 +34,25 @@ def test_a_crash_of_the_script_is_no_success() -> None:
     job = as_job_view(closed(found, charges=None, now=at(7)), crashed)
     assert (job.end_reason, job.ended) == (EndReason.SCRIPT_FAILED, True)
     assert job.failure_reason == "AlgorithmError: the command ended with exit code 3: out of memory"
+
+
+def test_data_that_do_not_work_are_no_failure_of_the_script_and_no_training() -> None:
+    says = record(state=INPUT_ERROR, failure="channel train: s3://b/data/ holds no data")
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=says, now=at(5))
+    assert not (found.ending or FleetEnding.FUTILE).training_goes_on
+    assert [life.training_at for life in found.lives] == [None]
+    job = as_job_view(closed(found, charges=None, now=at(7)), says)
+    assert (job.end_reason, job.ended) == (EndReason.INPUT_ERROR, True)
+    assert job.failure_reason == "ClientError: channel train: s3://b/data/ holds no data"
+    assert JobPhase.TRAINING not in {entry.phase for entry in job.transitions}
+
+
+def test_a_training_whose_model_was_not_sent_has_trained() -> None:
+    says = record(state=INPUT_ERROR, exit_code=0, failure="the model could not be sent to s3://b/: AccessDenied")
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=says, now=at(5))
+    job = as_job_view(closed(found, charges=None, now=at(7)), says)
+    assert job.end_reason is EndReason.INPUT_ERROR
+    assert JobPhase.TRAINING in {entry.phase for entry in job.transitions}
 
 
 def test_a_script_that_says_that_it_paused_is_not_done() -> None:

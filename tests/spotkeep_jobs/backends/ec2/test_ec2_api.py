@@ -61,6 +61,20 @@ def test_whose_a_batch_of_fleets_is_is_one_call(world: World) -> None:
     assert world.api.fleet("fleet-0") is None
 
 
+@pytest.mark.parametrize(("name", "root"), [("count-1-2", "count-1-2 (root)"), ("n" * 256, "n" * 249 + " (root)")])
+def test_the_root_volume_has_the_users_tags_and_nothing_is_tagged_that_ec2_may_not_tag_in_a_replacement(
+    world: World, name: str, root: str
+) -> None:
+    own = {"spotkeep:run": "count-1", "spotkeep:attempt": "2", "spotkeep:checkpoints": "runs/count-1/checkpoints"}
+    of_all = {"spotkeep:deployment": "spotkeep", "spotkeep:owner": "ada", "team": "vision", "Name": name}
+    world.api.make_template_version(TEMPLATE, run="count-1", token="t", tags={**own, **of_all})
+    data = world.ec2.versions[max(world.ec2.versions)]["LaunchTemplateData"]
+    given = {
+        each["ResourceType"]: {tag["Key"]: tag["Value"] for tag in each["Tags"]} for each in data["TagSpecifications"]
+    }
+    assert given == {"instance": {**own, **of_all}, "volume": {**of_all, "Name": root}}
+
+
 # The version of the launch template that a run's own one is made of
 
 

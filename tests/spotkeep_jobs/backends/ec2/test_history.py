@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord
+from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, Departure, FleetRecord
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.facts import FleetEvent, FleetEventKind
 from spotkeep_jobs.backends.ec2.history import (
@@ -157,6 +157,7 @@ def test_an_instance_that_cannot_be_launched_says_why_by_its_code() -> None:
     [
         (record(state=FINISHED, exit_code=0), FleetEnding.FINISHED),
         (record(state=FAILED, exit_code=1), FleetEnding.SCRIPT_FAILED),
+        (record(state=INPUT_ERROR, exit_code=1), FleetEnding.INPUT_ERROR),
         (replace(record(), stop_requested=True), FleetEnding.STOPPED),
         (record(), None),
     ],

@@ -196,6 +196,22 @@ def test_the_tags_of_an_instance_say_what_its_credentials_are_for() -> None:
     assert launched().tags.items() >= tags.items()
 
 
+def test_a_users_tags_and_the_owner_reach_all_that_the_run_makes_and_ec2_bills() -> None:
+    """Once the fleet and the instance had them, and the volumes, snapshots and addresses stood on a bill of no team."""
+    given = {"team": "vision", "cost-center": "42"}
+    launch = launched(tags=given, owner="ada")
+    carried = {**given, "spotkeep:owner": "ada"}
+    assert launch.tags.items() >= carried.items()
+    assert launch.tags["Name"] == "count-1-2"
+    assert launch.instance_job.volume.tags == carried, "of volumes and snapshots, which the agent makes"
+    assert launch_of(job_request_of(launch, marks={})).instance_job.volume.tags == carried
+
+
+def test_a_name_of_the_users_own_takes_the_place_of_ours() -> None:
+    launch = launched(tags={"Name": "my training"})
+    assert (launch.tags["Name"], launch.instance_job.volume.tags) == ("my training", {"Name": "my training"})
+
+
 def test_the_deployments_key_encrypts_the_runs_volume() -> None:
     key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
     assert launched(volume_kms_key_arn=key).instance_job.volume.kms_key_id == key
@@ -204,13 +220,13 @@ def test_the_deployments_key_encrypts_the_runs_volume() -> None:
 
 def test_what_is_recorded_is_what_is_launched() -> None:
     launch = launched(
-        source={"git": "https://example.com/a.git", "commit": "0" * 40}, script_retries=2, arguments="none",
+        source={"git": "https://example.com/a.git", "commit": "0" * 40}, script_retries=2, arguments="json",
         install=["timm==1.0.9"], setup="python fetch.py",
     )  # fmt: skip
     again = launch_of(job_request_of(launch, marks={"SPOTKEEP_RUN": "count-1"}))
     assert again == launch
     job = again.instance_job
-    assert (job.max_script_retries, job.attempt, job.arguments) == (2, 2, "none")
+    assert (job.max_script_retries, job.attempt, job.arguments) == (2, 2, "json")
     assert (job.install, job.requirements, job.setup) == ("none", ("timm==1.0.9",), ("python", "fetch.py"))
     assert launched().instance_job.install == "auto"
     assert job.source.git_commit == "0" * 40

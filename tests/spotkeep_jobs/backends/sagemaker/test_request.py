@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import spotkeep.__main__ as spotkeep_command_line
 from spotkeep.events import event_line
+from spotkeep.runner.job import ARGUMENTS
 from spotkeep.runner.metric_search import searched_metrics
+from spotkeep_fleet.runner_options import MAX_SETUP_PIECES
 from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
@@ -183,9 +186,10 @@ def test_hyperparameters_and_variables_are_text() -> None:
     assert parameters["Environment"]["OMP_NUM_THREADS"] == "4"
 
 
-def test_a_job_that_wants_no_arguments_tells_the_runner() -> None:
-    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": "none"}))
-    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"][:3], "--arguments", "none", *INSTALLS]
+@pytest.mark.parametrize("arguments", [each for each in ARGUMENTS if each != "hyperparameters"])
+def test_a_job_that_wants_other_arguments_tells_the_runner(arguments: str) -> None:
+    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": arguments}))
+    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"][:3], "--arguments", arguments, *INSTALLS]
     assert without["ContainerArguments"] == usual["ContainerArguments"]
 
 
@@ -206,8 +210,27 @@ def test_the_runner_installs_and_sets_up_what_is_asked_for(fields: dict[str, Any
 
 def test_as_many_requirements_as_are_taken_fit_into_the_entry_point() -> None:
     listed = [f"package-{number}" for number in range(MAX_REQUIREMENTS)]
-    most = built(install=listed, arguments="none", setup="python fetch.py")
-    assert len(most["AlgorithmSpecification"]["ContainerEntrypoint"]) <= 100
+    setup = "\n".join(["apt-get install -y x"] * 105)
+    pool = {"capacity": "on-demand", "keep_alive": "30m"}
+    most = built(install=listed, arguments="none", setup=setup, command="cd src\npython train.py", **pool)
+    entry_point = most["AlgorithmSpecification"]["ContainerEntrypoint"]
+    assert len([word for word in entry_point if word.startswith("--setup-block=")]) == MAX_SETUP_PIECES
+    assert len(entry_point) <= 100
+
+
+def test_a_block_is_words_without_line_ends_that_the_runner_puts_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ContainerArguments takes 100 words of 256 characters, and their pattern `.*` no line end."""
+    block = 'cd src\n# Größe\u2028 "quoted" \\n\n' + 'python train.py "$@"\n' * 400
+    setup = "apt-get update\napt-get install -y x\n"
+    algorithm = built(command=block, setup=setup)["AlgorithmSpecification"]
+    words = [*algorithm["ContainerEntrypoint"], *algorithm["ContainerArguments"]]
+    assert len(algorithm["ContainerArguments"]) <= 100
+    assert all(len(word) <= 256 and re.fullmatch(".*", word, re.ASCII) and word.isascii() for word in words)
+    ran: list[Any] = []
+    monkeypatch.setattr(spotkeep_command_line, "run_job", lambda *given, **named: ran.append((given, named)) or 0)
+    assert spotkeep_command_line._main(words[2:]) == 0
+    [((command,), named)] = ran
+    assert (command, named["preparation"].setup) == (block, setup)
 
 
 def test_owner_and_tags_of_the_user_are_tags_of_the_job() -> None:
@@ -370,7 +393,7 @@ class TestWithoutACommand:
         assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 1_800, "MaxWaitTimeInSeconds": 3_600}
 
     def test_patterns_become_sagemakers_metrics_alone(self) -> None:
-        parameters = built(command=None, image="mine:1", metrics={"loss": "loss=([0-9.]+)"})
+        parameters = built(command=None, image="registry.example.com/mine:1", metrics={"loss": "loss=([0-9.]+)"})
         assert "InputDataConfig" not in parameters
         [metric] = parameters["AlgorithmSpecification"]["MetricDefinitions"]
         assert metric["Name"] == "loss"
