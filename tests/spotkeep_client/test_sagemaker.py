@@ -448,9 +448,9 @@ def test_a_link_to_nothing_in_the_source_is_named(
     deployment: FakeDeployment, trainer: Callable[..., Any], configs: Any, source: Path
 ) -> None:
     (source / "data/latest").symlink_to("gone")
+    spot = trainer(source_code=configs.SourceCode(source_dir=str(source), entry_script="train.py"))
     with pytest.raises(UsageError, match="data/latest cannot be copied") as refused:
-        code = configs.SourceCode(source_dir=str(source), entry_script="train.py")
-        trainer(source_code=code).train(wait=False)
+        spot.train(wait=False)
     assert "ignore_patterns" in refused.value.hint
     assert not deployment.invocations
 
