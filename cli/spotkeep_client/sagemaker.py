@@ -34,9 +34,9 @@ from sagemaker.train.utils import safe_serialize
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
-from spotkeep_cli.launching.sdk_arguments import import_arguments
+from spotkeep_cli.importing.sdk_arguments import import_arguments
+from spotkeep_cli.importing.training_job import LeftOut
 from spotkeep_cli.launching.source_files import LocalSourceError
-from spotkeep_cli.launching.training_job_import import LeftOut
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import boto3
     from sagemaker.train.configs import Channel
 
-    from spotkeep_cli.launching.training_job_import import ImportedJob
+    from spotkeep_cli.importing.training_job import ImportedJob
     from spotkeep_cli.seams import Seams
     from spotkeep_client.run import Run
     from spotkeep_client.sweep import Sweep

@@ -327,7 +327,7 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
     return yaml.ScalarNode(f"{_TAG}str", node.value, node.start_mark, node.end_mark)
 
 
-def _kept_text(node: yaml.ScalarNode, schema: FieldSchema) -> str | None:
+def _kept_text(node: yaml.Node, schema: FieldSchema) -> str | None:
     """Return the text that is kept of what YAML takes for a number, a boolean or a merge; None where it is one."""
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.text_of_number(node.value)

@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError, UsageError
+from spotkeep_cli.importing.training_job import ImportedJob
 from spotkeep_cli.launching.job_file import MAX_JOB_FILE_BYTES, parse_field_path, parse_override, read_job_file
-from spotkeep_cli.launching.training_job_import import ImportedJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import read_document
 
@@ -213,6 +213,7 @@ def test_a_value_of_text_that_is_null_is_refused_with_the_way_to_write_it(tmp_pa
         max_size=4,
     )
 )
+@example(values={"-.0": "-.0", "+.5": "-.5e3", "1e3": 1e16})
 def test_what_an_import_writes_is_read_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:

@@ -582,7 +582,7 @@ def _described(batches: Iterable[Any]) -> dict[str, Any]:
     inner = getattr(batches, "base_dataloader", batches)
     if type(inner).__module__.startswith("torchdata."):
         # Its sampler draws an order when it is asked for one, which is twice with workers, and the second one counts.
-        described["has workers"] = inner.num_workers > 0
+        described["has workers"] = getattr(inner, "num_workers", 0) > 0
     for name, sized in (("batches", batches), ("samples", data)):
         # A loader without a length has the method all the same.
         with contextlib.suppress(TypeError, NotImplementedError):
