@@ -165,15 +165,18 @@ def test_a_hyperparameter_that_is_true_is_jsons_true(tmp_path_factory: pytest.Te
 
 
 def test_a_trial_of_a_sweep_has_numbers_as_they_are_written(tmp_path: Path) -> None:
-    space = "{release: [1.10, 1.2], momentum: [.9, 1.], lr: {log_uniform: [1e-5, 1e-2]}, nesterov: [True, false]}"
+    listed = "release: [1.10, 1.2], momentum: [.9, 1.], decay: [1e-3, 2.5e-4], steps: [1e3]"
+    space = f"{{{listed}, lr: {{log_uniform: [1e-5, 1e-2]}}, nesterov: [True, false]}}"
     sweep = read_job_file(write(tmp_path, f"sweep: {{parameters: {space}, trials: 010}}\n")).fields["sweep"]
     assert sweep["parameters"]["release"] == ["1.10", 1.2]
     assert sweep["parameters"]["momentum"] == [0.9, 1.0]
+    assert sweep["parameters"]["decay"] == [0.001, 0.00025]
+    assert sweep["parameters"]["steps"] == ["1e3"]
     assert sweep["parameters"]["lr"] == {"log_uniform": [1e-5, 1e-2]}
     assert sweep["parameters"]["nesterov"] == [True, False]
     assert sweep["trials"] == 10
-    listed = read_job_file(write(tmp_path, "sweep: {trials: [{release: 1.10}, {release: 1.2}]}\n")).fields["sweep"]
-    assert listed["trials"] == [{"release": "1.10"}, {"release": 1.2}]
+    trials = read_job_file(write(tmp_path, "sweep: {trials: [{release: 1.10}, {release: 1.2}]}\n")).fields["sweep"]
+    assert trials["trials"] == [{"release": "1.10"}, {"release": 1.2}]
 
 
 def test_one_value_is_text_in_one_field_and_a_number_in_another(tmp_path: Path) -> None:
