@@ -210,6 +210,12 @@ _JobFileDumper.add_representer(
     str,
     lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
 )
+# A job file's numbers are those of YAML 1.2: -.0 is one, and PyYAML would write that text without quotes.
+_JobFileDumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
 _JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.runner.environment import command_arguments
-from spotkeep_cli.launching.sdk_script_import import import_script
+from spotkeep_cli.importing.sdk_script import import_script
 from spotkeep_jobs.document.validation import read_document
 
 MODEL_TRAINER = """
@@ -463,6 +463,13 @@ def test_no_hyperparameters_are_none(given: str) -> None:
     fields, left_out = of(hyperparameters=given)
     assert "hyperparameters" not in fields
     assert left_out == {}
+
+
+def test_a_capacity_that_is_computed_is_named_with_its_wait() -> None:
+    fields, left_out = estimator(framework_version='"2.8"', use_spot_instances="args.spot", max_wait="7200")
+    assert (fields["capacity"], fields.get("max_wait")) == ("on-demand", None)
+    assert {*left_out} == {"use_spot_instances", "max_wait"}
+    assert "is computed" in left_out["max_wait"]
 
 
 def test_hyperparameters_of_a_file_are_named_with_the_file() -> None:

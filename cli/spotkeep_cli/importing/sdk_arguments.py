@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_cli.launching.training_job_import import (
+from spotkeep_cli.importing.training_job import (
     MEANINGS,
     PROCESSES_OF_ITS_OWN,
     ImportedJob,
@@ -303,6 +303,10 @@ class _Job:
             self.fields |= max_wait_of(self._take(path), self.fields.get("max_run"), self.left_out, path=path)
         else:
             self.fields |= longest_wait_of(self._take(_PENDING), self.left_out, path=_PENDING)
+            path = self._given(*_LONGEST_WAITS)
+            if path in self._not_taken and self._is_computed(*_SPOT):
+                self._take(path)
+                self._leave_out(path, "whether the job is on spot is computed: max_wait goes with capacity: spot")
 
     def _read_checkpoints(self) -> None:
         self.fields["checkpoints"] = any(self._values.get(path) for path in ("checkpoint_config", "checkpoint_s3_uri"))
