@@ -90,11 +90,13 @@ SHOWN_ONCE_A_DAY = {
     "a line before another",
     "exec",
     "an input",
+    "if",
     "a loop",
     "and",
     "a function",
     "another script",
     "without -e",
+    "a comment behind it",
 }
 
 

@@ -52,9 +52,14 @@ def warned(folder: Path) -> str:
     return "\n".join(map(str, pack_source(folder).warnings))
 
 
+@pytest.fixture(scope="module")
+def one_commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return repository(tmp_path_factory.mktemp("one_commit") / "app")
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    return repository(tmp_path / "app")
+def checkout(one_commit: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(one_commit, tmp_path / "app"))
 
 
 @pytest.fixture(scope="module")
