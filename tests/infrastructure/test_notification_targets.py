@@ -41,6 +41,7 @@ def test_a_mailbox_that_moves_to_another_setting_keeps_its_subscription() -> Non
     assert before.construct_id == after.construct_id
 
 
+@pytest.mark.long
 def test_no_topic_has_two_subscriptions_of_an_address_whatever_the_settings_repeat() -> None:
     twice = ["Team@example.com", TEAM, "a/b@example.com", "a--b@example.com"]
     owners = {"ada": TEAM, "a/b": LEAD, "a--b": LEAD}

@@ -83,6 +83,7 @@ def test_a_reason_covers_the_wildcard_it_is_given_for_and_no_other(tmp_path: Pat
     assert rules_broken(other) == ["AwsSolutions-IAM5[Resource::arn:aws:s3:::bucket/*]"]
 
 
+@pytest.mark.long
 def test_every_finding_that_is_accepted_is_one_that_cdk_nag_makes_and_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
