@@ -71,8 +71,8 @@ class FieldSchema:
     def text_of_number(self, number: str) -> str | None:
         """Return the text that a number is kept as: where it is text, and JSON would write it otherwise. Else None.
 
-        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them. So does `1e-3`
-        in a sweep: people count with what the sweep found.
+        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them. `1e-3` in a
+        sweep stays one, too: people count with the values of its trials.
 
         Args:
             number: As it is written, in one of YAML's forms.

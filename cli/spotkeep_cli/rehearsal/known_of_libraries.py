@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from spotkeep_jobs.document.shell_text import programs_of
+
 _WHOLE_MODEL = re.compile(r"(?!.*\.weights\.h5$).*\.(h5|hdf5)$")
 _BACKUP = "training_metadata.json"
 _ACCELERATE = re.compile(r"\baccelerate(\.commands\.accelerate_cli)?\s+launch\b.*?--num[_-]processes[\s=]+(\d+)")
@@ -51,14 +53,18 @@ def why_the_model_differs(stored: Collection[str]) -> str | None:
     return None
 
 
-def what_is_not_rehearsed(command: Sequence[str], *, has_gpu: bool) -> str | None:
+def what_is_not_rehearsed(command: Sequence[str] | str, *, has_gpu: bool) -> str | None:
     """Say which processes of a job are not rehearsed on this machine; None where all are.
 
     Args:
-        command: The job's, as words.
+        command: The job's: its words, or a block of lines for bash.
         has_gpu: Whether this machine has a GPU.
     """
-    found = _ACCELERATE.search(command[-1] if len(command) == 3 and command[1] == "-c" else shlex.join(command))
+    if isinstance(command, str):
+        text = "\n".join(map(shlex.join, programs_of(command)))
+    else:
+        text = command[-1] if len(command) == 3 and command[1] == "-c" else shlex.join(command)
+    found = _ACCELERATE.search(text)
     if found is None or int(found[2]) < 2 or has_gpu:
         return None
     return (

@@ -18,9 +18,10 @@ from spotkeep_cli.rehearsal.known_of_libraries import what_is_not_rehearsed
             "-c",
             "cd src && accelerate launch --dynamo_backend no --num_processes 2 train.py && cp a b",
         ],
+        "cd src\naccelerate launch --dynamo_backend no \\\n  --num_processes 2 train.py\n",
     ],
 )
-def test_ranks_that_accelerate_starts_only_on_gpus_are_not_rehearsed_without_one(command: list[str]) -> None:
+def test_ranks_that_accelerate_starts_only_on_gpus_are_not_rehearsed_without_one(command: list[str] | str) -> None:
     said = what_is_not_rehearsed(command, has_gpu=False)
     assert said is not None
     assert said.startswith("one process was rehearsed, not 2")
@@ -36,7 +37,8 @@ def test_ranks_that_accelerate_starts_only_on_gpus_are_not_rehearsed_without_one
         ["accelerate", "launch", "train.py"],
         ["accelerate", "launch", "--num_processes", "1", "train.py"],
         ["torchrun", "--nproc-per-node", "2", "train.py"],
+        "# accelerate launch --num_processes 2 train.py\npython train.py\n",
     ],
 )
-def test_other_commands_are_rehearsed_as_they_are(command: list[str]) -> None:
+def test_other_commands_are_rehearsed_as_they_are(command: list[str] | str) -> None:
     assert what_is_not_rehearsed(command, has_gpu=False) is None
