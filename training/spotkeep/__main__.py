@@ -49,7 +49,7 @@ def _main(arguments: list[str]) -> int:
         "--arguments",
         choices=ARGUMENTS,
         default=HYPERPARAMETERS,
-        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter, in the way of SageMaker's "
+        help="the arguments behind COMMAND and its own: --NAME VALUE of each hyperparameter, in the way of SageMaker's "
         "toolkit (default) or with VALUE as JSON, or none",
     )
     run.add_argument(
@@ -75,7 +75,7 @@ def _main(arguments: list[str]) -> int:
         "--warm-pool", action="store_true", help="this host is kept for the next job: keep there what was installed"
     )
     run.add_argument(
-        "--block", action="store_true", help="what follows -- are the pieces of a JSON text: lines for bash"
+        "--block", action="store_true", help="the words after -- are pieces of a JSON text: lines for bash"
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
     commands.add_parser(SEARCH_COMMAND)  # The runner's own: without help text it is not listed.

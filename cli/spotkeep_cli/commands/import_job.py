@@ -23,7 +23,7 @@ _OTHER_FILES = (
 _OTHER_DOCUMENTS = {
     "States": "a Step Functions definition: put the parameters of its state that calls createTrainingJob",
     "Steps": "a SageMaker pipeline: put the Arguments of its step of the type Training",
-    "Resources": "a CloudFormation template, which has no training jobs: put the request of what starts one",
+    "Resources": "a CloudFormation template, which has no training jobs: put the request that starts one",
     "TrainingJobDefinition": "a tuning job: put its TrainingJobDefinition and StaticHyperParameters",
     "TrainingJobDefinitions": "a tuning job: put one of its TrainingJobDefinitions",
     "ServerlessJobConfig": "a job without instances, which a job file cannot ask for: put the request of one with some",

@@ -85,7 +85,7 @@ _INPUT_MEMBERS: Final = {
     "record_wrapping": "RecordWrapperType", "instance_groups": "InstanceGroupNames",
 }  # fmt: skip
 """Arguments of a TrainingInput that are not called as the members of a channel."""
-_NO_COMMAND: Final = "what trains is computed or missing: write a command"
+_NO_COMMAND: Final = "the command is computed or missing: write one"
 _NO_MAPPING: Final = "it is no mapping"
 _NO_LIST: Final = "it is no list"
 _FOLLOWED: Final = "spotkeep launch follows the run; Ctrl-C leaves it running"
@@ -130,7 +130,9 @@ NEVER_TAKEN: Final[Mapping[str, LeftOut]] = {
     **{path: MEANINGS[member] for path, member in _MEMBERS.items()},
     "input_s3_key_prefix": replaced(_BRINGS_ITS_SOURCE),
     "code_location": replaced(_BRINGS_ITS_SOURCE),
-    "source_code.ignore_patterns": lost("what git ignores is not packed: name the patterns in .gitignore"),
+    "source_code.ignore_patterns": lost(
+        "a launch leaves out the files that git ignores: name the patterns in .gitignore"
+    ),
     "dependencies": lost("the SDK copies them into the source: copy them there"),
     "disable_profiler": replaced("SageMaker's profiler does not watch the job"),
     "container_log_level": replaced("it is for SageMaker's training toolkit"),

@@ -108,8 +108,8 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     "ResourceConfig.TrainingPlanArn": lost("the capacity of a training plan is not used"),
     "ResourceConfig.InstancePlacementConfig": lost("where the instances are placed is not chosen"),
     "ResourceConfig.InstancePreferences": lost("all types are asked for with instance_count, and without a plan"),
-    "ResourceConfig.SelectedInstanceType": replaced("it says what that job got"),
-    "ResourceConfig.SelectedInstanceCount": replaced("it says what that job got"),
+    "ResourceConfig.SelectedInstanceType": replaced("it is a result of that job"),
+    "ResourceConfig.SelectedInstanceCount": replaced("it is a result of that job"),
     "StoppingCondition.MaxWaitTimeInSeconds": lost("max_wait is for spot, which the job does not ask for"),
     "StoppingCondition.MaxPendingTimeInSeconds": lost("on spot max_wait bounds how long it waits, its time included"),
 }
@@ -361,7 +361,7 @@ def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
         path: Where it is in the request.
     """
     if local_path is not None and str(local_path).rstrip("/") != CHECKPOINT_DIRECTORY:
-        why = f"what the script saves in {local_path} is lost: let it save in {CHECKPOINT_DIRECTORY}"
+        why = f"files in {local_path} are lost: let the script save in {CHECKPOINT_DIRECTORY}"
         yield LeftOut(field=path, why=why)
 
 
@@ -503,7 +503,7 @@ def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instanc
         # SageMaker hands them no hyperparameters.
         work: dict[str, Any] = {"command": words, "arguments": "none"}
         if any(_SDK_DRIVERS in word for word in words):
-            why = "the SageMaker SDK's own drivers start the script: import what made the job, or write your command"
+            why = "drivers of the SageMaker SDK start it: import the script that made the job, or write your command"
             left_out.append(LeftOut(field="AlgorithmSpecification.ContainerEntrypoint", why=why))
     elif isinstance(program, str):
         work = {"command": command_of_script(program)}

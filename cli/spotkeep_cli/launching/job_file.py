@@ -148,7 +148,7 @@ def parse_override(override: str) -> tuple[FieldPath, Any]:
     except _WrongNodeError as error:
         raise UsageError(f"the value in --set {override}: {error.problem}", hint=error.hint) from error
     except _NOT_WHAT_A_TAG_SAYS as error:
-        raise UsageError(f"the value in --set {override} is not what its tag says", hint=_NO_TAGS) from error
+        raise UsageError(f"the value in --set {override} does not fit its tag", hint=_NO_TAGS) from error
     return path, value
 
 
@@ -219,7 +219,7 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
     except yaml.YAMLError as error:
         raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
     except _NOT_WHAT_A_TAG_SAYS as error:
-        raise JobFileError(f"{path} holds a value that is not what its tag says", hint=_NO_TAGS) from error
+        raise JobFileError(f"{path} holds a value that does not fit its tag", hint=_NO_TAGS) from error
     return fields, reading.lines
 
 

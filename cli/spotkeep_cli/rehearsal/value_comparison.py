@@ -270,7 +270,7 @@ def _catboost(path: str) -> Iterator[tuple[str, Any]]:
         if name in metadata:
             del metadata[name]
     yield "the values of its leaves", Tensor(model.get_leaf_values())
-    yield "all but what it says of its training", model._serialize_model()
+    yield "all but the record of its training", model._serialize_model()
 
 
 def _torch(path: str) -> Iterator[tuple[str, Any]]:

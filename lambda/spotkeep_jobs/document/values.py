@@ -211,7 +211,7 @@ def _scalar(value: object) -> str:
 
 _AS_WORDS_OR_BLOCK: Final = (
     "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
-    "as a list of words: [python, train.py]. What is in single quotes stays as it is"
+    "as a list of words: [python, train.py]. Text in single quotes stays as it is"
 )
 
 
@@ -303,7 +303,7 @@ def _block(text: str, *, longest_block: int, longest_piece: int) -> str:
 def _refuse_misprints(text: str) -> None:
     found = misprint(text)
     if found is not None:
-        raise wrong(found, "Type it anew on the keyboard, or remove it. What is in quotes stays as it is")
+        raise wrong(found, "Type it anew on the keyboard, or remove it. Text in quotes stays as it is")
 
 
 def read_install(value: object) -> str | list[str]:

@@ -309,7 +309,7 @@ def test_overrides_reach_inside_and_come_after_the_file(tmp_path: Path) -> None:
         ("channels.5.uri=x", "channels is a list of 1"),
         ("channels.train=x", "channels is a list of 1"),
         ("tags={a: 1, a: 2}", "the field 'a' is given twice"),
-        ("max_cost=!!int x", "is not what its tag says"),
+        ("max_cost=!!int x", "does not fit its tag"),
     ],
 )
 def test_an_override_that_fits_nothing_says_so(tmp_path: Path, override: str, message: str) -> None:

@@ -82,7 +82,7 @@ def _left_behind(top: Path, folder: PurePosixPath, environment: Mapping[str, str
         shown = ", ".join(str(folder / name) for name in pointers[:_MAX_NAMED])
         more = f" and {len(pointers) - _MAX_NAMED} more" if len(pointers) > _MAX_NAMED else ""
         yield (
-            f"{shown}{more}: a pointer of Git LFS, whose content was not fetched. Use an image in which git-lfs is set "
+            f"{shown}{more}: a pointer of Git LFS without its content. Use an image in which git-lfs is set "
             "up (git lfs install --system), or give the source as an archive"
         )
     for name in (name for name, mode in modes.items() if mode.startswith(_SUBMODULE)):
