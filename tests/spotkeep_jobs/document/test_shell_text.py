@@ -56,7 +56,7 @@ BLOCKS = {
     "\n\n  python prepare.py\r\n  python train.py\r\n\r\n": "  python prepare.py\n  python train.py\n",
     "python train.py --to $SM_MODEL_DIR \\\n\t--lr 0.1": "python train.py --to $SM_MODEL_DIR \\\n\t--lr 0.1\n",
     "python prepare.py\n    python train.py": "python prepare.py\n    python train.py\n",
-    "python prepare.py\nmodel=big\n": None,
+    "python prepare.py\nmodel=big\npython train.py \"model=$model\"\n": None,
     'args=(\n  --lr 0.1\n  -x\n)\ncase $1 in\n  -h|--help) exit;;\nesac\npython train.py "${args[@]}"\n': None,
     "cat <<END\n--lr\nEND\necho '\n--lr' | python train.py\n": None,
     "cd src && python train.py\n": None,
