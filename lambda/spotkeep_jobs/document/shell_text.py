@@ -19,8 +19,8 @@ SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BLANKS: Final = " \t"
 _OPERATORS: Final = re.compile(r"&&|\|\||;;|>>|<<|[0-9]*>&[0-9]|[;&|<>]")
 _NAMED: Final = r"\{[#!]?(?:[A-Za-z_]\w*|[0-9@*#?$!-]+)(?:\[[^\]]*\])?[}:%#/^,@+=?-]"
-_VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|\(|['\"]|{_NAMED})", re.ASCII)
-_VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|\(|{_NAMED})", re.ASCII)
+_VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|\(|\[|['\"]|{_NAMED})", re.ASCII)
+_VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|\(|\[|{_NAMED})", re.ASCII)
 _ANSI_QUOTED: Final = re.compile(r"\$'(?:\\.|[^'\\])*'", re.DOTALL)
 _HERE_DOCUMENT: Final = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([^\s;&|<>()'\"]+))")
 SHELLS_OWN: Final = frozenset({
@@ -35,6 +35,7 @@ _BEFORE_A_PROGRAM: Final = frozenset({"!", "{", "do", "elif", "else", "exec", "i
 _ENDS: Final = ";&|()<>\n"
 _OPTION: Final = re.compile(r"[ \t]*--?[A-Za-z]\S*")
 _SETTING: Final = re.compile(r"[ \t]+[+~]*[\w.@/-]+=")
+_SETTING_ALONE: Final = re.compile(r"[ \t]*([+~]*[\w.@/-]+=[^\s'\"`$;&|()<>]*)[ \t]*")
 _QUOTES_OF_WRITERS: Final = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
 _DASHES_OF_WRITERS: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _HIDDEN: Final = "\u00a0\u200b\u202f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -103,6 +104,13 @@ def option_without_a_program(block: str) -> str | None:
             number = above.count("\n") + 2 if "\n" in block[:at] else 1
             return f"begins line {number} with the option {option[0]}, and the line above has ended"
     return None
+
+
+def setting_at_the_end(block: str) -> str | None:
+    """Name the setting (`model=big`) that is the last line of a block: the program above would run without it."""
+    above, _, last = _without_continuations(block).rstrip().rpartition("\n")
+    setting = _SETTING_ALONE.fullmatch(last)
+    return f"ends with {setting[1][:80]} on a line of its own, which no program gets" if above and setting else None
 
 
 def why_a_shell(line: str) -> str | None:
@@ -286,8 +294,8 @@ def _runs_a_shell(line: str) -> bool:
 
 
 def _closing(value: str) -> str:
-    """Return dots for the rest of a value where only its beginning was found: `$(`, `${NAME:`."""
-    return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value != "$(" else "..."
+    """Return dots for the rest of a value where only its beginning was found: `$(`, `$[`, `${NAME:`."""
+    return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value not in {"$(", "$["} else "..."
 
 
 def _ends_its_line(text: str, at: int) -> bool:
