@@ -36,7 +36,7 @@ TEXTS = "a0: &a0 " + "x" * 100_000 + "\ncommand: [" + ", ".join(["*a0"] * 1000) 
         pytest.param("name: " + "[" * 60 + "]" * 60, "more than 40 lists", id="depth"),
         pytest.param("name: " + "[" * 50_000 + "]" * 50_000, "more than 40 lists", id="far too deep"),
         pytest.param("max_run: " + "9" * 5000, "a number of 5000 digits", id="digits"),
-        pytest.param("max_cost: !!int x", "not what its tag says", id="a tag that lies"),
+        pytest.param("max_cost: !!int x", "does not fit its tag", id="a tag that lies"),
     ],
 )
 def test_what_a_page_expands_to_has_bounds(tmp_path: Path, text: str, too_much: str) -> None:

@@ -40,7 +40,7 @@ WITHOUT_A_FIELD: Final = "a job file has no field for it"
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """What of a request is not in the document.
+    """A part of a request that is not in the document.
 
     Attributes:
         field: Its path in the request.
@@ -142,11 +142,11 @@ _RESULTS: Final = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedJob:
-    """A job document and what it lacks of its request.
+    """A job document, and the parts of its request that it lacks.
 
     Attributes:
         fields: The document.
-        left_out: What is not in it.
+        left_out: The parts that are not in it.
     """
 
     fields: dict[str, Any]
@@ -164,7 +164,7 @@ class ImportedJob:
         return ["".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines]
 
     def as_job_file(self) -> str:
-        """Return the job file, of printable text: what it lacks in comments, and the document."""
+        """Return the job file, of printable text: the missing parts in comments, and the document."""
         document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False, allow_unicode=True)
         if not document.replace("\n", "").isprintable():
             # A next line (U+0085) is written as it is, and read as a space.
