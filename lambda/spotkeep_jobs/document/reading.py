@@ -305,8 +305,8 @@ def printable_name(part: object) -> str:
 
 
 def _example(info: FieldInfo | None, name: object) -> str:
-    example = repr(info.examples[0]) if info is not None and info.examples else ""
-    return f"Add it, for example {name}: {example}."
+    example = f", for example {name}: {info.examples[0]!r}" if info is not None and info.examples else ""
+    return f"Add it{example}."
 
 
 def _description(info: FieldInfo | None) -> str:

@@ -16,6 +16,10 @@ class Mail(BaseModel):
     to: str = Field(description="who gets it", examples=["ada@example.com"], pattern="^[a-z]+@[a-z.]+$")
 
 
+class Hook(BaseModel):
+    url: str
+
+
 class Deployed(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str = Field(description="what it is called", examples=["spotkeep"])
@@ -23,6 +27,7 @@ class Deployed(BaseModel):
     price: float = Field(default=1, gt=0)
     orphans: Literal["report", "remove"] = "remove"
     mails: tuple[Mail, ...] = ()
+    hook: Hook | None = None
     password: str = Field(default="", max_length=3)
 
 
@@ -45,6 +50,7 @@ def problems(**values: Any) -> list[Problem]:
         ({"orphans": "Report"}, "orphans: is spelled differently from 'report' (found 'Report'). Write report."),
         ({"orphans": 1}, "orphans: is not one of report or remove (found 1). Choose report or remove."),
         ({"mails": [{}]}, "mails[0].to: is required (found nothing). Add it, for example to: 'ada@example.com'."),
+        ({"hook": {}}, "hook.url: is required (found nothing). Add it."),
         (
             {"mails": [{"to": "ada"}]},
             "mails[0].to: is not written as it must be (found 'ada'). who gets it. For example: 'ada@example.com'.",
