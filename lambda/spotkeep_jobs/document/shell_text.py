@@ -217,7 +217,7 @@ def _without_grammar(words: list[str]) -> tuple[str, ...]:
 
 
 def left_in_the_background(block: str) -> bool:
-    """Say whether a block ends while a program of it runs: behind the last `&` nothing works, and nothing is awaited."""
+    """Say whether a block ends while a program of it runs: behind the last `&` no other works, and none is awaited."""
     left_out: list[tuple[int, int]] = []
     block = _without_continuations(block)
     ends = [
