@@ -103,7 +103,8 @@ class SpotTrainer(ModelTrainer):
         self._connection["seams"] = seams
         self._job_fields = {name: value for name, value in given.items() if value is not None}
         for each in self._imported(()).left_out:
-            if each.replaced:
+            # Without an address it says that the script saves, and is used.
+            if each.replaced and (each.field != "checkpoint_config" or _given_s3_uri(self.checkpoint_config)):
                 warnings.warn(f"{each.field} is not used: {each.why}", UserWarning, stacklevel=2)
 
     def train(
@@ -382,6 +383,10 @@ def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
         value = getattr(configuration, name)
         if value is not None and not isinstance(value, Unassigned) and value != field.default:
             yield name, value
+
+
+def _given_s3_uri(checkpoints: BaseModel | None) -> bool:
+    return checkpoints is not None and "s3_uri" in dict(_given(checkpoints))
 
 
 def _plain(value: Any) -> Any:

@@ -27,6 +27,12 @@ PLACES = (
     "PyTorch(entry_point='a.py', distribution={{{0}: {{'enabled': 1}}}})",
     "PyTorch(entry_point='a.py', tags=[{{'Key': {0}, 'Value': 'x'}}])",
     "PyTorch(entry_point='a.py', hyperparameters={{{0}: 'x'}})",
+    "PyTorch(entry_point='a.py', git_config={{'repo': {0}, {0}: 1}})",
+    "PyTorch(entry_point='a.py', checkpoint_local_path={0})",
+    "PyTorch(entry_point='a.py', image_uri=retrieve({0}))",
+    "PyTorch(entry_point='a.py', **{{{0}: 1}})",
+    "HuggingFace(entry_point='a.py', transformers_version={0})",
+    "TensorFlow(entry_point='a.py', model_dir={0})",
     "PyTorch(entry_point='a.py').fit({{{0}: 's3://data/x/'}})",
     "PyTorch(entry_point='a.py').fit({{{0}: 1}})",
 )

@@ -155,6 +155,25 @@ def test_processes_of_one_instance_are_started_by_torchrun(trained: Callable[...
     assert launch["command"] == ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]
 
 
+def test_without_a_number_a_process_a_gpu_is_started_on_whatever_types_the_run_comes_to(
+    trained: Callable[..., dict[str, Any]], code: Any
+) -> None:
+    from sagemaker.train.distributed import Torchrun
+
+    launch = trained(source_code=code, distributed=Torchrun(), instance_types=["ml.g5.12xlarge"])
+    assert "--nproc-per-node $((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1)) train.py" in launch["command"][2]
+
+
+def test_preferred_instances_are_the_types_of_the_run(trained: Callable[..., dict[str, Any]], configs: Any) -> None:
+    from sagemaker.core.shapes import InstancePreference
+
+    types = ["ml.g5.xlarge", "ml.g6.xlarge"]
+    preferred = [InstancePreference(instance_type=each, instance_count=2) for each in types]
+    launch = trained(compute=configs.Compute(instance_preferences=preferred, enable_managed_spot_training=False))
+    assert (launch["instance_types"], launch["instance_count"]) == (types, 2)
+    assert "instance_type" not in launch
+
+
 def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(
     trainer: Callable[..., Any], configs: Any, code: Any, source: Path
 ) -> None:
@@ -442,6 +461,11 @@ def named_by(call: Callable[[], Any]) -> tuple[Any, set[str]]:
         except RefusedError as refused:
             named |= {each.field for each in refused.problems}
     return returned, named | {str(each.message).partition(" ")[0] for each in said}
+
+
+def test_what_says_that_a_script_saves_is_used_and_not_warned_of(trainer: Callable[..., Any], configs: Any) -> None:
+    _, named = named_by(lambda: trainer(checkpoint_config=configs.CheckpointConfig()))
+    assert not named
 
 
 def test_nothing_that_a_trainer_says_is_lost_in_a_run_without_a_word(

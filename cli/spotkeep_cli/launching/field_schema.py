@@ -59,13 +59,34 @@ class FieldSchema:
         """Whether a number or a boolean becomes text there; a duration is one or the other."""
         return any(_types(form) >= {"string", "number"} for form in self.forms)
 
-    def keeps_number(self, text: str) -> bool:
-        """Return whether a number is kept as its text there: where it is text, and JSON would write it otherwise.
+    @property
+    def _is_for_a_script(self) -> bool:
+        """Whether a script gets it as JSON as well, where a number is one, and `True` is JSON's true.
+
+        docs/environment-variables.md says how.
+        """
+        return self.at[:1] in {("hyperparameters",), ("sweep",)}
+
+    def text_of_number(self, number: str) -> str | None:
+        """Return the text that a number is kept as: where it is text, and JSON would write it otherwise. Else None.
+
+        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them.
 
         Args:
-            text: The number as it is written, in one of YAML's forms.
+            number: As it is written, in one of YAML's forms.
         """
-        return self._takes_text_alone or (self._turns_into_text and not _is_as_json_writes(text))
+        if self._takes_text_alone:
+            return number
+        if not self._turns_into_text or _is_as_json_writes(number):
+            return None
+        if not self._is_for_a_script:
+            return number
+        sign, digits = ("-", number[1:]) if number.startswith("-") else ("", number.removeprefix("+"))
+        if digits.casefold() in _NOT_FINITE:
+            return sign + _NOT_FINITE[digits.casefold()]
+        with_zero = f"{sign}0{digits}" if digits.startswith(".") else f"{number}0"
+        is_number = "." in (digits[0], digits[-1]) and _is_as_json_writes(with_zero)
+        return None if is_number else number
 
     def keeps_boolean(self, text: str) -> bool:
         """Return whether true or false is kept as its text there.
@@ -73,13 +94,12 @@ class FieldSchema:
         Args:
             text: How it is written: true, True, TRUE.
         """
-        if self.at[:1] in _WITH_BOOLEANS:
+        if self._is_for_a_script:
             return self._takes_text_alone
         return self._takes_text_alone or (self._turns_into_text and text not in {"true", "false"})
 
 
-_WITH_BOOLEANS = frozenset({("hyperparameters",), ("sweep",)})
-"""A hyperparameter `True` is JSON's true to the script, as `true` is (docs/environment-variables.md)."""
+_NOT_FINITE = {".inf": "Infinity", ".nan": "NaN"}
 
 
 @functools.cache

@@ -187,6 +187,8 @@ def _read(path: Path) -> str:
 
 _NOT_WHAT_A_TAG_SAYS = (ValueError, TypeError, LookupError, AttributeError)
 """What a constructor of PyYAML raises, of text that is not what its tag (`!!int`, `!!timestamp`) says."""
+_ANOTHER_DOCUMENT = "but found another document"
+"""What PyYAML says of it."""
 _NO_TAGS = "leave tags (`!!`) out: plain values say what they are"
 
 
@@ -207,6 +209,9 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
     except _WrongNodeError as error:
         raise JobFileError(f"{path}:{error.line}: {error.problem}", hint=error.hint) from error
     except yaml.MarkedYAMLError as error:
+        if error.problem == _ANOTHER_DOCUMENT:
+            hint = "give each job a file of its own, or remove the line ---"
+            raise JobFileError(f"{path}:{_line(error)}: a second job begins here", hint=hint) from error
         raise JobFileError(
             f"{path}:{_line(error)}: not YAML: {_reason(error)}",
             hint="check the indentation, quotes and colons on that line and the one before",
@@ -245,6 +250,8 @@ class _Expanded:
 
 
 _TAG = "tag:yaml.org,2002:"
+_NO_JSON = frozenset(f"{_TAG}{name}" for name in ("binary", "omap", "pairs", "set"))
+"""Tags of objects that JSON has no form for."""
 
 
 @dataclass(kw_only=True)
@@ -276,6 +283,8 @@ class _Reading:
         if id(node) in inside:
             hint = "write the value out instead of repeating it with *"
             raise _WrongNodeError(node, "the anchor used here contains itself", hint=hint)
+        if node.tag in _NO_JSON:
+            raise _WrongNodeError(node, f"a job file holds no !!{node.tag.removeprefix(_TAG)}", hint=_NO_TAGS)
         inside = inside | {id(node)}
         if isinstance(node, yaml.MappingNode):
             pairs = [self._pair(key, value, schema, at, inside) for key, value in node.value]
@@ -286,8 +295,9 @@ class _Reading:
                 self.lines[*at, index] = item.start_mark.line + 1
                 items.append(self.read(item, schema.inside(index), (*at, index), inside))
             return yaml.SequenceNode(node.tag, items, node.start_mark, node.end_mark)
-        is_text = _is_text(node, schema)
-        return _as_text(node) if is_text else yaml.ScalarNode(node.tag, node.value, node.start_mark, node.end_mark)
+        text = _kept_text(node, schema)
+        tag, value = (node.tag, node.value) if text is None else (f"{_TAG}str", text)
+        return yaml.ScalarNode(tag, value, node.start_mark, node.end_mark)
 
     def _pair(
         self, key_node: yaml.Node, value_node: yaml.Node, schema: FieldSchema, at: FieldPath, inside: frozenset[int]
@@ -317,13 +327,13 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
     return yaml.ScalarNode(f"{_TAG}str", node.value, node.start_mark, node.end_mark)
 
 
-def _is_text(node: yaml.Node, schema: FieldSchema) -> bool:
-    """Return whether what YAML takes for a number, a boolean or a merge is kept as it is written."""
-    if node.tag == f"{_TAG}merge":
-        return True  # It merges as a name alone.
+def _kept_text(node: yaml.ScalarNode, schema: FieldSchema) -> str | None:
+    """Return the text that is kept of what YAML takes for a number, a boolean or a merge; None where it is one."""
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
-        return schema.keeps_number(node.value)
-    return node.tag == f"{_TAG}bool" and schema.keeps_boolean(node.value)
+        return schema.text_of_number(node.value)
+    # `<<` merges as a name alone.
+    is_text = node.tag == f"{_TAG}merge" or (node.tag == f"{_TAG}bool" and schema.keeps_boolean(node.value))
+    return node.value if is_text else None
 
 
 _COMMANDS = ("command", "setup")

@@ -42,14 +42,6 @@ class Computed:
 
     text: str
 
-    @classmethod
-    def of(cls, node: ast.expr) -> Computed:
-        """Return what an expression computes."""
-        try:
-            return cls(ast.unparse(node)[:_LONGEST_SHOWN])
-        except RecursionError:
-            return cls("an expression of very many parts")
-
 
 class Configuration(dict[str, Any]):
     """The arguments of a call that makes an object: `Compute(instance_count=2)`.
@@ -122,6 +114,7 @@ class ScriptValues:
         self._names = _assigned_once(tree, before=before)
         self._open = set[str]()
         self._size_left = 0
+        self._shown = dict[ast.expr, Computed]()
 
     def value(self, node: ast.expr) -> Any:
         """Evaluate an expression: what of a list or a mapping is computed is `Computed`, and so may be all of it."""
@@ -136,7 +129,7 @@ class ScriptValues:
             positional: The names of its positional arguments.
         """
         found = dict[str, Any]()
-        for name, node in _named(call, positional):
+        for name, node in self._named(call, positional):
             value = self.value(node)
             if name.startswith("**") and isinstance(value, dict):
                 found |= {str(key): each for key, each in value.items()}
@@ -144,19 +137,36 @@ class ScriptValues:
                 found[name] = value
         return found
 
+    def _named(self, call: ast.Call, positional: tuple[str, ...]) -> Iterator[tuple[str, ast.expr]]:
+        """Yield the arguments of a call by their names; `**` before what is spread."""
+        for place, node in enumerate(call.args):
+            name = positional[place] if place < len(positional) else f"argument {place + 1}"
+            yield ("*arguments", node) if isinstance(node, ast.Starred) else (name, node)
+        for keyword in call.keywords:
+            yield keyword.arg or f"**{self._computed(keyword.value).text}", keyword.value
+
     def _bounded(self, node: ast.expr, evaluate: Callable[[ast.expr], Any]) -> Any:
         try:
             return evaluate(node)
         except (_ComputedError, _TooLargeError, RecursionError):
             self._open.clear()
-            return Computed.of(node)
+            return self._computed(node)
+
+    def _computed(self, node: ast.expr) -> Computed:
+        """Return what an expression computes, written once: names may lead to it many times."""
+        if node not in self._shown:
+            try:
+                self._shown[node] = Computed(ast.unparse(node)[:_LONGEST_SHOWN])
+            except RecursionError:
+                self._shown[node] = Computed("an expression of very many parts")
+        return self._shown[node]
 
     def _inner(self, node: ast.expr) -> Any:
         """Evaluate a part; what is computed in it stays in its place."""
         try:
             return self._value(node)
         except _ComputedError:
-            return Computed.of(node)
+            return self._computed(node)
 
     @contextmanager
     def _opened(self, name: ast.Name) -> Iterator[ast.expr]:
@@ -220,7 +230,7 @@ class ScriptValues:
                 named = ((_key(word.arg), word.value) for word in keywords)
                 return self._mapping([*((None, each) for each in spread), *named])
             case ast.Call() if (kind := called(node, self._classes)) in self._positional:
-                arguments = ((_key(name), value) for name, value in _named(node, self._positional[kind]))
+                arguments = ((_key(name), value) for name, value in self._named(node, self._positional[kind]))
                 return Configuration(kind, self._mapping(arguments))
         raise _ComputedError
 
@@ -233,7 +243,7 @@ class ScriptValues:
             elif isinstance(value, dict):
                 found |= value
             else:
-                found[f"**{ast.unparse(node)[:_LONGEST_SHOWN]}"] = Computed.of(node)
+                found[f"**{self._computed(node).text}"] = self._computed(node)
         return found
 
     def _entry(self, value: Any, key: str | int) -> Any:
@@ -301,16 +311,6 @@ def _number(value: Any, *, largest: float = _LARGEST) -> int | float:
 def _key(name: str | None) -> ast.expr | None:
     """Return a keyword as the key of a mapping; None for `**spread`."""
     return None if name is None or name.startswith("**") else ast.Constant(name)
-
-
-def _named(call: ast.Call, positional: tuple[str, ...]) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the arguments of a call by their names; `**` before what is spread."""
-    for place, node in enumerate(call.args):
-        name = positional[place] if place < len(positional) else f"argument {place + 1}"
-        yield ("*arguments", node) if isinstance(node, ast.Starred) else (name, node)
-    for keyword in call.keywords:
-        spread = "**" + ast.unparse(keyword.value)[:_LONGEST_SHOWN] if keyword.arg is None else ""
-        yield keyword.arg or spread, keyword.value
 
 
 def _assigned_once(tree: ast.Module, *, before: int | None) -> dict[str, ast.expr]:

@@ -35,6 +35,7 @@ from spotkeep_cli.launching.training_job_import import (
     meaning_of,
     metrics_of,
     neuron_cores,
+    preferred_instances,
     replaced,
     shortened_name,
     text_that_stays,
@@ -285,10 +286,16 @@ class _Job:
         elif one is not None:
             self.fields["instance_type"] = one
         preferences = self._take("compute.instance_preferences")
-        given = [each for each in preferences if isinstance(each, dict)] if isinstance(preferences, list) else []
-        if given:
-            self.fields["instance_types"] = [each.get("instance_type") for each in given]
-        if any(set(each) - {"instance_type"} for each in given) or (preferences and not given):
+        given = [
+            {_member(key): value for key, value in each.items()}
+            for each in (preferences if isinstance(preferences, list) else ())
+            if isinstance(each, dict) and "instance_type" in each
+        ]
+        types, of_each, is_all = preferred_instances(given)
+        if types:
+            self.fields["instance_types"] = types
+            self.fields.setdefault("instance_count", of_each)
+        if not is_all or (preferences and not given):
             self.left_out.append(meaning_of("compute.instance_preferences", _NOT_HERE))
 
     def _read_capacity(self) -> None:
@@ -298,6 +305,10 @@ class _Job:
             self.fields |= max_wait_of(self._take(path), self.fields.get("max_run"), self.left_out, path=path)
         else:
             self.fields |= longest_wait_of(self._take(_PENDING), self.left_out, path=_PENDING)
+            path = self._given(*_LONGEST_WAITS)
+            if path in self._not_taken and self._is_computed(*_SPOT):
+                self._take(path)
+                self._leave_out(path, "whether the job is on spot is computed: max_wait goes with capacity: spot")
 
     def _read_checkpoints(self) -> None:
         self.fields["checkpoints"] = any(self._values.get(path) for path in ("checkpoint_config", "checkpoint_s3_uri"))

@@ -40,7 +40,8 @@ _CONFIGURATIONS: Final[Mapping[str, tuple[str, ...]]] = {
          "MPI", "SMP", "MetricDefinition", "RemoteDebugConfig", "RetryStrategy", "InfraCheckConfig",
          "SessionChainingConfig", "TensorBoardOutputConfig", "TrainingImageConfig", "TrainingRepositoryAuthConfig",
          "InstancePreference", "InstancePlacementConfig", "PlacementSpecification", "ModelPackageConfig",
-         "HubAccessConfig", "ModelAccessConfig", "ResourceConfig", "VpcConfig", "AlgorithmSpecification"),
+         "HubAccessConfig", "ModelAccessConfig", "ResourceConfig", "VpcConfig", "AlgorithmSpecification",
+         "TrainingJobCompute", "MlflowConfig", "ExperimentConfig", "ProfilerConfig", "DebugHookConfig"),
         (),
     ),
     "InstanceGroup": ("instance_group_name", "instance_type", "instance_count"),
@@ -70,6 +71,7 @@ _NOT_READ: Final[Mapping[str, str]] = {
         ("SFTTrainer", "DPOTrainer", "CPTTrainer", "RLVRTrainer", "RLAIFTrainer", "MultiTurnRLTrainer"),
         "its image and script do not stand in the call",
     ),
+    "SpotTrainer": "it launches runs itself, with the fields of a job file",
     "RemoteExecutor": "a remote function has no script: write one",
 }
 """What else of the SDK starts training jobs, and what to do with it."""
@@ -106,6 +108,9 @@ _CHAINED: Final = frozenset(
      "infra_check_config", "session_chaining_config"}
 )  # fmt: skip
 """What `with_...` of a ModelTrainer sets."""
+_LONGEST_PATH: Final = 50
+"""How many calls and attributes are followed: `trainer.with_a().with_b()` has five."""
+_MOST_NAMED: Final = 10
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -147,21 +152,22 @@ def _only_trainer(tree: ast.Module, calls: Sequence[ast.Call], names: Mapping[st
     if len(found) == 1:
         return found[0]
     if found:
-        places = ", ".join(f"{called(call, names)} in line {call.lineno}" for call in found)
+        places = ", ".join(f"{called(call, names)} in line {call.lineno}" for call in found[:_MOST_NAMED])
         raise ValueError(f"one job file is one job, and it has {len(found)} trainers: {places}")
     ours = {
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sagemaker")
+        if isinstance(node, ast.ImportFrom) and "sagemaker" in (node.module or "").split(".")
         for alias in node.names
     }
     not_read = [
         f"{called(call, names)} in line {call.lineno} is not read: {_NOT_READ[called(call, names)]}"
         for call in calls
-        if called(call, names) in _NOT_READ
-        and (ast.unparse(call.func).startswith("sagemaker.") or ast.unparse(call.func).partition(".")[0] in ours)
+        if called(call, names) in _NOT_READ and {"sagemaker", *ours} & {*_beginnings(_path_of(call.func))}
     ]
-    raise ValueError(". ".join(not_read) or "it has no ModelTrainer, no estimator and no create_training_job")
+    raise ValueError(
+        ". ".join(not_read[:_MOST_NAMED]) or "it has no ModelTrainer, no estimator and no create_training_job"
+    )
 
 
 def _is_request(call: ast.Call) -> bool:
@@ -181,11 +187,13 @@ def _beside(calls: Sequence[ast.Call], names: Mapping[str, str]) -> Iterator[Lef
 
 
 def _repeated(tree: ast.Module, call: ast.Call, kind: str) -> Iterator[LeftOut]:
-    for loop in ast.walk(tree):
-        if isinstance(loop, _LOOPS) and any(node is call for node in ast.walk(loop)):
-            why = "it stands in a loop, and one job file is one job: write sweep, or launch the file several times"
-            yield LeftOut(field=f"{kind} (line {call.lineno})", why=why)
-            return
+    around = {inner: node for node in ast.walk(tree) for inner in ast.iter_child_nodes(node)}
+    node: ast.AST = call
+    while node in around and not isinstance(node, _LOOPS):
+        node = around[node]
+    if isinstance(node, _LOOPS):
+        why = "it stands in a loop, and one job file is one job: write sweep, or launch the file several times"
+        yield LeftOut(field=f"{kind} (line {call.lineno})", why=why)
 
 
 def _why_computed(computed: Computed) -> str:
@@ -217,9 +225,9 @@ class _Reading:
         for call in calls:
             if not isinstance(call.func, ast.Attribute):
                 continue
-            method, is_its = call.func.attr, _is_of(call.func.value, trainer, variables)
-            if method.startswith("with_") and (is_its or method.removeprefix("with_") in _CHAINED):
-                self._take_chained(call, method.removeprefix("with_"))
+            method, chained = call.func.attr, call.func.attr.removeprefix("with_")
+            if chained in _CHAINED or (chained != method and _is_of(call.func.value, trainer, variables)):
+                self._take_chained(call, chained)
             elif method == "set_hyperparameters":
                 self._merge("hyperparameters", self._script.arguments(call, positional=()))
             elif method in _STARTS:
@@ -235,13 +243,15 @@ class _Reading:
     def add_sdk_3_defaults(self) -> None:
         """Add what a ModelTrainer asks for where its script does not say."""
         computed = {each.field for each in self.left_out}
+        if any(field.startswith("**") for field in computed):
+            return  # It may say so there.
         several = {"compute.instance_groups", "compute.instance_preferences"} & {*self.values, *computed}
         for path, value in _SDK_3_DEFAULTS.items():
             configuration, _, last = path.partition(".")
             if {path, configuration} & computed or (several and last != "volume_size_in_gb"):
                 continue
             # A StoppingCondition without its time sends none, and AWS's own is a day.
-            if configuration == "compute" or configuration not in self.values:
+            if configuration == "compute" or configuration not in self.values or path in self.values:
                 self.values[path] = value if self.values.get(path) is None else self.values[path]
 
     def request(self, call: ast.Call) -> dict[str, Any]:
@@ -256,7 +266,7 @@ class _Reading:
         if isinstance(value, dict):
             pruned = {name: self._without_computed(each, f"{path}.{name}".strip(".")) for name, each in value.items()}
             return {name: each for name, each in pruned.items() if not isinstance(each, Computed)}
-        if isinstance(value, list) and not any(isinstance(each, Computed) for each in value):
+        if isinstance(value, list) and not any(computed_in(each) for each in value if not isinstance(each, dict)):
             return [self._without_computed(each, f"{path}.{place}") for place, each in enumerate(value)]
         if (computed := computed_in(value)) is not None:
             meaning = meaning_of(path)
@@ -300,12 +310,20 @@ class _Reading:
 
     def _merge(self, path: str, entries: dict[str, Any]) -> None:
         before = self.values.get(path)
-        added = self._entries(path, entries)
-        self.values[path] = before | added if isinstance(before, dict) else added
+        kept = (
+            {name: value for name, value in before.items() if name not in entries} if isinstance(before, dict) else {}
+        )
+        self.values[path] = kept | self._entries(path, entries)
+
+    def _replace(self, path: str, value: Any) -> None:
+        """Add an argument in the place of what was given for it before."""
+        self.values = {each: value for each, value in self.values.items() if not f"{each}.".startswith(f"{path}.")}
+        self.left_out = [each for each in self.left_out if not f"{each.field}.".startswith(f"{path}.")]
+        self._add(path, value)
 
     def _take_chained(self, call: ast.Call, path: str) -> None:
         given = self._script.arguments(call, positional=(path,))
-        self._add(path, next((value for value in given.values() if value is not None), True))
+        self._replace(path, next((value for value in given.values() if value is not None), True))
 
     def _take_start(self, tree: ast.Module, call: ast.Call, *, is_first: bool) -> None:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -318,26 +336,24 @@ class _Reading:
             if name not in _DATA:
                 self._add(f"fit.{name}", value)
                 continue
-            before = self.values.pop(name, None)
+            before = self.values.get(name)
             self._add(name, value)
-            if isinstance(before, list) and isinstance(after := self.values.get(name), list):
+            if isinstance(before, list) and isinstance(value, list):
                 # As the SDK does it: one of the same name stands in the place of the trainer's.
-                replaced = {each.get("channel_name") for each in after if isinstance(each, dict)}
-                kept = [each for each in before if each.get("channel_name") not in replaced]
-                self.values[name] = [*kept, *after]
-            elif before is not None and name not in self.values:
-                self.values[name] = before
+                later = {_label(each, place) for place, each in enumerate(value)}
+                kept = [each for place, each in enumerate(before) if _label(each, place) not in later]
+                self.values[name] = [*kept, *self.values[name]]
 
     def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str]) -> None:
         """Take `estimator.max_run = 60`; what is set in another way is left out by name."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            written = ast.unparse(target)
-            base = next((each for each in variables if written.startswith(f"{each}.")), None)
-            if base is None:
+            begun = target.value if isinstance(target, ast.Subscript) else target
+            base = next((each for each in _beginnings(_path_of(begun)) if each in variables), None)
+            if base is None or base == ast.unparse(target):
                 continue
-            path = written.removeprefix(f"{base}.")
+            path = ast.unparse(target).removeprefix(f"{base}.")
             if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute):
-                self._add(path, self._script.value(node.value))
+                self._replace(path, self._script.value(node.value))
             else:
                 why = f"the script sets it later, in line {node.lineno}"
                 self.left_out.append(LeftOut(field=path, why=why))
@@ -356,10 +372,29 @@ def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
 
 def _is_of(receiver: ast.expr, trainer: ast.Call, variables: set[str]) -> bool:
     """Return whether a method is called of the trainer, or of what another method of it returned."""
-    return any(
-        node is trainer or (isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) in variables)
-        for node in ast.walk(receiver)
-    )
+    path = _path_of(receiver)
+    return any(node is trainer for node in path) or bool(variables & {*_beginnings(path)})
+
+
+def _path_of(node: ast.expr) -> list[ast.expr]:
+    """Return the calls and attributes of `a.b().c`, the last one first, and no more than a person writes."""
+    path = [node]
+    while len(path) < _LONGEST_PATH and isinstance(path[-1], ast.Call | ast.Attribute):
+        path.append(path[-1].func if isinstance(path[-1], ast.Call) else path[-1].value)
+    return path
+
+
+def _beginnings(path: list[ast.expr]) -> Iterator[str]:
+    """Yield `a` and `a.b` of the path of `a.b().c`."""
+    name = ""
+    for node in reversed(path):
+        if isinstance(node, ast.Name):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and name:
+            name = f"{name}.{node.attr}"
+        else:
+            return
+        yield name
 
 
 def _label(entry: Any, place: int) -> Any:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from spotkeep_cli.launching.source_files import MAX_SOURCE_FILES, LocalSourceError, list_files
-from spotkeep_cli.launching.source_warnings import HEAD_BYTES, source_warnings
+from spotkeep_cli.launching.source_warnings import HEAD_BYTES, check_submodules_out, source_warnings
 from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_jobs.errors import Problem
 from spotkeep_local.bounded_reading import read_file
@@ -81,10 +81,10 @@ def pack_source(origin: Path) -> SourceArchive:
     files = sorted(path for path in listing.names if _is_packable(origin / path))
     _require_inside(origin, files)
     if not files:
-        raise LocalSourceError(
-            f"{origin} has no files to pack",
-            hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
-        )
+        hint = "git-ignored files and caches are left out; is the training script committed or at least not ignored?"
+        if listing.missing_submodules:
+            hint = f"a submodule is not checked out: {check_submodules_out(origin)}"
+        raise LocalSourceError(f"{origin} has no files to pack", hint=hint)
     _check_size(origin, files)
     content, heads = _tar_gz(origin, files)
     links = sorted(path for path in listing.names.difference(files) if (origin / path).is_symlink())

@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -82,7 +82,9 @@ def list_files(directory: Path) -> ListedFiles:
     checkout = _checkout_of(real)
     listing = _found_by_walking(real) if checkout is None else checkout.files_of_source(real)
     names, tracked = set[PurePosixPath](), set[PurePosixPath]()
-    missing, worktrees, remarks = list[PurePosixPath](), list[PurePosixPath](), list[str]()
+    # The directory itself may be a submodule that is not checked out.
+    missing = [] if listing.names else list(listing.submodules)
+    worktrees, remarks = list[PurePosixPath](), list[str]()
     waiting = [(PurePosixPath(), listing)]
     while waiting:
         folder, listing = waiting.pop()
@@ -100,7 +102,7 @@ def list_files(directory: Path) -> ListedFiles:
             elif checkout is not None and _repository_of(real / path) == _repository_of(checkout.top):
                 worktrees.append(path)
             else:
-                waiting.append((path, _Checkout(top=real / path).files_of(real / path)))
+                waiting.append((path, _Checkout(top=real / path, source=real).files_of(real / path)))
             if len(names) > 2 * MAX_SOURCE_FILES:
                 raise LocalSourceError(
                     f"{directory} has more files than the {MAX_SOURCE_FILES:,} that a source may have",
@@ -132,10 +134,12 @@ class _Checkout:
 
     Attributes:
         top: Its top directory, where `.git` is.
+        source: The directory that its user named.
         variables: Variables of git's that name the repository; none where git finds it by `.git`.
     """
 
     top: Path
+    source: Path
     variables: tuple[tuple[str, str], ...] = ()
 
     def files_of_source(self, directory: Path) -> _Listing:
@@ -147,15 +151,17 @@ class _Checkout:
         listing = self.files_of(directory)
         if listing.names or directory == self.top:
             return listing
+        submodules = listing.submodules
         parts = directory.relative_to(self.top).parts
         above = ["/".join(map(_literal, parts[:depth])) for depth in range(1, len(parts) + 1)]
         listing = self._others(directory, *(f"--exclude=!/{name}" for name in above))
         if listing.names:
             return listing
         with tempfile.TemporaryDirectory() as folder:
-            _Checkout(top=Path(folder))._git(Path(folder), "init", "--quiet", "--template=")
+            replace(self, top=Path(folder), variables=())._git(Path(folder), "init", "--quiet", "--template=")
             variables = (("GIT_DIR", f"{folder}/.git"), ("GIT_WORK_TREE", str(directory)))
-            return _Checkout(top=self.top, variables=variables)._others(directory)
+            others = replace(self, variables=variables)._others(directory)
+        return replace(others, submodules=submodules)
 
     def files_of(self, directory: Path) -> _Listing:
         """List what git tracks in a directory, and what is new there and not ignored."""
@@ -205,24 +211,24 @@ class _Checkout:
         return answer
 
     def _unanswered(self, directory: Path, said: str, *, mend: str | None = None) -> LocalSourceError:
-        where = shlex.quote(str(directory))
-        repair = f"make this work: git -C {where} status. If {self.top / '.git'} is no repository of yours, remove it"
+        repair = f"make this work: git -C {shlex.quote(str(directory))} status. If {self.top / '.git'} is left of "
+        repair += "a repository that is gone, remove it"
         return LocalSourceError(
             f"git does not say which files of {directory} it ignores: {in_one_line(said)}",
-            hint=f"{mend or repair}. To send all files, whatever git ignores: tar -czf code.tar.gz -C {where} . and "
-            "source: code.tar.gz",
+            hint=f"{mend or repair}. To send all files, whatever git ignores: tar -czf code.tar.gz "
+            f"-C {shlex.quote(str(self.source))} . and source: code.tar.gz",
         )
 
 
 def _checkout_of(directory: Path) -> _Checkout | None:
     top = checkout_around(directory)
     if top is not None:
-        return _Checkout(top=top)
+        return _Checkout(top=top, source=directory)
     repository, tree = os.environ.get("GIT_DIR"), os.environ.get("GIT_WORK_TREE")
     if not repository or not tree or not directory.is_relative_to(os.path.realpath(tree)):
         return None
     variables = {"GIT_DIR": os.path.realpath(repository), "GIT_WORK_TREE": os.path.realpath(tree)}
-    return _Checkout(top=Path(variables["GIT_WORK_TREE"]), variables=tuple(variables.items()))
+    return _Checkout(top=Path(variables["GIT_WORK_TREE"]), source=directory, variables=tuple(variables.items()))
 
 
 def _literal(name: str) -> str:

@@ -44,7 +44,7 @@ def source_warnings(
             field="source",
             found=named(listing.missing_submodules),
             problem=f"stays behind: {_counted(listing.missing_submodules, 'submodule')} not checked out",
-            fix=f"git -C {where} submodule update --init --recursive; or leave it so, if the job needs none of it",
+            fix=f"{check_submodules_out(directory)}; or leave it so, if the job needs none of it",
         )
     if listing.worktrees:
         yield Problem(
@@ -72,6 +72,11 @@ def source_warnings(
     for remark in listing.remarks:
         fix = "mend it if the job needs what could not be read"
         yield Problem(field="source", found=str(directory), problem=f"not all of it could be read: {remark}", fix=fix)
+
+
+def check_submodules_out(directory: Path) -> str:
+    """Return the command for it, as a shell reads it."""
+    return f"git -C {shlex.quote(str(directory))} submodule update --init --recursive"
 
 
 def named(paths: Sequence[PurePosixPath]) -> str:

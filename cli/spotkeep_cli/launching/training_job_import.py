@@ -210,6 +210,12 @@ _JobFileDumper.add_representer(
     str,
     lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
 )
+# A job file's numbers are those of YAML 1.2: -.0 is one, and PyYAML would write that text without quotes.
+_JobFileDumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
 _JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
@@ -238,7 +244,11 @@ def import_request(request: Mapping[str, Any], *, name: str = "training") -> Imp
     given_name = str(rest.take("TrainingJobName") or name)
     spot = bool(rest.take("EnableManagedSpotTraining"))
     count = rest.take("ResourceConfig", "InstanceCount")
-    types = _instance_types(rest, resources)
+    one = rest.take("ResourceConfig", "InstanceType") if not resources.get("InstancePreferences") else None
+    types, of_each, is_all = preferred_instances(resources.get("InstancePreferences") or [])
+    types, count = types or ([one] if one else []), count or of_each
+    if is_all:
+        rest.take("ResourceConfig", "InstancePreferences")
     fields: dict[str, Any] = {
         "name": shortened_name(given_name, left_out, path="TrainingJobName"),
         **_work(rest, left_out, types=types, instances=count),
@@ -285,6 +295,17 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
 def command_of_script(script: str) -> list[str]:
     """Return how the SageMaker SDK starts a script, in both versions: a shell's by its first line, which may say -e."""
     return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
+
+
+def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[Any], Any, bool]:
+    """Return the types of instances in order of preference, how many of each, and whether that is all.
+
+    Args:
+        preferences: As `InstancePreferences` of CreateTrainingJob.
+    """
+    counts = {each.get("InstanceCount") for each in preferences}
+    is_all = len(counts) <= 1 and not any({*each} - {"InstanceType", "InstanceCount"} for each in preferences)
+    return [each["InstanceType"] for each in preferences], counts.pop() if len(counts) == 1 else None, is_all
 
 
 def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], instances: int | None) -> list[str]:
@@ -468,16 +489,6 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"{path}.{name}", member)
     else:
         yield path, value
-
-
-def _instance_types(rest: _Rest, resources: Mapping[str, Any]) -> list[str]:
-    preferences = resources.get("InstancePreferences") or ()
-    if not preferences:
-        one = rest.take("ResourceConfig", "InstanceType")
-        return [one] if one else []
-    if all(set(each) == {"InstanceType"} for each in preferences):
-        rest.take("ResourceConfig", "InstancePreferences")
-    return [each["InstanceType"] for each in preferences]
 
 
 def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instances: int | None) -> dict[str, Any]:

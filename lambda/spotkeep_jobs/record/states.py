@@ -110,7 +110,7 @@ class EndReason(StrEnum):
     CAPACITY = "CAPACITY"
     """CapacityError: no instances of the type, and SageMaker gave up."""
     INPUT_ERROR = "INPUT_ERROR"
-    """ClientError: SageMaker could not prepare the job from what it was given (data, image, permissions)."""
+    """ClientError. Data, source, image, command or permissions did not work, and would not the next time."""
     PLATFORM_ERROR = "PLATFORM_ERROR"
     """InternalServerError, or a failure that SageMaker does not put into a class."""
     JOB_VANISHED = "JOB_VANISHED"

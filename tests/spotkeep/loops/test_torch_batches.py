@@ -243,6 +243,22 @@ class FetchesAhead(DataLoader):
             yield batch[0]
 
 
+class TakesTurns(DataLoader):
+    """Saves itself, and makes an iterator in each pass, as litdata's StreamingDataLoader."""
+
+    def __iter__(self):
+        self.turns = itertools.cycle(range(2))
+        for batch in super().__iter__():
+            self.turn = next(self.turns)
+            yield batch
+
+    def state_dict(self):
+        return {"turn": self.turn}
+
+    def load_state_dict(self, state):
+        self.turn = state["turn"]
+
+
 class InPairs(DataLoader):
     def __iter__(self):
         batches = super().__iter__()
@@ -293,6 +309,12 @@ def of_torchdata(*arguments, **options):
         return make(*arguments, **options)
 
 
+def takes_turns(*arguments, **options):
+    loader = TakesTurns(*arguments, **options)
+    loader.turns = loader.turn = None
+    return loader
+
+
 def asked_for_its_place(loader):
     loader.state_dict()
     return loader
@@ -313,6 +335,7 @@ ORDERS = {
     "a stream's own generator": lambda: DataLoader(OwnStream(), 3),
     "a chain of streams": lambda: DataLoader(ChainDataset([OwnStream(), OwnStream()]), 3),
     "fetches ahead": lambda: FetchesAhead([*range(COUNT)], 3, shuffle=True),
+    "takes turns": lambda: takes_turns(Augmented(), 3, shuffle=True),
     "in pairs": lambda: InPairs(Augmented(), 3, shuffle=True),
     "without its sampler": lambda: WithoutItsSampler(Augmented(), 3),
     "accelerate": lambda: prepared(DataLoader(Augmented(), 3, shuffle=True)),

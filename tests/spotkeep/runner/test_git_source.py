@@ -156,6 +156,16 @@ class TestSubmodules:
         assert "does not exist" in first
         assert "the submodule b/unmapped stays behind" in second
 
+    def test_that_their_repository_leaves_out_are_named(self, make_repository, checked_out, capsys):
+        """As `git clone --recurse-submodules` does, without an error; git asked there answers for what is around it."""
+        library, app = make_repository("library"), make_repository("app")
+        git(app, "config", "--file", ".gitmodules", "submodule.library.update", "none")
+        add_submodule(app, "library", address=library, commit=newest(library))
+        assert not list((checked_out(app) / "library").iterdir())
+        [line] = capsys.readouterr().err.splitlines()
+        assert "the submodule library stays behind" in line
+        assert "its update in .gitmodules is none" in line
+
     def test_with_an_address_that_git_does_not_take_are_named(self, make_repository, checked_out, capsys):
         library, app = make_repository("library"), make_repository("app")
         add_submodule(app, "library", address=library, commit=newest(library))

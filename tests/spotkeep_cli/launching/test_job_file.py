@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -85,6 +86,9 @@ def test_scalars_are_what_people_mean(tmp_path: Path, text: str, value: object) 
         ("name: a\x00b\n", "not YAML"),
         ("name: " + "[" * 100, "more than 40 lists and mappings"),
         ("{[a]: b}: c\n", "not YAML"),
+        ("name: a\n---\nname: b\n", ":2: a second job begins here"),
+        ("environment:\n  A: !!binary aGk=\n", ":2: a job file holds no !!binary"),
+        ("environment: !!set {A}\n", ":1: a job file holds no !!set"),
         ("tags: {1: a, '1': b}\n", ":1: the field '1' is given twice, first on line 1"),
     ],
 )
@@ -124,9 +128,28 @@ def test_what_is_text_to_aws_stays_as_it_is_written(tmp_path_factory: pytest.Tem
 
 
 @given(text=looks_like_a_number)
+@example(text="-.75")
+@example(text=".10")
+@example(text="00.5")
 def test_a_hyperparameter_is_the_number_as_it_is_written(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """It may have a zero more beside its point: then it is a number to a script that reads JSON, too."""
     request = as_the_launcher_reads(tmp_path_factory, f"hyperparameters: {{x: {text}}}\n")
-    assert request.hyperparameters == {"x": text}
+    if text.casefold().lstrip("-+") in {".inf", ".nan"}:
+        assert request.hyperparameters["x"] in {"Infinity", "-Infinity", "NaN"}
+        return
+    with_zero = re.sub(r"\.$", ".0", re.sub(r"^(-?)\.", r"\g<1>0.", text))
+    assert request.hyperparameters["x"] in {text, with_zero}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(".9", 0.9), ("-.75", -0.75), ("5.", 5.0), (".inf", math.inf), ("-.INF", -math.inf), ("1e-3", 0.001)],
+)
+def test_a_hyperparameter_that_is_only_a_number_is_one_to_a_script_that_reads_json(
+    tmp_path_factory: pytest.TempPathFactory, text: str, value: float
+) -> None:
+    request = as_the_launcher_reads(tmp_path_factory, f"hyperparameters: {{x: {text}}}\n")
+    assert json.loads(request.hyperparameters["x"]) == value
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE"])
@@ -136,9 +159,10 @@ def test_a_hyperparameter_that_is_true_is_jsons_true(tmp_path_factory: pytest.Te
 
 
 def test_a_trial_of_a_sweep_has_numbers_as_they_are_written(tmp_path: Path) -> None:
-    space = "{release: [1.10, 1.2], lr: {log_uniform: [1e-5, 1e-2]}, nesterov: [True, false]}"
+    space = "{release: [1.10, 1.2], momentum: [.9, 1.], lr: {log_uniform: [1e-5, 1e-2]}, nesterov: [True, false]}"
     sweep = read_job_file(write(tmp_path, f"sweep: {{parameters: {space}, trials: 010}}\n")).fields["sweep"]
     assert sweep["parameters"]["release"] == ["1.10", 1.2]
+    assert sweep["parameters"]["momentum"] == [0.9, 1.0]
     assert sweep["parameters"]["lr"] == {"log_uniform": [1e-5, 1e-2]}
     assert sweep["parameters"]["nesterov"] == [True, False]
     assert sweep["trials"] == 10
@@ -180,6 +204,7 @@ def test_a_value_of_text_that_is_null_is_refused_with_the_way_to_write_it(tmp_pa
         max_size=4,
     )
 )
+@example(values={"-.0": "-.0", "+.5": "-.5e3", "1e3": 1e16})
 def test_what_an_import_writes_is_read_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:

@@ -463,6 +463,13 @@ def test_no_hyperparameters_are_none(given: str) -> None:
     assert left_out == {}
 
 
+def test_a_capacity_that_is_computed_is_named_with_its_wait() -> None:
+    fields, left_out = estimator(framework_version='"2.8"', use_spot_instances="args.spot", max_wait="7200")
+    assert (fields["capacity"], fields.get("max_wait")) == ("on-demand", None)
+    assert {*left_out} == {"use_spot_instances", "max_wait"}
+    assert "is computed" in left_out["max_wait"]
+
+
 def test_hyperparameters_of_a_file_are_named_with_the_file() -> None:
     fields, left_out = of(hyperparameters='"hp.json"')
     assert "hyperparameters" not in fields
@@ -494,6 +501,37 @@ trainer.train(input_data_config=[InputData(channel_name="train", data_source="s3
     }  # fmt: skip
 
 
+def test_what_is_set_later_stands_in_the_place_of_what_was_given() -> None:
+    job = import_script(
+        """
+trainer = ModelTrainer(
+    compute=Compute(instance_type="ml.g5.xlarge", volume_size_in_gb=100, keep_alive_period_in_seconds=60),
+    checkpoint_config=CheckpointConfig(local_path="/tmp/old"), training_image=image(),
+    input_data_config=[InputData(channel_name="train", data_source="s3://theirs/old/")],
+)
+trainer.compute = Compute(instance_type="ml.g6.xlarge")
+trainer.with_checkpoint_config(CheckpointConfig(s3_uri=uri))
+trainer.training_image = "a/b:1"
+trainer.train([InputData(channel_name="train", data_source=newest())])
+""",
+        name="a",
+    )
+    assert (job.fields["instance_type"], job.fields["volume_size_gb"], job.fields["image"]) == (
+        "ml.g6.xlarge",
+        30,
+        "a/b:1",
+    )
+    assert not {"keep_alive", "channels"} & {*job.fields}
+    assert {each.field for each in job.left_out} == {"checkpoint_config", "input_data_config.train"}
+
+
+def test_a_hyperparameter_that_is_computed_later_has_not_the_value_that_it_had_before() -> None:
+    script = "e = Estimator('a/b:1', hyperparameters={'a': 1, 'b': 2})\ne.set_hyperparameters(b=f())"
+    job = import_script(script, name="a")
+    assert job.fields["hyperparameters"] == {"a": 1}
+    assert [each.field for each in job.left_out] == ["hyperparameters.b"]
+
+
 def test_hyperparameters_that_are_set_later_count() -> None:
     job = import_script(
         "e = PyTorch(entry_point='a.py', source_dir='s', hyperparameters={'a': 1, 'b': 1}, framework_version='2.8')\n"
@@ -513,6 +551,10 @@ def test_what_a_model_trainer_asks_for_by_itself_is_in_the_job_file() -> None:
     assert [fields.get(name) for name in asked] == ["ml.g5.xlarge", 1, 30, None]
     fields, _ = of(compute="chosen()", stopping_condition="StoppingCondition(max_runtime_in_seconds=limit)")
     assert not {*asked} & {*fields}
+    fields, _ = of(stopping_condition="StoppingCondition(max_runtime_in_seconds=None)")
+    assert fields["max_run"] == 3_600
+    spread = import_script("ModelTrainer(source_code=SourceCode(command='a'), **settings())", name="a")
+    assert not {*asked} & {*spread.fields}
     preferred = "Compute(instance_preferences=[InstancePreference(instance_type='ml.g5.xlarge')])"
     fields, left_out = of(compute=preferred)
     assert fields["instance_types"] == ["ml.g5.xlarge"]
@@ -545,6 +587,7 @@ def test_several_jobs_of_one_script_are_named(script: str, field: str) -> None:
         ("from sagemaker.train import ModelTrainer\nModelTrainer.from_recipe(x)", "a recipe"),
         ("from sagemaker.pytorch import PyTorch\nPyTorch.attach('job')", "spotkeep import NAME"),
         ("from sagemaker.train import SFTTrainer\nSFTTrainer(model='m')", "SFTTrainer in line 2"),
+        ("from spotkeep_client.sagemaker import SpotTrainer as ModelTrainer\nModelTrainer()", "launches runs itself"),
         ("from sklearn.cluster import KMeans\nKMeans(3)", "no ModelTrainer, no estimator"),
     ],
 )
@@ -580,12 +623,14 @@ def test_a_script_of_sagemaker_core_is_read_as_its_request() -> None:
 TrainingJob.create(training_job_name="digits", role_arn=role, session=session,
     algorithm_specification=AlgorithmSpecification(training_image="a/b:1", training_input_mode="FastFile"),
     resource_config=ResourceConfig(instance_type="ml.m5.large", instance_count=1, volume_size_in_gb=3),
+    mlflow_config=MlflowConfig(mlflow_resource_arn="arn:aws:sagemaker:us-east-1:1:mlflow-tracking-server/a"),
     hyper_parameters={"my_lr": "1"}, stopping_condition=StoppingCondition(max_runtime_in_seconds=60),
     input_data_config=[Channel(channel_name="a", data_source=DataSource(s3_data_source=S3DataSource(
         s3_data_type="S3Prefix", s3_uri="s3://theirs/data/")))])
 """
     job = import_script(script, name="a")
     assert job.fields | {"name": "digits", "volume_size_gb": 3, "hyperparameters": {"my_lr": "1"}} == job.fields
+    assert job.fields["mlflow"] == {"tracking_uri": "arn:aws:sagemaker:us-east-1:1:mlflow-tracking-server/a"}
     assert job.fields["channels"] == [{"name": "a", "uri": "s3://theirs/data/", "input_mode": "FastFile"}]
     assert {each.field for each in job.left_out} == {"RoleArn", "Session"}
 
@@ -615,6 +660,26 @@ def test_names_that_double_each_other_take_no_time(doubled: str) -> None:
     job = import_script(script, name="a")
     assert job.fields["max_run"] == 60
     assert {each.field for each in job.left_out} == {"compute", "hyperparameters"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "e = PyTorch()\n" + f"e{'.fit()' * 400}\n" * 20,
+        "e = PyTorch()\n" + "e.a = 1\n" * 2_000,
+        f"{' = '.join(f'e{n}' for n in range(2_000))} = PyTorch()\n" + "e1.x = e2.y[0] = 1\n" * 2_000,
+        f"x = [f({'1, ' * 20_000})]\nEstimator(tags=[{'x, ' * 5_000}])",
+        f"{'[' * 90}PyTorch() for a in b{'] for a in b' * 89}]",
+        "PyTorch()\n" * 5_000,
+    ],
+    ids=["chains", "attributes", "names", "an expression that names lead to", "loops", "trainers"],
+)
+@pytest.mark.timeout(60)
+def test_a_script_as_large_as_any_takes_seconds(script: str) -> None:
+    try:
+        import_script(script, name="a")
+    except ValueError as error:
+        assert len(str(error)) < 1_000  # noqa: PT017 - one of them has several trainers
 
 
 @pytest.mark.parametrize("value", ["c", "Compute(c=c)", "d"])

@@ -271,6 +271,10 @@ class TestSubmodulesAndRepositoriesInside:
         git(app, "submodule", "--quiet", "deinit", "--force", "vendor/lib")
         assert not any(name.startswith("vendor") for name in packed(app))
         assert "submodule that is not checked out (found vendor/lib)" in warned(app)
+        for source in ("vendor", "vendor/lib"):
+            with pytest.raises(LocalSourceError, match="no files to pack") as refused:
+                pack_source(app / source)
+            assert f"git -C {app / source} submodule update --init --recursive" in refused.value.hint
         (app / "vendor/lib").rmdir()
         assert "(found vendor/lib)" in warned(app)
         assert f"git -C {app} submodule update --init --recursive" in warned(app)
@@ -283,8 +287,12 @@ class TestSubmodulesAndRepositoriesInside:
 
     def test_are_refused_where_git_does_not_answer_for_them(self, app: Path) -> None:
         shutil.rmtree(app / ".git/modules")
-        with pytest.raises(LocalSourceError, match=r"files of .*/vendor/lib it ignores: fatal: not a git repository"):
+        with pytest.raises(
+            LocalSourceError, match=r"files of .*/vendor/lib it ignores: fatal: not a git repository"
+        ) as refused:
             pack_source(app)
+        assert f"git -C {app}/vendor/lib status" in refused.value.hint
+        assert f"-C {app} . and source: code.tar.gz" in refused.value.hint
 
     def test_an_ignored_one_stays_behind(self, app: Path) -> None:
         with (app / ".gitignore").open("a") as file:

@@ -107,6 +107,7 @@ def has_a_trace(request: dict[str, Any], path: Path) -> bool:
 def test_no_member_of_a_request_or_a_description_is_left_out_silently(operation: str, *, spot: bool) -> None:
     request = sample(shapes(operation)) | {"EnableManagedSpotTraining": spot}
     request["InputDataConfig"] = channels(request["InputDataConfig"][0])
+    request["ResourceConfig"]["InstancePreferences"][0]["InstanceCount"] = 9
     # Two have the value here that they have when they are not given.
     as_by_default = {"EnableManagedSpotTraining", "S3DataType"}
     lost = [path for path in leaves(request) if path[-1] not in as_by_default and not has_a_trace(request, path)]
@@ -161,6 +162,27 @@ def test_data_that_instances_share_is_no_channel() -> None:
     job = import_request(REQUEST | {"ResourceConfig": two, "InputDataConfig": [sharded]})
     assert "channels" not in job.fields
     assert [each.field for each in job.left_out] == ["InputDataConfig.train"]
+
+
+@pytest.mark.parametrize(
+    ("preferences", "count", "named"),
+    [
+        ([{"InstanceType": "ml.g5.xlarge"}, {"InstanceType": "ml.g6.xlarge"}], None, set()),
+        ([{"InstanceType": "ml.g5.xlarge", "InstanceCount": 2}, {"InstanceType": "ml.g6.xlarge", "InstanceCount": 2}],
+         2, set()),
+        ([{"InstanceType": "ml.g5.xlarge", "InstanceCount": 2}, {"InstanceType": "ml.g6.xlarge", "InstanceCount": 1}],
+         None, {"ResourceConfig.InstancePreferences"}),
+        ([{"InstanceType": "ml.g5.xlarge", "TrainingPlanArns": ["arn"]}, {"InstanceType": "ml.g6.xlarge"}],
+         None, {"ResourceConfig.InstancePreferences"}),
+    ],
+)  # fmt: skip
+def test_preferred_instances_are_the_types_of_the_job(
+    preferences: list[dict[str, Any]], count: int | None, named: set[str]
+) -> None:
+    job = import_request(REQUEST | {"ResourceConfig": {"InstancePreferences": preferences}})
+    assert job.fields["instance_types"] == ["ml.g5.xlarge", "ml.g6.xlarge"]
+    assert job.fields.get("instance_count") == count
+    assert {each.field for each in job.left_out} == named
 
 
 def test_checkpoints_that_nobody_would_save_are_named_with_their_directory() -> None:

@@ -148,7 +148,8 @@ class OrderMemory:
 
     def _changed(self, path: str, holder: dict[Any, Any], *, large: bool) -> dict[Any, Any]:
         """Give the plain values that are others than when this memory was made."""
-        made = {} if path in self._saving else self._made.get(path, {})
+        at_first = self._made.get(path, {})
+        made = {} if path in self._saving else at_first
         changed = {}
         for key, value in holder.items():
             if path in self._loaders and key in self._settings_of_loaders:
@@ -161,9 +162,9 @@ class OrderMemory:
                 packed = _packed(value)
                 if _fingerprint(packed) != before:
                     changed[key] = packed
-            elif before is not _NEW and not isinstance(before, _Large):
+            elif key in at_first and not isinstance(at_first[key], _Large):
                 changed[key] = _OTHER
-        changed.update({key: _OTHER for key in made if key not in holder})
+        changed.update({key: _OTHER for key in at_first if key not in holder})
         return changed
 
     def _walk(self) -> Iterator[tuple[str, Any, bool]]:

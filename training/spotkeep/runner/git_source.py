@@ -101,7 +101,8 @@ def _fetch_submodule(repository: Path, name: str, environment: Mapping[str, str]
     update = ("submodule", "--quiet", "update", "--init")
     with suppress(SourceError):
         _git(repository, literally, *update, "--depth", "1", "--", name)
-        return None
+        if (repository / name / ".git").exists():
+            return None
     try:
         if (repository / name / ".git").exists():
             # As above. What was fetched so far is the newest commit of one branch.
@@ -110,7 +111,7 @@ def _fetch_submodule(repository: Path, name: str, environment: Mapping[str, str]
         _git(repository, literally, *update, "--", name)
     except SourceError as error:
         return error
-    return None
+    return None if (repository / name / ".git").exists() else SourceError("its update in .gitmodules is none")
 
 
 def _lfs_pointers(repository: Path, names: Iterable[str]) -> Iterator[str]:

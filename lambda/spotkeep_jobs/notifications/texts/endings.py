@@ -30,9 +30,9 @@ _ENDINGS: Final = {
         sentence="is paused, as its job file asks (pause_at_step).",
     ),
     EndReason.INPUT_ERROR: EndingWords(
-        timeline="Failed: SageMaker could not prepare the job",
-        subject="failed to start",
-        sentence="failed: SageMaker could not prepare it from what it was given (data, image or permissions).",
+        timeline="Failed: data, source, image, command or permissions did not work",
+        subject="failed, not in its script",
+        sentence="failed, not in its script: its data, source, image, command or permissions did not work.",
     ),
     EndReason.CAPACITY: EndingWords(
         timeline="Failed: no capacity of this instance type",
@@ -93,11 +93,6 @@ _ENDINGS: Final = {
 }
 
 _ENDINGS_ON_EC2: Final = {
-    EndReason.INPUT_ERROR: EndingWords(
-        timeline="Failed: data, source, image or permissions did not work",
-        subject="failed: its data, source, image or permissions",
-        sentence="failed, not in its script: its data, source, image or permissions did not work.",
-    ),
     EndReason.PLATFORM_ERROR: EndingWords(
         timeline="Failed in EC2",
         subject="failed in EC2",
