@@ -37,7 +37,7 @@ _CLOSES: Final = frozenset({"done", "esac", "fi", "}"})
 _NO_WORK: Final = frozenset({*_CLOSES, ":", "date", "disown", "echo", "exit", "jobs", "printf", "true"})
 _ASKS: Final = re.compile(r"\s*(if|elif|while|until|!)\s")
 _WORKS: Final = re.compile(
-    r"python[\d.]*|pip[\d.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|conda|mamba|(ba)?sh|apt(-get)?|yum|dnf|git|aws|"
+    r"python[\d.]*|sudo|pip[\d.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|conda|mamba|(ba)?sh|apt(-get)?|yum|dnf|git|aws|"
     r"curl|wget|tar|unzip|make|cp|mv|.*\.(sh|py)"
 )
 """Programs whose end matters, where `&&` stands behind one. Others (`test`, `grep`) may only ask something."""
@@ -101,13 +101,16 @@ def option_without_a_program(block: str) -> str | None:
     Options of a list in parentheses, and patterns of `case`, are left out.
     """
     open_parentheses = 0
-    for at, _, starts in _read_by_a_shell(block):
+    left_out: list[tuple[int, int]] = []
+    for at, _, starts in _read_by_a_shell(block, left_out=left_out):
         open_parentheses = max(0, open_parentheses + {"(": 1, ")": -1}.get(block[at], 0))
         if block[at] != "-" or not starts or open_parentheses:
             continue
         option = _OPTION.match(block, at)
         above, _, before = block[:at].rpartition("\n")
-        if option is not None and ")" not in option[0] and not before.strip() and not above.endswith("\\"):
+        is_comment = any(end == len(above) for _, end in left_out)
+        goes_on = above.endswith("\\") and not is_comment
+        if option is not None and ")" not in option[0] and not before.strip() and not goes_on:
             number = above.count("\n") + 2 if "\n" in block[:at] else 1
             return f"begins line {number} with the option {option[0]}, and the line above has ended"
     return None

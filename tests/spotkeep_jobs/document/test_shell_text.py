@@ -137,6 +137,7 @@ def test_what_only_looks_like_a_character_of_a_command_line_is_refused(text, nam
         ("# prepare\n# train\n", "comments alone"),
         ("cd src\npython train.py\n  --lr 0.1\n", "begins line 3 with the option --lr"),
         ("python train.py --to $SM_MODEL_DIR\n  --lr 0.1\n", "begins line 2 with the option --lr"),
+        ("python train.py \\\n  --lr 0.1 \\\n  # --old 3 \\\n  --new 4\n", "begins line 4 with the option --new"),
         ("#!/usr/bin/env python3\nimport train\n", "asks for python3"),
         ("python train.py\necho \0\n", "NUL"),
         ("echo one\n" * 3000, "characters"),

@@ -208,6 +208,7 @@ def test_hyperparameters_that_a_block_does_not_use_are_a_warning(fields: dict[st
         ("for i in 1 2; do python train.py $i & done; wait\necho done\n", "wait without a process id"),
         ("python prepare.py && python train.py\necho done\n", "python prepare.py"),
         ("cd src && torchrun train.py && aws s3 sync a b; echo done\n", "torchrun train.py"),
+        ("sudo apt-get update && echo ok\npython train.py\n", "sudo apt-get update"),
         ("python prepare.py &&\n  echo ok\npython train.py\n", "python prepare.py"),
         ("python a.py &\nwait $!\n", None),
         ("python a.py & wait -n\n", None),
