@@ -18,8 +18,8 @@ SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _BLANKS: Final = " \t"
 _OPERATORS: Final = re.compile(r"&&|\|\||;;|>>|<<|[0-9]*>&[0-9]|[;&|<>]")
 _NAMED: Final = r"\{[#!]?(?:[A-Za-z_]\w*|[0-9@*#?$!-]+)(?:\[[^\]]*\])?[}:%#/^,@+=?-]"
-_VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|\(|['\"]|{_NAMED})", re.ASCII)
-_VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|\(|{_NAMED})", re.ASCII)
+_VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|[(\[]|['\"]|{_NAMED})", re.ASCII)
+_VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|[(\[]|{_NAMED})", re.ASCII)
 _ANSI_QUOTED: Final = re.compile(r"\$'(?:\\.|[^'\\])*'", re.DOTALL)
 _HERE_DOCUMENT: Final = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([^\s;&|<>()'\"]+))")
 _SHELLS_OWN: Final = frozenset({
@@ -360,7 +360,7 @@ def _runs_a_shell(line: str) -> bool:
 
 def _closing(value: str) -> str:
     """Return what stands for the rest of a value of which the beginning was found: `$(`, `${NAME:`."""
-    return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value != "$(" else "..."
+    return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value not in {"$(", "$["} else "..."
 
 
 def _ends_its_line(text: str, at: int) -> bool:

@@ -90,6 +90,7 @@ REFUSED = {
     "torchrun --nproc-per-node $(nproc) train.py": "$(...",
     "torchrun --nproc-per-node `nproc` train.py": "backquote",
     "python train.py $@": "$@",
+    'python train.py "$[2*3]"': "$[...",
     "python train.py $'a\\tb'": "$'",
     "python train.py --lr 1 # the best": "comment",
     "(python train.py)": "begins with (",
