@@ -111,7 +111,7 @@ class Spotkeep:
             new_token=self._invocation.seams.new_token,
             what="nothing was launched",
         )
-        warn_of(prepared.warnings)
+        warn_of(prepared.warnings, inside=2)
         return send(prepared, deployment=self._deployment)
 
 

@@ -34,8 +34,9 @@ from sagemaker.train.utils import safe_serialize
 from spotkeep_cli.aws.connection import boto_session_of
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
-from spotkeep_cli.launching.sdk_arguments import import_arguments
-from spotkeep_cli.launching.training_job_import import LeftOut
+from spotkeep_cli.importing.sdk_arguments import import_arguments
+from spotkeep_cli.importing.training_job import LeftOut
+from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     import boto3
     from sagemaker.train.configs import Channel
 
-    from spotkeep_cli.launching.training_job_import import ImportedJob
+    from spotkeep_cli.importing.training_job import ImportedJob
     from spotkeep_cli.seams import Seams
     from spotkeep_client.run import Run
     from spotkeep_client.sweep import Sweep
@@ -224,11 +225,20 @@ class SpotTrainer(ModelTrainer):
         """Return what is packed: a copy of the directory without what the SDK's own patterns leave out.
 
         The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
+
+        Raises:
+            LocalSourceError: It has a link to nothing, or a file that cannot be read.
         """
         if source is None or source.endswith(".tar.gz") or source.startswith("s3://"):
             return source
         patterns = (self.source_code.ignore_patterns if self.source_code else None) or ()
-        shutil.copytree(source, copy / "source", ignore=shutil.ignore_patterns(*patterns, ".git", ".gitignore"))
+        left_out = shutil.ignore_patterns(*patterns, ".git", ".gitignore")
+        try:
+            shutil.copytree(source, copy / "source", ignore=left_out)
+        except shutil.Error as error:
+            name, _, why = error.args[0][0]
+            hint = "remove it, or name it in ignore_patterns of SourceCode"
+            raise LocalSourceError(f"{name} cannot be copied: {why}", hint=hint) from error
         return str(copy / "source")
 
 

@@ -15,8 +15,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spotkeep_cli.launching.sdk_script_import import import_script
-from spotkeep_cli.launching.training_job_import import ImportedJob, LeftOut, import_request
+from spotkeep_cli.importing.sdk_script import import_script
+from spotkeep_cli.importing.training_job import ImportedJob, LeftOut, import_request
 
 LINE_BREAKS = ("\n", "\r", "\r\n", "\x85", "\u2028", "\u2029")
 PLACES = (

@@ -45,8 +45,9 @@ def test_a_job_is_a_file_or_its_fields_with_other_values_and_source(
     (tmp_path / ".env").write_text("TOKEN=1")
     job_file = tmp_path / "job.yaml"
     job_file.write_text("name: digits\ncommand: python train.py\nhyperparameters: {lr: 0.1}\n")
-    with pytest.warns(UserWarning, match=r"may be a secret.*found \.env"):
+    with pytest.warns(UserWarning, match=r"may be a secret.*found \.env") as warned:
         first = client.launch(job_file, source=tmp_path, hyperparameters={"lr": 0.2})
+    assert warned[0].filename == __file__
     second = client.launch({"name": "digits", "command": "python train.py"}, max_run="2h")
     assert (first.id, second.id) == (RUN, RUN)
     launches = [document for document in accepting.invocations if "action" not in document]
@@ -227,8 +228,9 @@ def test_a_run_is_stopped_and_resumed_with_fixed_code(
     deployment.answers["resume"] = {"ok": True, "run": RUN, "attempt": 2}
     run = client.run(RUN)
     assert run.stop() is run
-    with pytest.warns(UserWarning, match=r"stays behind.*found shared"):
+    with pytest.warns(UserWarning, match=r"stays behind.*found shared") as warned:
         assert run.resume(source=tmp_path, max_run="4h") is run
+    assert warned[0].filename == __file__
     stop, resume = deployment.invocations
     assert stop == {"action": "stop", "run": RUN}
     assert resume["changes"]["max_run"] == "4h"

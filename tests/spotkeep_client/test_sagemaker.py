@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from spotkeep_cli.errors import RefusedError
+from spotkeep_cli.errors import RefusedError, UsageError
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.states import SweepState
 from tests.spotkeep_cli.conftest import NOW, FakeDeployment
@@ -461,6 +461,17 @@ def named_by(call: Callable[[], Any]) -> tuple[Any, set[str]]:
         except RefusedError as refused:
             named |= {each.field for each in refused.problems}
     return returned, named | {str(each.message).partition(" ")[0] for each in said}
+
+
+def test_a_link_to_nothing_in_the_source_is_named(
+    deployment: FakeDeployment, trainer: Callable[..., Any], configs: Any, source: Path
+) -> None:
+    (source / "data/latest").symlink_to("gone")
+    code = configs.SourceCode(source_dir=str(source), entry_script="train.py")
+    with pytest.raises(UsageError, match="data/latest cannot be copied") as refused:
+        trainer(source_code=code).train(wait=False)
+    assert "ignore_patterns" in refused.value.hint
+    assert not deployment.invocations
 
 
 def test_what_says_that_a_script_saves_is_used_and_not_warned_of(trainer: Callable[..., Any], configs: Any) -> None:

@@ -14,7 +14,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_cli.launching.training_job_import import ImportedJob
+    from spotkeep_cli.importing.training_job import ImportedJob
 
 _MOST_BYTES = 1024 * 1024
 _OTHER_FILES = (
@@ -49,8 +49,8 @@ def import_job(
     ),
 ) -> None:
     """Make a job file of a SageMaker training job, and say what it leaves out."""
+    from spotkeep_cli.importing.training_job import import_request
     from spotkeep_cli.launching.answers import refused
-    from spotkeep_cli.launching.training_job_import import import_request
     from spotkeep_jobs.document.validation import read_document
 
     invocation = invocation_of(context)
@@ -103,7 +103,7 @@ def _name_of(path: Path) -> str:
 
 def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
     """Read a script of the SageMaker SDK; its source becomes relative to where the job file will be."""
-    from spotkeep_cli.launching.sdk_script_import import import_script
+    from spotkeep_cli.importing.sdk_script import import_script
 
     try:
         imported = import_script(_read(path).decode("utf-8-sig"), name=_name_of(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ class FieldSchema:
     def text_of_number(self, number: str) -> str | None:
         """Return the text that a number is kept as: where it is text, and JSON would write it otherwise. Else None.
 
-        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them.
+        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them. So does `1e-3`
+        in a sweep: people count with what the sweep found.
 
         Args:
             number: As it is written, in one of YAML's forms.
@@ -78,6 +80,8 @@ class FieldSchema:
         if self._takes_text_alone:
             return number
         if not self._turns_into_text or _is_as_json_writes(number):
+            return None
+        if self.at[:1] == ("sweep",) and _WITH_SIGNED_EXPONENT.fullmatch(number):
             return None
         if not self._is_for_a_script:
             return number
@@ -99,6 +103,8 @@ class FieldSchema:
         return self._takes_text_alone or (self._turns_into_text and text not in {"true", "false"})
 
 
+_WITH_SIGNED_EXPONENT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][-+][0-9]{1,3}")
+"""No version and no commit is written so."""
 _NOT_FINITE = {".inf": "Infinity", ".nan": "NaN"}
 
 

@@ -22,6 +22,7 @@ WITHOUT_PROGRAMS: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "co
 TIMEOUT_SECONDS: Final = 60
 """The longest that git may take for one answer."""
 NOT_INSTALLED: Final = "git is not installed here, or not on PATH"
+NO_ANSWER: Final = f"git did not answer within {TIMEOUT_SECONDS} seconds"
 _MOST_SAID: Final = 400
 _OF_ONE_REPOSITORY: Final = frozenset(
     {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
@@ -120,7 +121,9 @@ def _commit_of(url: str, branch: str) -> tuple[str | None, str]:
         )
     except FileNotFoundError:
         return None, NOT_INSTALLED
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return None, f"{NO_ANSWER}; does it wait for a password?"
+    except OSError as error:
         return None, str(error)
     if answer.returncode:
         return None, in_one_line(answer.stderr) or f"git ended with code {answer.returncode}"

@@ -212,10 +212,10 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
         if error.problem == _ANOTHER_DOCUMENT:
             hint = "give each job a file of its own, or remove the line ---"
             raise JobFileError(f"{path}:{_line(error)}: a second job begins here", hint=hint) from error
-        raise JobFileError(
-            f"{path}:{_line(error)}: not YAML: {_reason(error)}",
-            hint="check the indentation, quotes and colons on that line and the one before",
-        ) from error
+        hint = "check the indentation, quotes and colons on that line and the one before"
+        if "'\\t'" in _reason(error):
+            hint = "write spaces in place of tabs; in JSON too, which is read as YAML"
+        raise JobFileError(f"{path}:{_line(error)}: not YAML: {_reason(error)}", hint=hint) from error
     except yaml.YAMLError as error:
         raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
     except _NOT_WHAT_A_TAG_SAYS as error:
@@ -327,7 +327,7 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
     return yaml.ScalarNode(f"{_TAG}str", node.value, node.start_mark, node.end_mark)
 
 
-def _kept_text(node: yaml.ScalarNode, schema: FieldSchema) -> str | None:
+def _kept_text(node: yaml.Node, schema: FieldSchema) -> str | None:
     """Return the text that is kept of what YAML takes for a number, a boolean or a merge; None where it is one."""
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.text_of_number(node.value)

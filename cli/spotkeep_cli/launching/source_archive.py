@@ -130,7 +130,8 @@ def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
     raise LocalSourceError(
         f"{origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
         f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
-        hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
+        hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore, or with "
+        "ignore_patterns where a trainer of the SageMaker SDK names the source",
     )
 
 

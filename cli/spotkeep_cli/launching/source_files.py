@@ -17,6 +17,7 @@ from typing import Final
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.git import (
+    NO_ANSWER,
     NOT_INSTALLED,
     TIMEOUT_SECONDS,
     WITHOUT_PROGRAMS,
@@ -203,7 +204,9 @@ class _Checkout:
             answer = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_SECONDS, env=environment)
         except FileNotFoundError:
             raise self._unanswered(directory, NOT_INSTALLED) from None
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
+            raise self._unanswered(directory, NO_ANSWER) from error
+        except OSError as error:
             raise self._unanswered(directory, str(error)) from error
         if answer.returncode:
             said = answer.stderr.decode(errors="replace") or f"it ended with code {answer.returncode}"

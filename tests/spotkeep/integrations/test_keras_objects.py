@@ -419,6 +419,19 @@ def test_a_generator_that_ends_too_early_is_named(tmp_path):
 
 
 @eager
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+def test_a_generator_of_one_pass_is_refused_for_several_epochs_and_taken_for_one(tmp_path):
+    def few():
+        yield from itertools.islice(generated(np.random.default_rng(6)), 4)
+
+    with pytest.raises(UsageError, match=r"first two batches in each later one\. Pass steps_per_epoch"):
+        run(lambda: compiled({"x": few()}), tmp_path / "several")
+    model, options, _ = compiled({"x": few(), "shuffle": False})
+    fit_resumably(model, **options, epochs=EPOCHS, initial_epoch=EPOCHS - 1, verbose=0, directory=tmp_path / "one")
+    assert int(model.optimizer.iterations) == 4
+
+
+@eager
 @pytest.mark.parametrize("data", [Rows, lambda: importlib.import_module("torch.utils.data").DataLoader(Rows(), None)])
 def test_data_in_whose_middle_an_epoch_ends_is_named(tmp_path, caplog, data):
     run(lambda: compiled({"x": data(), "shuffle": False, "steps_per_epoch": ROWS // BATCH}), tmp_path / "fits")

@@ -51,6 +51,14 @@ def test_a_repository_out_of_reach_is_a_problem_in_gits_words(tmp_path: Path, mo
     assert "git is not installed" in problem.problem
 
 
+def test_a_git_that_waits_is_a_problem_in_plain_words(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spotkeep_cli.launching.git.TIMEOUT_SECONDS", 0)
+    _, (problem,), _ = pinned({"git": str(repository), "branch": "main"})
+    assert problem.problem == (
+        "cannot be looked up: git did not answer within 60 seconds; does it wait for a password?"
+    )
+
+
 def test_a_hook_of_another_repository_looks_up_a_branch(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", ".git")
     _, problems, _ = pinned({"git": str(repository), "branch": "main"})

@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError, UsageError
+from spotkeep_cli.importing.training_job import ImportedJob
 from spotkeep_cli.launching.job_file import MAX_JOB_FILE_BYTES, parse_field_path, parse_override, read_job_file
-from spotkeep_cli.launching.training_job_import import ImportedJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import read_document
 
@@ -99,6 +99,12 @@ def test_what_is_no_job_file_is_refused_with_its_line(tmp_path: Path, text: str,
     assert "\n" not in refusal.value.message
 
 
+def test_a_tab_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError) as refusal:
+        read_job_file(write(tmp_path, '{\n\t"name": "digits"\n}\n'))
+    assert "spaces in place of tabs" in refusal.value.hint
+
+
 NUMBERS = (
     *("1", "0.1", "1.10", "5.", ".5", "+5", "-0", "00123", "010", "012345678901", "1e3", "12e4567", "8716e25"),
     *(".inf", "-.INF", ".nan", "0x1F", "0o17", "1_000", "12:30", "2026-01-01"),
@@ -159,15 +165,18 @@ def test_a_hyperparameter_that_is_true_is_jsons_true(tmp_path_factory: pytest.Te
 
 
 def test_a_trial_of_a_sweep_has_numbers_as_they_are_written(tmp_path: Path) -> None:
-    space = "{release: [1.10, 1.2], momentum: [.9, 1.], lr: {log_uniform: [1e-5, 1e-2]}, nesterov: [True, false]}"
+    listed = "release: [1.10, 1.2], momentum: [.9, 1.], decay: [1e-3, 2.5e-4], steps: [1e3]"
+    space = f"{{{listed}, lr: {{log_uniform: [1e-5, 1e-2]}}, nesterov: [True, false]}}"
     sweep = read_job_file(write(tmp_path, f"sweep: {{parameters: {space}, trials: 010}}\n")).fields["sweep"]
     assert sweep["parameters"]["release"] == ["1.10", 1.2]
     assert sweep["parameters"]["momentum"] == [0.9, 1.0]
+    assert sweep["parameters"]["decay"] == [0.001, 0.00025]
+    assert sweep["parameters"]["steps"] == ["1e3"]
     assert sweep["parameters"]["lr"] == {"log_uniform": [1e-5, 1e-2]}
     assert sweep["parameters"]["nesterov"] == [True, False]
     assert sweep["trials"] == 10
-    listed = read_job_file(write(tmp_path, "sweep: {trials: [{release: 1.10}, {release: 1.2}]}\n")).fields["sweep"]
-    assert listed["trials"] == [{"release": "1.10"}, {"release": 1.2}]
+    trials = read_job_file(write(tmp_path, "sweep: {trials: [{release: 1.10}, {release: 1.2}]}\n")).fields["sweep"]
+    assert trials["trials"] == [{"release": "1.10"}, {"release": 1.2}]
 
 
 def test_one_value_is_text_in_one_field_and_a_number_in_another(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ class TestACheckoutWithoutAnAnswerOfGit:
 
     def test_is_refused_where_git_takes_too_long(self, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("spotkeep_cli.launching.source_files.TIMEOUT_SECONDS", 0)
-        with pytest.raises(LocalSourceError, match="timed out"):
+        with pytest.raises(LocalSourceError, match="did not answer within 60 seconds"):
             pack_source(checkout)
 
     def test_the_way_out_packs_all(self, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

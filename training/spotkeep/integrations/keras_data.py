@@ -86,8 +86,20 @@ class _Batches(keras.utils.PyDataset):
 
 
 def stream_in_place_of(given: Mapping[str, Any]) -> Stream | None:
-    """Give a stream in the place of a generator. Warn of data that a later epoch cannot go on with."""
+    """Give a stream in the place of a generator. Warn of data that a later epoch cannot go on with.
+
+    Raises:
+        UsageError: If a generator without `steps_per_epoch` has several epochs: it ends in the first, and Keras trains
+            on its first two batches again in each later one.
+    """
     x, steps = given.get("x"), given.get("steps_per_epoch")
+    several = given.get("epochs", 1) - given.get("initial_epoch", 0) > 1
+    if isinstance(x, types.GeneratorType) and not steps and several:
+        raise UsageError(
+            "the data is a generator, which gives its batches once, and there are several epochs: Keras trains on its "
+            "first two batches in each later one. Pass steps_per_epoch, with a generator that goes on over all epochs, "
+            "or a keras.utils.PyDataset"
+        )
     if given.get("epochs", 1) > 1 and _shuffles(x):
         _logger.warning(
             "the tf.data.Dataset shuffles, and begins each process with the order of its first epoch: after an "
@@ -97,7 +109,7 @@ def stream_in_place_of(given: Mapping[str, Any]) -> Stream | None:
     if isinstance(x, types.GeneratorType) and steps:
         return Stream(x, steps_per_epoch=steps)
     batches = _batches_of(x, batch_size=given.get("batch_size"), steps=steps)
-    if (steps and batches != steps) or (isinstance(x, types.GeneratorType) and given.get("epochs", 1) > 1):
+    if steps and batches != steps:
         _logger.warning(
             "an epoch ends in the middle of the data (steps_per_epoch is %s, and the data has %s batches). Where the "
             "next one goes on is not saved: after an interruption in a later epoch the data begins anew. Give a "

@@ -579,10 +579,10 @@ def _described(batches: Iterable[Any]) -> dict[str, Any]:
     """Describe the data of a loader by its sizes."""
     data = getattr(batches, "dataset", None)
     described = {"kind": type(batches).__name__, "batch_size": getattr(batches, "batch_size", None)}
-    inner = getattr(batches, "base_dataloader", batches)
+    inner: Any = getattr(batches, "base_dataloader", batches)
     if type(inner).__module__.startswith("torchdata."):
         # Its sampler draws an order when it is asked for one, which is twice with workers, and the second one counts.
-        described["has workers"] = inner.num_workers > 0
+        described["has workers"] = getattr(inner, "num_workers", 0) > 0
     for name, sized in (("batches", batches), ("samples", data)):
         # A loader without a length has the method all the same.
         with contextlib.suppress(TypeError, NotImplementedError):

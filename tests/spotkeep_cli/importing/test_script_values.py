@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_cli.launching.script_values import Computed, Configuration, ScriptValues, computed_in
+from spotkeep_cli.importing.script_values import Computed, Configuration, ScriptValues, computed_in
 
 CLASSES = {"Compute": (), "TrainingInput": ("s3_data",)}
 

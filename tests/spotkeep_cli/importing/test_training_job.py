@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.runner.environment import command_arguments
-from spotkeep_cli.launching.training_job_import import ImportedJob, import_request
+from spotkeep_cli.importing.training_job import ImportedJob, import_request
 
 REQUEST: dict[str, Any] = {
     "TrainingJobName": "digits",

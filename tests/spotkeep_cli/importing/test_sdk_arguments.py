@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.launching.sdk_script_import import import_script
+from spotkeep_cli.importing.sdk_script import import_script
 
 VERSIONS_1_AND_2: Mapping[str, str] = {
     "Estimator": """

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_cli.launching.training_job_import import (
+from spotkeep_cli.importing.training_job import (
     MEANINGS,
     PROCESSES_OF_ITS_OWN,
     ImportedJob,

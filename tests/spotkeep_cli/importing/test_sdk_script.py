@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.runner.environment import command_arguments
-from spotkeep_cli.launching.sdk_script_import import import_script
+from spotkeep_cli.importing.sdk_script import import_script
 from spotkeep_jobs.document.validation import read_document
 
 MODEL_TRAINER = """

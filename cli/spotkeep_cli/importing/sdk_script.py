@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from spotkeep_cli.launching.script_values import (
+from spotkeep_cli.importing.script_values import (
     Computed,
     Configuration,
     ScriptValues,
@@ -20,8 +20,8 @@ from spotkeep_cli.launching.script_values import (
     computed_in,
     imported_names,
 )
-from spotkeep_cli.launching.sdk_arguments import NEVER_TAKEN, import_arguments
-from spotkeep_cli.launching.training_job_import import MEANINGS, ImportedJob, LeftOut, import_request, meaning_of
+from spotkeep_cli.importing.sdk_arguments import NEVER_TAKEN, import_arguments
+from spotkeep_cli.importing.training_job import MEANINGS, ImportedJob, LeftOut, import_request, meaning_of
 
 _TRAINERS: Final[Mapping[str, tuple[str, ...]]] = {
     "ModelTrainer": (),
