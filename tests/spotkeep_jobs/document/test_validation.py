@@ -204,8 +204,8 @@ def test_hyperparameters_that_a_block_does_not_use_are_a_warning(fields: dict[st
 @pytest.mark.parametrize(
     ("block", "says"),
     [
-        ("python a.py &\npython b.py &\nwait\n", "wait without a process id"),
-        ("for i in 1 2; do python train.py $i & done; wait\necho done\n", "wait without a process id"),
+        ("python a.py &\npython b.py &\nwait\n", "a bare `wait`"),
+        ("for i in 1 2; do python train.py $i & done; wait\necho done\n", "a bare `wait`"),
         ("python prepare.py && python train.py\necho done\n", "python prepare.py"),
         ("cd src && torchrun train.py && aws s3 sync a b; echo done\n", "torchrun train.py"),
         ("sudo apt-get update && echo ok\npython train.py\n", "sudo apt-get update"),

@@ -155,7 +155,7 @@ def _command_warnings(request: JobRequest) -> Iterator[str]:
 def _failures_passed_over(block: str, *, field: str) -> Iterator[str]:
     if waits_for_anything(block):
         yield (
-            f"{field} waits by a wait without a process id, and that ends with code 0 whatever the programs in the "
+            f"{field} has a bare `wait`, which ends with code 0 whatever the programs in the "
             "background end with. Keep the id of each and wait for it: python a.py & a=$!; python b.py & b=$!; "
             "wait $a; wait $b."
         )
