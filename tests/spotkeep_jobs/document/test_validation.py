@@ -230,7 +230,10 @@ def test_a_failure_that_bash_passes_over_is_a_warning(block: str, says: str | No
 def test_a_second_python_script_among_the_words_is_a_warning() -> None:
     [warning] = judged(command="python prepare.py --all python3 train.py").warnings
     assert "the words python3 train.py as arguments" in warning
+    [warning] = judged(command="python -m prepare python -m train").warnings
+    assert "the words python -m as arguments" in warning
     assert judged(command="python train.py --model python").warnings == ()
+    assert judged(command="python -m torch.distributed.run --no-python python -m train").warnings == ()
 
 
 def test_a_list_of_commands_is_refused_for_a_list_is_the_words_of_one() -> None:

@@ -168,7 +168,13 @@ def _failures_passed_over(block: str, *, field: str) -> Iterator[str]:
 
 def _second_python(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a second Python script in a command that begins with one: lines that YAML has joined."""
-    if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not words[1].endswith(".py"):
+    if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not _is_script(words[1]):
+        return ()
+    if any(word in {"--", "--no-python", "--no_python"} for word in words):
         return ()
     pairs = (words[at : at + 2] for at in range(2, len(words) - 1))
-    return next((pair for pair in pairs if _PYTHON.fullmatch(pair[0]) and pair[1].endswith(".py")), ())
+    return next((pair for pair in pairs if _PYTHON.fullmatch(pair[0]) and _is_script(pair[1])), ())
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or word == "-m"
