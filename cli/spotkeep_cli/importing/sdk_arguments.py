@@ -88,6 +88,7 @@ _INPUT_MEMBERS: Final = {
 _NO_COMMAND: Final = "the command is computed or missing: write one"
 _NO_MAPPING: Final = "it is no mapping"
 _NO_LIST: Final = "it is no list"
+_BY_PLACE: Final = "its name depends on the version of the SDK: write it with its name"
 _FOLLOWED: Final = "spotkeep launch follows the run; Ctrl-C leaves it running"
 _BRINGS_ITS_SOURCE: Final = "the source goes to the deployment's bucket"
 
@@ -248,7 +249,8 @@ class _Job:
             is_off = value in (False, "", [], {}) and not path.startswith("fit.")
             is_read = value in _CONTAINERS.get(path, ()) or value == _NEUTRAL.get(path)
             if not is_off and not is_read:
-                yield meaning_of(path, _NOT_HERE)
+                by_place = path.startswith("argument ")
+                yield LeftOut(field=path, why=_BY_PLACE) if by_place else meaning_of(path, _NOT_HERE)
 
     def _take(self, *paths: str) -> Any:
         """Take the first of some arguments that is there; return None where none is."""

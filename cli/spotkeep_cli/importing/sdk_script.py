@@ -111,6 +111,9 @@ _CHAINED: Final = frozenset(
 _LONGEST_PATH: Final = 50
 """How many calls and attributes are followed: `trainer.with_a().with_b()` has five."""
 _MOST_NAMED: Final = 10
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_CHOICES: Final = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
+"""What runs its statements in some cases alone."""
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -221,24 +224,34 @@ class _Reading:
     def take_later(self, tree: ast.Module, calls: Sequence[ast.Call], trainer: ast.Call) -> None:
         """Take later settings of the trainer: `with_...`, attributes, the call that starts it."""
         variables = _variables_of(tree, trainer)
-        starts = list[ast.Call]()
-        for call in calls:
-            if not isinstance(call.func, ast.Attribute):
-                continue
-            method, chained = call.func.attr, call.func.attr.removeprefix("with_")
-            if chained in _CHAINED or (chained != method and _is_of(call.func.value, trainer, variables)):
-                self._take_chained(call, chained)
+        methods = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
+        starts = [(call, method) for call, method in methods if method.attr in _STARTS]
+        own = [call for call, method in starts if _is_of(method.value, trainer, variables)]
+        own = own or [call for call, _ in starts]
+        order = _Order(tree, trainer, start=own[0] if own else None)
+        for call, called_of in methods:
+            method, chained = called_of.attr, called_of.attr.removeprefix("with_")
+            if chained in _CHAINED or (chained != method and _is_of(called_of.value, trainer, variables)):
+                if (why := order.why_too_late(call)) is None:
+                    self._take_chained(call, chained)
+                else:
+                    self.left_out.append(LeftOut(field=chained, why=why))
             elif method == "set_hyperparameters":
-                self._merge("hyperparameters", self._script.arguments(call, positional=()))
-            elif method in _STARTS:
-                starts.append(call)
-        own = [call for call in starts if isinstance(call.func, ast.Attribute)
-               and _is_of(call.func.value, trainer, variables)] or starts  # fmt: skip
+                given = self._script.arguments(call, positional=())
+                if (why := order.why_not_its(call)) is None:
+                    self._merge("hyperparameters", given)
+                else:
+                    self.left_out += [LeftOut(field=f"hyperparameters.{name}", why=why) for name in given]
         for place, call in enumerate(own):
             self._take_start(tree, call, is_first=place == 0)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign | ast.AugAssign):
-                self._take_attributes(node, variables)
+            match node:
+                case ast.Assign() | ast.AugAssign():
+                    self._take_attributes(node, variables, order)
+                case ast.Call(func=ast.Name(id="setattr"), args=[target, name, _]) if ast.unparse(target) in variables:
+                    field = name.value if isinstance(name, ast.Constant) else ast.unparse(name)
+                    why = f"the script sets it by setattr, in line {node.lineno}"
+                    self.left_out.append(LeftOut(field=str(field), why=why))
 
     def add_sdk_3_defaults(self) -> None:
         """Add the defaults of a ModelTrainer where its script gives no value."""
@@ -344,7 +357,7 @@ class _Reading:
                 kept = [each for place, each in enumerate(before) if _label(each, place) not in later]
                 self.values[name] = [*kept, *self.values[name]]
 
-    def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str]) -> None:
+    def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str], order: _Order) -> None:
         """Take `estimator.max_run = 60`; a value that is set in another way is left out by name."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             begun = target.value if isinstance(target, ast.Subscript) else target
@@ -352,22 +365,80 @@ class _Reading:
             if base is None or base == ast.unparse(target):
                 continue
             path = ast.unparse(target).removeprefix(f"{base}.")
-            if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute):
+            why = order.why_not_its(node)
+            if why is None and isinstance(node, ast.Assign) and isinstance(target, ast.Attribute):
                 self._replace(path, self._script.value(node.value))
             else:
-                why = f"the script sets it later, in line {node.lineno}"
+                why = why or f"the script sets it later, in line {node.lineno}"
                 self.left_out.append(LeftOut(field=path, why=why))
 
 
+class _Order:
+    """Where a statement stands beside the calls that make a trainer and start it.
+
+    Args:
+        tree: The script.
+        trainer: The call that makes the trainer.
+        start: The first call that starts its job; None where there is none.
+    """
+
+    def __init__(self, tree: ast.Module, trainer: ast.Call, *, start: ast.Call | None) -> None:
+        self._above = {inner: outer for outer in ast.walk(tree) for inner in ast.iter_child_nodes(outer)}
+        self._around_trainer = {*self._around(trainer)}
+        self._start = start
+
+    def why_not_its(self, node: ast.stmt | ast.expr) -> str | None:
+        """Return why what a statement sets is not known to be the job's; None where it is."""
+        for each in self._around(node):
+            is_main = isinstance(each, ast.If) and ast.unparse(each.test).startswith("__name__")
+            if isinstance(each, _CHOICES) and each not in self._around_trainer and not is_main:
+                return f"the script sets it in some cases alone, in line {node.lineno}"
+        return self.why_too_late(node)
+
+    def why_too_late(self, node: ast.stmt | ast.expr) -> str | None:
+        """Return why what a statement sets comes too late for the job; None where it does not."""
+        if (
+            self._start is None
+            or node.lineno <= self._start.lineno
+            or self._block(node) is not self._block(self._start)
+        ):
+            return None
+        return f"the script sets it after it has started the job, in line {node.lineno}"
+
+    def _block(self, node: ast.AST) -> ast.AST | None:
+        """Return the function that a node is in."""
+        return next((each for each in self._around(node) if isinstance(each, _FUNCTIONS)), None)
+
+    def _around(self, node: ast.AST) -> Iterator[ast.AST]:
+        while (above := self._above.get(node)) is not None:
+            yield above
+            node = above
+
+
 def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
-    """Return the variables that the trainer is assigned to: `estimator`, `self.estimator`."""
-    return {
-        ast.unparse(target)
+    """Return the variables that stand for the trainer: `estimator`, `self.estimator`, `made()`."""
+    makers = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, _FUNCTIONS) and any(inner is trainer for inner in ast.walk(node))
+    }
+    assigned = [
+        (node.value, target)
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None
-        and any(inner is trainer for inner in ast.walk(node.value))
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-    }  # fmt: skip
+    ]
+    found = {
+        ast.unparse(target)
+        for value, target in assigned
+        if any(inner is trainer for inner in ast.walk(value))
+        or (isinstance(value, ast.Call) and getattr(value.func, "attr", getattr(value.func, "id", "")) in makers)
+    }
+    # In the order of the script: a second name comes after the first.
+    for value, target in assigned:
+        if isinstance(value, ast.Name | ast.Attribute) and ast.unparse(value) in found:
+            found.add(ast.unparse(target))
+    return found
 
 
 def _is_of(receiver: ast.expr, trainer: ast.Call, variables: set[str]) -> bool:

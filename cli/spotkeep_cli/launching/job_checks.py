@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from spotkeep_cli.launching.preparation import PreparedJob
 
 _CHANGES_NO_FILES = frozenset({"cd", "echo", "export", "mkdir", "pip", "pip3", "set", "source", "."})
+_ECHO_INTO_A_FILE = re.compile(r"\becho\b.*>\s*[^\s&]")
+_INSIDE_PARENTHESES = re.compile(r"\(\s*cd\b")
 _PYTHONS = re.compile(r"python(3(\.\d+)?)?")
 _SAVES = re.compile(
     r"spotkeep|SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints|ModelCheckpoint|save_checkpoint|torch\.save|save_pretrained"
@@ -78,7 +80,9 @@ class _Job:
                 words = words[1:]
             if words[:1] == ["-m"] and len(words) > 1:
                 return self._module(words[1])
-        return self.directory / words[0] if words and words[0].endswith(".py") and "$" not in words[0] else None
+        if not words or not words[0].endswith(".py") or "$" in words[0]:
+            return None
+        return PurePosixPath(posixpath.normpath(self.directory / words[0]))
 
     def _module(self, name: str) -> PurePosixPath | None:
         path = self.directory / PurePosixPath(*name.split("."))
@@ -104,14 +108,16 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
         command = []  # The launcher's validation says so.
     block = command if isinstance(command, str) else None
     programs = programs_of(command) if isinstance(command, str) else [tuple(command)]
+    writes = block is not None and _ECHO_INTO_A_FILE.search(block) is not None
     directory, found = PurePosixPath(), []
     for words in programs:
         if block is not None and words[0] == "cd":
-            if len(words) != 2 or words[1][0] in "-~" or "$" in words[1]:
+            if len(words) != 2 or words[1][0] in "-~" or "$" in words[1] or _INSIDE_PARENTHESES.search(block):
                 break  # Where the rest runs is not known.
             directory = PurePosixPath(posixpath.normpath(directory / words[1]))
         found.append(_Job(fields=fields, block=block, command=words, directory=directory, prepared=prepared))
-        if block is not None and PurePosixPath(words[0]).name not in _CHANGES_NO_FILES and not found[-1].script:
+        leaves_files = PurePosixPath(words[0]).name not in _CHANGES_NO_FILES or (words[0] == "echo" and writes)
+        if block is not None and leaves_files and not found[-1].script:
             break  # Its files are not known: a checkout, an unpacked archive.
     return found or [_Job(fields=fields, block=block, command=(), directory=directory, prepared=prepared)]
 

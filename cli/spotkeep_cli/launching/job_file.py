@@ -8,6 +8,7 @@ is judged here; whether a value makes sense is the launcher's decision.
 from __future__ import annotations
 
 import errno
+import itertools
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -338,9 +339,17 @@ def _kept_text(node: yaml.Node, schema: FieldSchema) -> str | None:
 
 _COMMANDS = ("command", "setup")
 _WHOLE_COMMAND = re.compile(
-    r"(\S*/)?(python[\d.]*\s.*\.py\b|pip\d?\s|(ba)?sh\s+[^-]|git\s|aws\s|apt(-get)?\s|mkdir\s|cp\s|wget\s|curl\s)"
+    r"((sudo|nohup|time)\s+)?(\S*/)?(python[\d.]*\s(?!.*no.python).*(\.py\b|-[mc]\s+\S)|(torchrun|accelerate|deepspeed)\s.*\.py\b|"
+    r"[^\s-]\S*\.sh\b|pip\d?\s|uv\s+(pip|sync|add)\b|conda\s+(install|create|env)\s|(ba)?sh\s+[^-]|git\s|aws\s|"
+    r"(apt(-get)?|mkdir|cp|rm|chmod|touch|wget|curl|echo)\s)"
 )
-_NEXT_COMMAND = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed|pip\d?|(ba)?sh|apt-get|aws|git|cd|export)\s")
+"""A line that is a command by itself, or takes any words that follow it."""
+_NEXT_COMMAND = re.compile(
+    r"(python[\d.]*|torchrun|accelerate|deepspeed|pip\d?|(ba)?sh|apt-get|aws|git|cd|export|sudo|uv|conda|chmod|echo|"
+    r"\./\S+)(\s|$)"
+)
+_OPTION_WITH_VALUE = re.compile(r"--?\w\S*(=|\s+)\S")
+_GOES_ON = re.compile(r"(\\|&&|\|\|?|;|\s--)$")
 
 
 def _refuse_joined_commands(root: yaml.MappingNode, lines: list[str], *, path: Path) -> None:
@@ -357,14 +366,21 @@ def _refuse_joined_commands(root: yaml.MappingNode, lines: list[str], *, path: P
             first + 1 : last + bool(node.end_mark.column)
         ]
         written = [text.strip().strip("\"'") for text in texts if text.strip()]
-        for at in range(1, len(written)):
-            joined = not re.search(r"(\\|&&|\|\|?|;)$", written[at - 1]) and "\n" not in node.value.strip()
-            if joined and _WHOLE_COMMAND.match(written[at - 1]) and _NEXT_COMMAND.match(written[at]):
+        if "\n" in node.value.strip():
+            continue
+        begun = None
+        for text, following in itertools.pairwise(written):
+            if _WHOLE_COMMAND.match(text):
+                begun = text
+            elif not _OPTION_WITH_VALUE.match(text):
+                begun = None
+            if begun is not None and not _GOES_ON.search(text) and _NEXT_COMMAND.match(following):
                 line = key.start_mark.line + 1
                 raise JobFileError(
                     f"{path}:{line}: {key.value} has several lines, which YAML joins into one command: "
-                    f"{written[at - 1]!r} would get {written[at]!r} as arguments",
-                    hint=f"write `{key.value}: |`, which keeps the lines: bash then runs one after the other",
+                    f"{begun!r} would get {following!r} as arguments",
+                    hint=f"write `{key.value}: |`, which keeps the lines: bash then runs one after the other. Or write "
+                    "one line, if they are one command",
                 )
 
 

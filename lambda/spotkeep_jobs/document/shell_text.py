@@ -19,8 +19,8 @@ SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BLANKS: Final = " \t"
 _OPERATORS: Final = re.compile(r"&&|\|\||;;|>>|<<|[0-9]*>&[0-9]|[;&|<>]")
 _NAMED: Final = r"\{[#!]?(?:[A-Za-z_]\w*|[0-9@*#?$!-]+)(?:\[[^\]]*\])?[}:%#/^,@+=?-]"
-_VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|\(|\[|['\"]|{_NAMED})", re.ASCII)
-_VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|\(|\[|{_NAMED})", re.ASCII)
+_VALUES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|[0-9@*#?!$-]|[(\[]|['\"]|{_NAMED})", re.ASCII)
+_VALUES_IN_QUOTES: Final = re.compile(rf"\$(?:[A-Za-z_]\w*|@|[(\[]|{_NAMED})", re.ASCII)
 _ANSI_QUOTED: Final = re.compile(r"\$'(?:\\.|[^'\\])*'", re.DOTALL)
 _HERE_DOCUMENT: Final = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([^\s;&|<>()'\"]+))")
 SHELLS_OWN: Final = frozenset({
@@ -33,6 +33,15 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SHELL_SWITCH: Final = re.compile(r"-[A-Za-z]*c")
 _BEFORE_A_PROGRAM: Final = frozenset({"!", "{", "do", "elif", "else", "exec", "if", "then", "time", "until", "while"})
 _ENDS: Final = ";&|()<>\n"
+_IN_THE_BACKGROUND: Final = re.compile(r"(?<![&|;<>])&(?![&>])")
+_CLOSES: Final = frozenset({"done", "esac", "fi", "}"})
+_NO_WORK: Final = frozenset({*_CLOSES, ":", "date", "disown", "echo", "exit", "jobs", "printf", "true"})
+_ASKS: Final = re.compile(r"\s*(if|elif|while|until|!)\s")
+_WORKS: Final = re.compile(
+    r"python[\d.]*|sudo|pip[\d.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|conda|mamba|(ba)?sh|apt(-get)?|yum|dnf|git|aws|"
+    r"curl|wget|tar|unzip|make|cp|mv|.*\.(sh|py)"
+)
+"""Programs whose end matters, where `&&` stands behind one. Others (`test`, `grep`) may only ask something."""
 _OPTION: Final = re.compile(r"[ \t]*--?[A-Za-z]\S*")
 _SETTING: Final = re.compile(r"[ \t]+[+~]*[\w.@/-]+=")
 _SETTING_ALONE: Final = re.compile(r"[ \t]*([+~]*[\w.@/-]+=[^\s'\"`$;&|()<>]*)[ \t]*")
@@ -94,13 +103,16 @@ def option_without_a_program(block: str) -> str | None:
     Options of a list in parentheses, and patterns of `case`, are left out.
     """
     open_parentheses = 0
-    for at, _, starts in _read_by_a_shell(block):
+    left_out: list[tuple[int, int]] = []
+    for at, _, starts in _read_by_a_shell(block, left_out=left_out):
         open_parentheses = max(0, open_parentheses + {"(": 1, ")": -1}.get(block[at], 0))
         if block[at] != "-" or not starts or open_parentheses:
             continue
         option = _OPTION.match(block, at)
         above, _, before = block[:at].rpartition("\n")
-        if option is not None and ")" not in option[0] and not before.strip() and not above.endswith("\\"):
+        is_comment = any(end == len(above) for _, end in left_out)
+        goes_on = above.endswith("\\") and not is_comment
+        if option is not None and ")" not in option[0] and not before.strip() and not goes_on:
             number = above.count("\n") + 2 if "\n" in block[:at] else 1
             return f"begins line {number} with the option {option[0]}, and the line above has ended"
     return None
@@ -178,10 +190,18 @@ def programs_of(block: str) -> list[tuple[str, ...]]:
     block = _without_continuations(block)
     for _ in _read_by_a_shell(block, left_out=left_out):
         pass
-    begins, ends = [0, *(end for _, end in left_out)], [*(begin for begin, _ in left_out), len(block)]
-    lexer = shlex.shlex(
-        "".join(block[a:b] for a, b in zip(begins, ends, strict=True)), posix=True, punctuation_chars=_ENDS
-    )
+    return _programs(_without(block, left_out))
+
+
+def _without(block: str, left_out: list[tuple[int, int]], *, begin: int = 0) -> str:
+    """Return a block from a place on, without the comments and here-documents in it."""
+    behind = [each for each in left_out if each[0] >= begin]
+    begins, ends = [begin, *(end for _, end in behind)], [*(start for start, _ in behind), len(block)]
+    return "".join(block[a:b] for a, b in zip(begins, ends, strict=True))
+
+
+def _programs(code: str) -> list[tuple[str, ...]]:
+    lexer = shlex.shlex(code, posix=True, punctuation_chars=_ENDS)
     lexer.commenters, lexer.whitespace, lexer.whitespace_split = "", " \t", True
     found: list[list[str]] = [[]]
     redirected = False
@@ -206,6 +226,60 @@ def _without_grammar(words: list[str]) -> tuple[str, ...]:
         len(words),
     )
     return tuple(words[first:])
+
+
+def left_in_the_background(block: str) -> bool:
+    """Say whether a block ends while a program of it runs: behind the last `&` no other works, and none is awaited."""
+    left_out: list[tuple[int, int]] = []
+    block = _without_continuations(block)
+    ends = [
+        at
+        for at, quoted, _ in _read_by_a_shell(block, left_out=left_out)
+        if not quoted and _IN_THE_BACKGROUND.match(block, at)
+    ]
+    if not ends:
+        return False
+    behind = _programs(_without(block, left_out, begin=ends[-1] + 1))
+    return all(words[0] in _NO_WORK for words in behind)
+
+
+def waits_for_anything(block: str) -> bool:
+    """Say whether a block has programs in the background and waits for them by a `wait` that names none."""
+    code = _without_continuations(block)
+    has_some = any(_IN_THE_BACKGROUND.match(code, at) for at, quoted, _ in _read_by_a_shell(code) if not quoted)
+    return has_some and ("wait",) in programs_of(block)
+
+
+def passed_over(block: str) -> str | None:
+    """Return a program whose failure does not end a block, since `&&` stands behind it and more lines follow.
+
+    Programs that ask something (`test`, `grep`) are left out, and lists of which `||` or `if` uses the end.
+    """
+    left_out: list[tuple[int, int]] = []
+    block = _without_continuations(block)
+    begin, joints = 0, list[int]()
+    has_or = False
+    for at, quoted, _ in [*_read_by_a_shell(block, left_out=left_out), (len(block), False, False)]:
+        if quoted:
+            continue
+        if block.startswith("&&", at):
+            joints.append(at)
+        has_or |= block.startswith("||", at)
+        goes_on = block[begin:at].rstrip().endswith(("&&", "||", "|"))
+        if (at < len(block) and block[at] not in "\n;") or (goes_on and at < len(block)):
+            continue
+        if joints and not has_or and not _ASKS.match(block, begin):
+            parts = [block[a:b] for a, b in zip([begin, *(joint + 2 for joint in joints)], joints, strict=False)]
+            works = next((part.strip() for part in parts if _works(part)), None)
+            follows = [words for words in _programs(_without(block, left_out, begin=at)) if words[0] not in _CLOSES]
+            if works is not None and follows:
+                return works
+        begin, joints, has_or = at + 1, [], False
+    return None
+
+
+def _works(part: str) -> bool:
+    return any(_WORKS.fullmatch(PurePosixPath(words[0]).name) for words in _programs(part)[-1:])
 
 
 def does_nothing(block: str) -> bool:

@@ -39,6 +39,7 @@ from spotkeep_jobs.document.limits import (
 from spotkeep_jobs.document.shell_text import (
     does_nothing,
     is_block,
+    left_in_the_background,
     lines_of,
     misprint,
     one_line_of,
@@ -242,7 +243,7 @@ def _command(value: object, *, field: str, longest_block: int, longest_piece: in
             raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
         text = read_text(value)
         if is_block(text):
-            return _block(text, longest_block=longest_block, longest_piece=longest_piece)
+            return _block(text, field=field, longest_block=longest_block, longest_piece=longest_piece)
         words: list[object] = list(_words_of(one_line_of(text) or "", field=field))
     elif isinstance(value, list | tuple):
         words = list(value)
@@ -276,7 +277,7 @@ def _words_of(line: str, *, field: str) -> list[str]:
         raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
 
 
-def _block(text: str, *, longest_block: int, longest_piece: int) -> str:
+def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> str:
     block = lines_of(text) + "\n"
     if does_nothing(block):
         raise wrong("is comments alone", 'Give the command that trains, for example "python train.py"')
@@ -292,6 +293,12 @@ def _block(text: str, *, longest_block: int, longest_piece: int) -> str:
     lost = option_without_a_program(block) or setting_at_the_end(block)
     if lost is not None:
         raise wrong(lost, "End the line above with a backslash, as the last character, if the command goes on")
+    if field == "command" and left_in_the_background(block):
+        raise wrong(
+            "ends while a program of it is in the background (&): bash would end with code 0, and the run with it",
+            "Remove the & behind the program that trains, or end the block with `wait $!`. What holds an & as a "
+            "character needs quotes",
+        )
     pieces = len(block_pieces(block, longest=longest_piece))
     if pieces > longest_block:
         raise wrong(

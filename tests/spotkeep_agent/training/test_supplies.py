@@ -79,6 +79,38 @@ def test_what_a_crash_cut_off_is_fetched_again(calls: AwsCalls, s3: Any, bucket:
     assert (target / "one").read_bytes() == b"whole"
 
 
+def test_a_channel_has_what_s3_has_now_and_nothing_of_an_earlier_attempt(tmp_path: Path) -> None:
+    """SageMaker copies all data anew for each attempt; the volume of an EC2 run keeps those of the last one."""
+    s3, folder = S3(), tmp_path / "input/data"
+    s3.objects.contents |= {"data/b": b"same", "data/sub/c": b"c", "other/a": b"another", "more/x": b"x"}
+    s3.bring(tmp_path, channels={"train": "s3://bucket/data/", "gone": "s3://bucket/more/"})
+    (folder / "train/of-the-script").write_bytes(b"cache")
+    s3.objects.contents["data/b"] = b"size"
+    del s3.objects.contents["data/sub/c"]
+    asked = s3.asked
+    s3.bring(tmp_path)
+    assert s3.asked - asked == 2, "the listing, and what has another content now"
+    assert files_in(folder) == {"train/a": b"content", "train/b": b"size", "train/of-the-script": b"cache"}
+    s3.bring(tmp_path, channels={"train": "s3://bucket/other/"})
+    assert files_in(folder) == {"train/a": b"another", "train/of-the-script": b"cache"}
+
+
+def test_a_file_that_another_one_stands_for_is_fetched_after_a_loss_too(tmp_path: Path) -> None:
+    s3 = S3()
+    s3.bring(tmp_path)
+    s3.objects.contents["data/a"] = b"CONTENT"
+    s3.answers["content"] = refused(503, "SlowDown")
+    with pytest.raises((SourceUnavailableError, DataRefusedError)):
+        s3.bring(tmp_path)
+    s3.answers["content"] = None
+    s3.bring(tmp_path)
+    assert files_in(tmp_path / "input/data") == {"train/a": b"CONTENT"}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_an_object_whose_name_leads_elsewhere_is_refused(calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path) -> None:
     s3.put_object(Bucket=bucket, Key="data/../../evil", Body=b"x")
     with pytest.raises(

@@ -79,6 +79,10 @@ def test_a_deployment_that_breaks_is_not_a_missing_one(deployment: Any, spotkeep
         ({"command": "cd src && cd .. && python train.py\n"}, None),
         ({"command": "git clone https://host/x && cd x && python main.py\n"}, None),
         ({"command": "cd $DIR\npython main.py\n"}, None),
+        ({"command": "(cd src && python train.py)\nmkdir -p a && cd a && python ../train.py\n"}, None),
+        ({"command": "mkdir -p a && cd a && python ../train.py\n"}, None),
+        ({"command": "echo 'import train' > main.py\npython main.py\n"}, None),
+        ({"command": "echo starts >&2\npython trian.py\n"}, "trian.py is not among the 2 files"),
         (
             {"command": "if true\npython train.py\n"},
             "bash cannot read it: line 3: syntax error: unexpected end of file",

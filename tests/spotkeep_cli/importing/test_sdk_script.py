@@ -545,6 +545,50 @@ def test_hyperparameters_that_are_set_later_count() -> None:
     assert [each.field for each in job.left_out] == ["hyperparameters.c"]
 
 
+def test_what_is_set_in_some_cases_or_after_the_start_is_named_and_not_taken() -> None:
+    job = import_script(
+        """
+def made(lr):
+    return PyTorch(entry_point="a.py", source_dir="s", framework_version="2.8", max_run=60, hyperparameters={"lr": 1})
+
+e = made(0.1)
+other = e
+other.volume_size = 50
+if debugs:
+    e.max_run = 120
+    e.set_hyperparameters(steps=10)
+setattr(e, "instance_count", 2)
+if __name__ == "__main__":
+    e.instance_type = "ml.g5.xlarge"
+    other.fit({"train": "s3://theirs/data/"})
+    e.instance_type = "ml.p4d.24xlarge"
+    e.set_hyperparameters(lr=2)
+    e.fit({"train": "s3://theirs/more/"})
+""",
+        name="a",
+    )
+    expected = {"max_run": 60, "hyperparameters": {"lr": 1}, "instance_type": "ml.g5.xlarge", "volume_size_gb": 50}
+    assert job.fields | expected == job.fields
+    assert {each.field: each.why for each in job.left_out} == {
+        "max_run": "the script sets it in some cases alone, in line 9",
+        "hyperparameters.steps": "the script sets it in some cases alone, in line 10",
+        "instance_count": "the script sets it by setattr, in line 11",
+        "instance_type": "the script sets it after it has started the job, in line 15",
+        "hyperparameters.lr": "the script sets it after it has started the job, in line 16",
+        "fit (line 17)": "it starts another job, and one job file is one job",
+    }
+
+
+def test_what_a_loop_around_all_of_it_sets_is_set_for_each_job() -> None:
+    job = import_script("for t in types:\n  e = Estimator('a/b:1')\n  e.max_run = 60\n  e.fit()", name="a")
+    assert job.fields["max_run"] == 60
+
+
+def test_positional_arguments_that_the_versions_of_the_sdk_do_not_share_are_to_be_named() -> None:
+    found = left_out("Estimator('a/b:1', 'role', 1, 'ml.m5.large', 50)")
+    assert found["argument 5"] == "its name depends on the version of the SDK: write it with its name"
+
+
 def test_what_a_model_trainer_asks_for_by_itself_is_in_the_job_file() -> None:
     asked = ("instance_type", "instance_count", "volume_size_gb", "max_run")
     fields, _ = of()

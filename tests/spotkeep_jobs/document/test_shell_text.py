@@ -94,8 +94,8 @@ REFUSED = {
     "python train.py --out ${SM_MODEL_DIR:-out}": "${SM_MODEL_DIR:...",
     "torchrun --nproc-per-node $(nproc) train.py": "$(...",
     "torchrun --nproc-per-node `nproc` train.py": "backquote",
-    "python train.py --steps $[10*3]": "$[...",
     "python train.py $@": "$@",
+    'python train.py "$[2*3]"': "$[...",
     "python train.py $'a\\tb'": "$'",
     "python train.py --lr 1 # the best": "comment",
     "(python train.py)": "begins with (",
@@ -114,7 +114,8 @@ def test_a_text_of_one_line_that_needs_a_shell_is_refused_with_the_two_ways(text
     assert "no shell reads a text of one line" in problem
     assert "`command: |`" in fix
     assert "a list of words" in fix
-    assert read_command(f"{text}\n") == f"{text}\n", "written as a block"
+    if not text.endswith("&") and "&b=2" not in text:
+        assert read_command(f"{text}\n") == f"{text}\n", "written as a block"
     assert read_command(["python", text]) == ["python", text], "a list stays as it is"
 
 
@@ -148,6 +149,7 @@ def test_what_only_looks_like_a_character_of_a_command_line_is_refused(text, nam
         ("python train.py --to $SM_MODEL_DIR\n  --lr 0.1\n", "begins line 2 with the option --lr"),
         ("python train.py\nmodel=big\n", "ends with model=big on a line of its own"),
         ("cd src\npython train.py\n+trainer.epochs=3  \n", "ends with +trainer.epochs=3"),
+        ("python train.py \\\n  --lr 0.1 \\\n  # --old 3 \\\n  --new 4\n", "begins line 4 with the option --new"),
         ("#!/usr/bin/env python3\nimport train\n", "asks for python3"),
         ("python train.py\necho \0\n", "NUL"),
         ("echo one\n" * 3000, "characters"),
@@ -158,6 +160,46 @@ def test_a_block_that_cannot_be_run_is_refused(text, named):
     with pytest.raises(PydanticCustomError) as refused:
         read_command(text)
     assert named in refused.value.context["problem"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "python train.py &\n",
+        "cd src\nnohup python train.py > log.txt 2>&1 &\necho $! > pid.txt\n",
+        "for gpu in 0 1; do\n  CUDA_VISIBLE_DEVICES=$gpu python train.py &  # & in a comment\ndone\n",
+        "python - <<END &\nprint(1)\nEND\n",
+        "(python train.py &)\n",
+        "python train.py & disown\n",
+        "python train.py --url http://host/?a=1&b=2\n",
+    ],
+)
+def test_a_block_that_ends_while_its_program_runs_is_refused(block):
+    """bash would end with code 0 at once, and a run that has not trained would be completed."""
+    with pytest.raises(PydanticCustomError) as refused:
+        read_command(block)
+    assert "in the background" in refused.value.context["problem"]
+    assert "wait $!" in refused.value.context["fix"]
+    assert read_setup(block) == block, "a service for the training"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "nvidia-smi dmon > gpu.txt &\npython train.py\n",
+        "python train.py &\nwait $!\n",
+        "python a.py & python b.py & wait\n",
+        "python train.py 2>&1 | tee log.txt\n",
+        "python train.py &> log.txt\n",
+        "python train.py |& tee log.txt\n",
+        "python train.py 2>&1 >&2 <&0\n",
+        "cd . && python train.py --url 'a&b' \"c&d\" e\\&f  # &\n",
+        "case $1 in\n  a) echo a ;;&\n  *) python train.py ;&\nesac\n",
+        "python train.py $(( 6 & 3 ))\n",
+    ],
+)
+def test_a_block_may_have_programs_in_the_background_beside_its_last_one(block):
+    assert read_command(block) == block
 
 
 def test_a_block_that_sets_a_machine_up_is_shorter():

@@ -201,10 +201,39 @@ def test_hyperparameters_that_a_block_does_not_use_are_a_warning(fields: dict[st
     assert len(found) == warns
 
 
+@pytest.mark.parametrize(
+    ("block", "says"),
+    [
+        ("python a.py &\npython b.py &\nwait\n", "a bare `wait`"),
+        ("for i in 1 2; do python train.py $i & done; wait\necho done\n", "a bare `wait`"),
+        ("python prepare.py && python train.py\necho done\n", "python prepare.py"),
+        ("cd src && torchrun train.py && aws s3 sync a b; echo done\n", "torchrun train.py"),
+        ("sudo apt-get update && echo ok\npython train.py\n", "sudo apt-get update"),
+        ("python prepare.py &&\n  echo ok\npython train.py\n", "python prepare.py"),
+        ("python a.py &\nwait $!\n", None),
+        ("python a.py & wait -n\n", None),
+        ("wait\npython a.py\n", None),
+        ("python prepare.py && python train.py\n", None),
+        ("for i in 1 2; do\n  python a.py && python b.py\ndone\n", None),
+        ("if python a.py && python b.py; then echo yes; fi\n", None),
+        ("python a.py && echo yes || exit 1\npython train.py\n", None),
+        ("[ -f x ] && source x\ntest -d y && python y.py\npython train.py 'a && b'\n# python a && b\n", None),
+    ],
+)
+def test_a_failure_that_bash_passes_over_is_a_warning(block: str, says: str | None) -> None:
+    found = judged(command=block).warnings
+    assert [says in each for each in found] == ([True] if says else [])
+    in_setup = [each for each in judged(command="python train.py", setup=block).warnings if each.startswith("setup")]
+    assert len(in_setup) == (1 if says else 0)
+
+
 def test_a_second_python_script_among_the_words_is_a_warning() -> None:
     [warning] = judged(command="python prepare.py --all python3 train.py").warnings
     assert "the words python3 train.py as arguments" in warning
+    [warning] = judged(command="python -m prepare python -m train").warnings
+    assert "the words python -m as arguments" in warning
     assert judged(command="python train.py --model python").warnings == ()
+    assert judged(command="python -m torch.distributed.run --no-python python -m train").warnings == ()
 
 
 def test_a_list_of_commands_is_refused_for_a_list_is_the_words_of_one() -> None:

@@ -27,6 +27,8 @@ from spotkeep_fleet.record import LONGEST_FAILURE
 
 _LARGEST_SOURCE_BYTES = 5 * 2**30
 _ASKED_AT_ONCE = 1_000
+_DATA = "input/data"
+_BROUGHT = "channels.json"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The numbers of the errors that a full volume gives."""
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR})
@@ -162,25 +164,30 @@ class Supplies:
             raise _problem(error, f"the source {source.uri} cannot be brought here") from error
 
     def _bring_channels(self, channels: Mapping[str, str]) -> None:
-        """Copy the prefixes. A file is there whole or not at all: a cut-off file is fetched again, no other one twice.
+        """Make the channels' folders hold what S3 has now. A file is there whole or not at all.
 
-        All is listed first, so that a fault is known before an hour of copying.
+        All is listed first, so that a fault is known before an hour of copying. The volume may have data of an earlier
+        attempt: a file that is the same is not fetched again. A file that this agent brought and S3 has no more goes.
         """
         what = "the data of the channels cannot be brought here"
         try:
-            missing = [(name, uri, self._missing(name, uri)) for name, uri in channels.items()]
+            listed = {name: self._listed(name, uri) for name, uri in channels.items()}
+            wanted = {f"{name}/{path}": found.etag or "" for name, files in listed.items() for found, path in files}
+            brought = self._brought()
+            self._remove_brought([path for path in brought if path not in wanted])
+            missing = [(name, channels[name], self._missing(name, files, brought)) for name, files in listed.items()]
             self._require_room(sum(found.size for _, _, some in missing for found, _ in some))
+            # Before the first file comes: from here on a file that has the size of its object is that object.
+            self._note_brought(wanted, before=brought)
             fetch_files(
-                (wanted for _, uri, some in missing for wanted in self._wanted(uri, some)), cancelled=self._cancelled
+                (each for _, uri, some in missing for each in self._wanted(uri, some)), cancelled=self._cancelled
             )
         except (RemoteError, OSError) as error:
             raise _problem(error, what) from error
 
-    def _missing(self, name: str, uri: str) -> list[tuple[S3Object, str]]:
-        """Give the objects of a channel that the volume lacks, and the paths of their files."""
+    def _listed(self, name: str, uri: str) -> list[tuple[S3Object, str]]:
+        """Give the objects of a channel, with the paths of their files in its folder."""
         bucket, prefix = _place(uri)
-        root = f"input/data/{name}"
-        self._files.make_folder(root)
 
         def listed() -> Iterator[S3Object]:
             for found in objects_of(self._calls, bucket).listing(prefix):
@@ -188,19 +195,47 @@ class Supplies:
                 yield found
 
         try:
-            files = channel_files(listed(), bucket=bucket, prefix=prefix)
+            return channel_files(listed(), bucket=bucket, prefix=prefix)
         except ChannelDataError as error:
             raise DataRefusedError(f"channel {name}: {error}") from error
+
+    def _missing(
+        self, name: str, files: Sequence[tuple[S3Object, str]], brought: Mapping[str, str]
+    ) -> list[tuple[S3Object, str]]:
+        """Give what the volume lacks of a channel: objects, and the paths of their files. Removes what is another's."""
+        root = f"{_DATA}/{name}"
+        self._files.make_folder(root)
         missing = []
         for start in range(0, len(files), _ASKED_AT_ONCE):
-            some = [(found, f"{root}/{path}") for found, path in files[start : start + _ASKED_AT_ONCE]]
-            there = self._files.find([path for _, path in some])
-            missing += [
-                (found, path)
-                for (found, path), here in zip(some, there)
-                if here is None or here.kind != FILE or here.size != found.size
-            ]
+            some = files[start : start + _ASKED_AT_ONCE]
+            there = self._files.find([f"{root}/{path}" for _, path in some])
+            for (found, path), here in zip(some, there):
+                if here is not None and here.kind == FILE and here.size == found.size:
+                    if brought.get(f"{name}/{path}") == (found.etag or ""):
+                        continue
+                    self._files.remove(f"{root}/{path}")
+                missing.append((found, f"{root}/{path}"))
         return missing
+
+    def _brought(self) -> dict[str, str]:
+        """Give what this volume was to have when data were last brought: the tag of each object, by its file's path."""
+        try:
+            return dict(json.loads((self._kept / _BROUGHT).read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return {}
+
+    def _note_brought(self, wanted: Mapping[str, str], *, before: Mapping[str, str]) -> None:
+        if wanted != before:
+            draft = self._kept / f"{_BROUGHT}.new"
+            draft.write_text(json.dumps(wanted), encoding="utf-8")
+            draft.replace(self._kept / _BROUGHT)
+
+    def _remove_brought(self, paths: Sequence[str]) -> None:
+        for start in range(0, len(paths), _ASKED_AT_ONCE):
+            some = [f"{_DATA}/{path}" for path in paths[start : start + _ASKED_AT_ONCE]]
+            for path, here in zip(some, self._files.find(some)):
+                if here is not None and here.kind == FILE:
+                    self._files.remove(path)
 
     def _wanted(self, uri: str, missing: Sequence[tuple[S3Object, str]]) -> Iterator[WantedFile]:
         objects = objects_of(self._calls, _place(uri)[0])

@@ -16,7 +16,7 @@ from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.rules.ec2 import ec2_warnings
 from spotkeep_jobs.document.rules.queues import queue_warnings
-from spotkeep_jobs.document.shell_text import SHELLS, reads_hyperparameters
+from spotkeep_jobs.document.shell_text import SHELLS, passed_over, reads_hyperparameters, waits_for_anything
 from spotkeep_jobs.document.training_image import image_warnings, needs_gpus, patch_warnings, processor_of
 
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
@@ -40,6 +40,9 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults, *, today: dat
         today: the day of the launch; None for a document that was accepted before.
     """
     yield from _command_warnings(request)
+    for field, lines in (("command", request.command), ("setup", request.setup)):
+        if isinstance(lines, str):
+            yield from _failures_passed_over(lines, field=field)
     if request.max_run > DEFAULT_ACCOUNT_LIMIT_SECONDS and defaults.max_run_limit_seconds is None:
         yield (
             f"max_run {format_duration(request.max_run)} is above the {format_duration(DEFAULT_ACCOUNT_LIMIT_SECONDS)} "
@@ -149,9 +152,29 @@ def _command_warnings(request: JobRequest) -> Iterator[str]:
                 )
 
 
+def _failures_passed_over(block: str, *, field: str) -> Iterator[str]:
+    if waits_for_anything(block):
+        yield (
+            f"{field} has a bare `wait`, which ends with code 0 whatever the programs in the "
+            "background end with. Keep the id of each and wait for it: python a.py & a=$!; python b.py & b=$!; "
+            "wait $a; wait $b."
+        )
+    if (program := passed_over(block)) is not None:
+        yield (
+            f"{field} goes on with its next line if {program[:80]} fails, since && stands behind it. Write each "
+            "program on a line of its own: the first that fails then ends the block."
+        )
+
+
 def _second_python(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a second Python script in a command that begins with one: lines that YAML has joined."""
-    if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not words[1].endswith(".py"):
+    if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not _is_script(words[1]):
+        return ()
+    if any(word in {"--", "--no-python", "--no_python"} for word in words):
         return ()
     pairs = (words[at : at + 2] for at in range(2, len(words) - 1))
-    return next((pair for pair in pairs if _PYTHON.fullmatch(pair[0]) and pair[1].endswith(".py")), ())
+    return next((pair for pair in pairs if _PYTHON.fullmatch(pair[0]) and _is_script(pair[1])), ())
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or word == "-m"
