@@ -43,6 +43,7 @@ _WORKS: Final = re.compile(
 """Programs whose end matters, where `&&` stands behind one. Others (`test`, `grep`) may only ask something."""
 _OPTION: Final = re.compile(r"[ \t]*--?[A-Za-z]\S*")
 _SETTING: Final = re.compile(r"[ \t]+[+~]*[\w.@/-]+=")
+_SETTING_ALONE: Final = re.compile(r"[ \t]*([+~]*[\w.@/-]+=[^\s'\"`$;&|()<>]*)[ \t]*")
 _QUOTES_OF_WRITERS: Final = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
 _DASHES_OF_WRITERS: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _HIDDEN: Final = "\u00a0\u200b\u202f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -114,6 +115,13 @@ def option_without_a_program(block: str) -> str | None:
             number = above.count("\n") + 2 if "\n" in block[:at] else 1
             return f"begins line {number} with the option {option[0]}, and the line above has ended"
     return None
+
+
+def setting_at_the_end(block: str) -> str | None:
+    """Return the setting (`model=big`) that the last line of a block is, in words: what is above ran without it."""
+    above, _, last = _without_continuations(block).rstrip().rpartition("\n")
+    setting = _SETTING_ALONE.fullmatch(last)
+    return f"ends with {setting[1][:80]} on a line of its own, which no program gets" if above and setting else None
 
 
 def why_a_shell(line: str) -> str | None:
@@ -359,7 +367,7 @@ def _runs_a_shell(line: str) -> bool:
 
 
 def _closing(value: str) -> str:
-    """Return what stands for the rest of a value of which the beginning was found: `$(`, `${NAME:`."""
+    """Return what stands for the rest of a value of which the beginning was found: `$(`, `$[`, `${NAME:`."""
     return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value not in {"$(", "$["} else "..."
 
 

@@ -45,6 +45,7 @@ from spotkeep_jobs.document.shell_text import (
     one_line_of,
     option_without_a_program,
     other_interpreter,
+    setting_at_the_end,
     why_a_shell,
 )
 from spotkeep_jobs.document.training_image import newest_named
@@ -289,9 +290,9 @@ def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> 
             "Put it into a script of the source and call that, or remove the line",
         )
     _refuse_misprints(block)
-    option = option_without_a_program(block)
-    if option is not None:
-        raise wrong(option, "End the line above with a backslash, as the last character, if the command goes on")
+    lost = option_without_a_program(block) or setting_at_the_end(block)
+    if lost is not None:
+        raise wrong(lost, "End the line above with a backslash, as the last character, if the command goes on")
     if field == "command" and left_in_the_background(block):
         raise wrong(
             "ends while a program of it is in the background (&): bash would end with code 0, and the run with it",

@@ -166,6 +166,18 @@ class TestSubmodules:
         assert "the submodule library stays behind" in line
         assert "its update in .gitmodules is none" in line
 
+    def test_that_cannot_be_fetched_are_named_without_the_password_of_their_address(
+        self, make_repository, checked_out, capsys
+    ):
+        """It is in the job's log, which more people read than the repository."""
+        app = make_repository("app")
+        add_submodule(app, "library", address="http://user:secret@example.org/library", commit=newest(app))
+        checked_out(app, protocol_http_allow="never")
+        [line] = capsys.readouterr().err.splitlines()
+        assert "clone of 'http://example.org/library' into submodule path" in line
+        assert "secret" not in line
+        assert line.count("transport 'http' not allowed") == 1
+
     def test_with_an_address_that_git_does_not_take_are_named(self, make_repository, checked_out, capsys):
         library, app = make_repository("library"), make_repository("app")
         add_submodule(app, "library", address=library, commit=newest(library))

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep.state.reached import ChangedAttributes, is_own, names_in_code, reached
@@ -159,6 +159,8 @@ def same(one, other):
 
 
 @given(attributes, attributes)
+@example({"one": [True, (0.0,)], "two": 0.0}, {"one": [1, (-0.0,)], "two": -0.0})
+@example({"one": {"a": 1, "b": 2}}, {"one": {"b": 2, "a": 1}})
 def test_what_changed_comes_back_and_what_did_not_stays_out(first, changes):
     here, there = Thing(**copy.deepcopy(first)), Thing(**copy.deepcopy(first))
     saved, restored = watched(here), watched(there)

@@ -19,6 +19,8 @@ GIT_URL_VARIABLE = "SPOTKEEP_SOURCE_GIT_URL"
 GIT_COMMIT_VARIABLE = "SPOTKEEP_SOURCE_GIT_COMMIT"
 
 _GIT_URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
+"""What an address may have before its host."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SUBMODULE = "160000"
 _ALL_BRANCHES_AND_TAGS = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
@@ -138,7 +140,9 @@ def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
     command = ["git", "-C", str(directory), "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false", *words]
     done = subprocess.run(command, env=dict(environment), capture_output=True, check=False)
     if done.returncode:
-        said = " ".join((done.stderr.strip() or done.stdout.strip()).decode(errors="replace").split())
+        lines = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
+        # git says the same of each try; and it leaves passwords out of most sentences, but not of all.
+        said = _PASSWORD.sub("", " ".join(" ".join(dict.fromkeys(lines)).split()))
         said = said[:_MOST_WORDS_OF_GIT].rstrip(".")
         raise SourceError(f"git could not get the source (exit code {done.returncode}): {said}")
     return done.stdout.decode(errors="surrogateescape")

@@ -30,6 +30,8 @@ _MOST_ITEMS = 1000
 _LARGE = 2**20
 """An array of more bytes holds data. It is watched, and not copied."""
 _PLAIN_TYPES = frozenset((type(None), bool, int, float, complex, str, bytes))
+_EQUAL_AS_PYTHON_SAYS = frozenset((type(None), bool, int, str, bytes))
+"""Two values of one of these types are the same where `==` says so, which also says so of 1 and True, 0.0 and -0.0."""
 _MISSING = object()
 
 
@@ -349,21 +351,20 @@ def _equal(one: Any, other: Any) -> bool:
         return one.dtype == other.dtype and bool(
             numpy.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and not one.dtype.names)
         )
+    if isinstance(one, float):
+        return repr(one) == repr(other)  # NaN is NaN, and 0.0 is not -0.0
     return bool(one == other) or bool(one != one and other != other)
 
 
 def _equal_containers(one: Any, other: Any) -> bool:
-    try:
-        if one == other:  # a long list of plain values is compared fast so
-            return True
-    except (ValueError, RuntimeError):  # arrays in it have no one truth
-        pass
     if isinstance(one, dict) or isinstance(other, dict):
-        both = isinstance(one, dict) and isinstance(other, dict)
-        return both and list(one) == list(other) and all(_equal(one[key], other[key]) for key in one)
-    return (
-        isinstance(one, tuple) is isinstance(other, tuple) and len(one) == len(other) and all(map(_equal, one, other))
-    )
+        both = isinstance(one, dict) and isinstance(other, dict) and len(one) == len(other)
+        return both and all(map(_equal, one, other)) and all(map(_equal, one.values(), other.values()))
+    if isinstance(one, tuple) is not isinstance(other, tuple) or len(one) != len(other):
+        return False
+    if {*map(type, one)} <= _EQUAL_AS_PYTHON_SAYS:  # a long list of plain values is compared fast so
+        return list(map(type, one)) == list(map(type, other)) and list(one) == list(other)
+    return all(map(_equal, one, other))
 
 
 def _sample(value: Any) -> Any:
