@@ -186,7 +186,7 @@ def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_los
     second.wait_for('"event":"output-sent"')
     archive = io.BytesIO(cloud.objects["bucket/runs/run/output/output.tar.gz"][0])
     with tarfile.open(fileobj=archive) as packed:
-        curve = packed.extractfile("./curve")
+        curve = packed.extractfile("curve")
         assert curve is not None
         assert curve.read() == b"goes on after 5 epochs"
     assert copy in cloud.objects

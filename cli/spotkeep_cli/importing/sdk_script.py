@@ -246,7 +246,7 @@ class _Reading:
             self._take_start(tree, call, is_first=place == 0)
         for node in ast.walk(tree):
             match node:
-                case ast.Assign() | ast.AugAssign():
+                case ast.Assign() | ast.AugAssign() | ast.AnnAssign(value=ast.expr()):
                     self._take_attributes(node, variables, order)
                 case ast.Call(func=ast.Name(id="setattr"), args=[target, name, _]) if ast.unparse(target) in variables:
                     field = name.value if isinstance(name, ast.Constant) else ast.unparse(name)
@@ -357,16 +357,21 @@ class _Reading:
                 kept = [each for place, each in enumerate(before) if _label(each, place) not in later]
                 self.values[name] = [*kept, *self.values[name]]
 
-    def _take_attributes(self, node: ast.Assign | ast.AugAssign, variables: set[str], order: _Order) -> None:
+    def _take_attributes(
+        self, node: ast.Assign | ast.AugAssign | ast.AnnAssign, variables: set[str], order: _Order
+    ) -> None:
         """Take `estimator.max_run = 60`; a value that is set in another way is left out by name."""
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        in_a_tuple = [each for target in targets if isinstance(target, ast.Tuple | ast.List) for each in target.elts]
+        for target in [*targets, *in_a_tuple]:
             begun = target.value if isinstance(target, ast.Subscript) else target
             base = next((each for each in _beginnings(_path_of(begun)) if each in variables), None)
             if base is None or base == ast.unparse(target):
                 continue
             path = ast.unparse(target).removeprefix(f"{base}.")
             why = order.why_not_its(node)
-            if why is None and isinstance(node, ast.Assign) and isinstance(target, ast.Attribute):
+            is_plain = isinstance(target, ast.Attribute) and target not in in_a_tuple
+            if why is None and is_plain and not isinstance(node, ast.AugAssign) and node.value is not None:
                 self._replace(path, self._script.value(node.value))
             else:
                 why = why or f"the script sets it later, in line {node.lineno}"

@@ -248,7 +248,7 @@ def test_the_model_is_sent_as_an_archive(calls: AwsCalls, s3: Any, bucket: str, 
     assert Path.cwd() == before
     raw = s3.get_object(Bucket=bucket, Key="out/model.tar.gz")["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
-        assert "./weights" in archive.getnames()
+        assert archive.getnames() == ["weights"], "as SageMaker names them"
 
 
 def test_a_failure_is_read_and_forgotten(tmp_path: Path) -> None:

@@ -558,6 +558,8 @@ if debugs:
     e.max_run = 120
     e.set_hyperparameters(steps=10)
 setattr(e, "instance_count", 2)
+e.keep_alive_period_in_seconds: int = 60
+e.max_wait, e.environment = 7200, {"A": "1"}
 if __name__ == "__main__":
     e.instance_type = "ml.g5.xlarge"
     other.fit({"train": "s3://theirs/data/"})
@@ -568,14 +570,17 @@ if __name__ == "__main__":
         name="a",
     )
     expected = {"max_run": 60, "hyperparameters": {"lr": 1}, "instance_type": "ml.g5.xlarge", "volume_size_gb": 50}
+    expected |= {"keep_alive": 60}
     assert job.fields | expected == job.fields
     assert {each.field: each.why for each in job.left_out} == {
         "max_run": "the script sets it in some cases alone, in line 9",
         "hyperparameters.steps": "the script sets it in some cases alone, in line 10",
         "instance_count": "the script sets it by setattr, in line 11",
-        "instance_type": "the script sets it after it has started the job, in line 15",
-        "hyperparameters.lr": "the script sets it after it has started the job, in line 16",
-        "fit (line 17)": "it starts another job, and one job file is one job",
+        "max_wait": "the script sets it later, in line 13",
+        "environment": "the script sets it later, in line 13",
+        "instance_type": "the script sets it after it has started the job, in line 17",
+        "hyperparameters.lr": "the script sets it after it has started the job, in line 18",
+        "fit (line 19)": "it starts another job, and one job file is one job",
     }
 
 

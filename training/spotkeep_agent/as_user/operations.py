@@ -162,20 +162,22 @@ def sync_folder(base: str, path: str) -> None:
 
 
 def pack(base: str, path: str, descriptor: int) -> bool:
-    """Pack a folder into a compressed archive. Says whether it holds anything.
+    """Pack a folder into a compressed archive, with the names that SageMaker gives. Says whether it holds anything.
 
     Args:
         base: The user's folder.
         path: The folder to pack.
         descriptor: The file descriptor of the archive, open for writing.
     """
-    if not names(base, path):
+    packed_names = sorted(names(base, path))
+    if not packed_names:
         return False
     with _folder(base, path) as folder, _folder(".", "") as before, os.fdopen(descriptor, "wb", closefd=False) as file:
         os.fchdir(folder)
         try:
             with gzip.open(file, "wb") as packed, tarfile.open(fileobj=packed, mode="w") as archive:
-                archive.add(".")
+                for name in packed_names:
+                    archive.add(name)
         except tarfile.TarError as error:
             raise OSError(errno.EIO, str(error), path) from error
         finally:
