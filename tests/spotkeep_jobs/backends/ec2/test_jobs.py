@@ -323,6 +323,7 @@ def test_a_call_that_ec2_refuses_is_reported(world: World) -> None:
         list(world.orphans(None).find(failed=lambda _what, _error: None))
 
 
+@pytest.mark.long
 def test_a_fleet_that_was_interrupted_a_thousand_times_is_settled_stopped_and_billed_as_any_other(world: World) -> None:
     """I6: its record is as large as after fifty; once it was too large to be written, and nothing ended any more."""
     world.jobs.create(asked())
