@@ -33,7 +33,7 @@ TICK_S = 300.0
 _MOST_TICKS = 3_000
 """Until a deadline: decisions of a month are further apart than those of ten days, and their forecast takes as long."""
 _LONGEST_TICK_S = 1_800.0
-"""Capacity that has been there for an hour, and a shorter time, is told apart."""
+"""Capacity that has been there for less than an hour is distinguished from older capacity."""
 DEFAULT_BAND = ">20%"
 DEFAULT_SAVE_S = 30
 _MOST_RUNS = 200

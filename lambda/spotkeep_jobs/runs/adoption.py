@@ -136,7 +136,7 @@ def surprises_of(job: AdoptableJob, *, tags: Mapping[str, str]) -> list[str]:
 
 def _lacks_its_execution(checkpoint_uri: str, *, job: AdoptableJob, tags: Mapping[str, str]) -> bool:
     """Return whether a pipeline made a job, and the prefix does not hold the id of the pipeline's execution."""
-    # Pipelines give such names, unless they are told another.
+    # Pipelines give such names, unless the user gives another.
     named = re.match(r"pipelines-([a-z0-9]{12})-", job.view.name)
     execution = tags.get(_EXECUTION_TAG, "").rpartition("/")[2] or (named[1] if named else "")
     return bool(execution) and execution not in checkpoint_uri

@@ -20,7 +20,7 @@ from spotkeep_jobs.record.caller import Caller
 REPEATED_WITHIN: Final = timedelta(hours=1)
 """How long a document with a `run` and without a token is taken for the same call again. Afterwards its `run` is taken.
 
-Longer than a client tries: the AWS CLI waits a minute for each of its five tries, unless it is told to wait longer.
+Longer than a client tries: the AWS CLI waits a minute for each of its five tries, unless an option has it wait longer.
 """
 MAY_LAUNCH_AGAIN: Final = (
     "has neither `run` nor `token`: a client that repeats this call launches another one, and the AWS CLI and SDKs "

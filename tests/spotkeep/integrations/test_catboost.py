@@ -113,7 +113,7 @@ def test_early_stopping_counts_over_the_interruption(boosted, a_few_of):
 
 
 class CountsToFive:
-    """Ends the training by itself after five rounds, whoever makes them."""
+    """Ends the training by itself after the fifth round, in whichever process that is."""
 
     def __init__(self):
         self.rounds = 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from spotkeep.errors import UsageError
 
 _logger = logging.getLogger("spotkeep")
 
@@ -55,3 +57,24 @@ def _may_keep_something(callback: Any) -> bool:
 
 def _own_attributes(callback: Any) -> set[str]:
     return {*getattr(callback, "__dict__", ())} - _OF_THE_LIBRARY
+
+
+def require_same_form(state: Mapping[str, Any], *, rounds_per_step: int, callbacks: int) -> None:
+    """Require that a training in steps of boosting rounds goes on in the form in which it was saved.
+
+    Args:
+        state: The saved state, with "rounds per step" and "callbacks".
+        rounds_per_step: Those of this process.
+        callbacks: Their number in this process.
+
+    Raises:
+        UsageError: If a step has another number of rounds.
+        ValueError: If there are more callbacks, or fewer.
+    """
+    if state["rounds per step"] != rounds_per_step:
+        raise UsageError(
+            f"the checkpoint was made with rounds_per_step={state['rounds per step']}, and here it is "
+            f"{rounds_per_step}; keep it for the whole run"
+        )
+    if len(state["callbacks"]) != callbacks:
+        raise ValueError(f"{len(state['callbacks'])} callbacks were saved, and there are {callbacks} here")

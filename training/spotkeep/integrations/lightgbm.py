@@ -17,7 +17,7 @@ from spotkeep.errors import UsageError
 from spotkeep.state.restoring import warn_of_taken_names
 from spotkeep.training_description import array_text
 
-from .callback_states import has_state, warn_of_what_is_not_saved
+from .callback_states import has_state, require_same_form, warn_of_what_is_not_saved
 
 try:
     import lightgbm
@@ -201,15 +201,7 @@ class _Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["rounds per step"] != self._rounds_per_step:
-            raise UsageError(
-                f"the checkpoint was made with rounds_per_step={state['rounds per step']}, and here it is "
-                f"{self._rounds_per_step}; keep it for the whole run"
-            )
-        if len(state["callbacks"]) != len(self._callbacks):
-            raise ValueError(
-                f"{len(state['callbacks'])} callbacks were saved, and there are {len(self._callbacks)} here"
-            )
+        require_same_form(state, rounds_per_step=self._rounds_per_step, callbacks=len(self._callbacks))
         self.rounds, self.stopped = state["rounds"], state["stopped"]
         self.best_iteration = state["best iteration"]
         self._set_by_callbacks.update(state["set by callbacks"])
