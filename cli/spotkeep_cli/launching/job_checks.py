@@ -107,12 +107,12 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
     except PydanticCustomError:
         command = []  # The launcher's validation says so.
     block = command if isinstance(command, str) else None
-    programs = programs_of(command) if isinstance(command, str) else [tuple(command)]
+    programs = programs_of(command) if isinstance(command, str) else [tuple(command)] if command else []
     writes = block is not None and _ECHO_INTO_A_FILE.search(block) is not None
     directory, found = PurePosixPath(), []
     for words in programs:
         if block is not None and words[0] == "cd":
-            if len(words) != 2 or words[1][0] in "-~" or "$" in words[1] or _INSIDE_PARENTHESES.search(block):
+            if len(words) != 2 or words[1][:1] in {"", "-", "~"} or "$" in words[1] or _INSIDE_PARENTHESES.search(block):
                 break  # Where the rest runs is not known.
             directory = PurePosixPath(posixpath.normpath(directory / words[1]))
         found.append(_Job(fields=fields, block=block, command=words, directory=directory, prepared=prepared))

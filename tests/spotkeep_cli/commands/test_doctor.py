@@ -79,6 +79,12 @@ def test_a_deployment_that_breaks_is_not_a_missing_one(deployment: Any, spotkeep
         ({"command": "cd src && cd .. && python train.py\n"}, None),
         ({"command": "git clone https://host/x && cd x && python main.py\n"}, None),
         ({"command": "cd $DIR\npython main.py\n"}, None),
+        ({"command": "cd ''\npython main.py\n"}, None),
+        # The launcher says that these are refused, or that the image's own entry point runs.
+        ({"command": "python prepare.py && python trian.py"}, None),
+        ({"command": []}, None),
+        ({"command": ""}, None),
+        ({"command": None, "source": None}, None),
         ({"command": "(cd src && python train.py)\nmkdir -p a && cd a && python ../train.py\n"}, None),
         ({"command": "mkdir -p a && cd a && python ../train.py\n"}, None),
         ({"command": "echo 'import train' > main.py\npython main.py\n"}, None),
