@@ -112,7 +112,12 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
     directory, found = PurePosixPath(), []
     for words in programs:
         if block is not None and words[0] == "cd":
-            if len(words) != 2 or words[1][:1] in {"", "-", "~"} or "$" in words[1] or _INSIDE_PARENTHESES.search(block):
+            if (
+                len(words) != 2
+                or words[1][:1] in {"", "-", "~"}
+                or "$" in words[1]
+                or _INSIDE_PARENTHESES.search(block)
+            ):
                 break  # Where the rest runs is not known.
             directory = PurePosixPath(posixpath.normpath(directory / words[1]))
         found.append(_Job(fields=fields, block=block, command=words, directory=directory, prepared=prepared))
