@@ -1,0 +1,56 @@
+"""Warnings about a job before it is launched; `test_doctor.py` has their words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spotkeep_cli.launching.job_checks import check_job
+from spotkeep_cli.launching.job_file import JobDocument
+from spotkeep_cli.launching.preparation import prepare
+
+WORDS = (
+    *("python", "train.py", "cd", "''", '""', "'", '"', "&&", "|", "tee", ";", "&", "$X", "$(", "`", "#", "\n", "\\\n"),
+    *("if", "then", "fi", "case", "esac", "(", ")", "{", "}", "<<E", "E", ">", "..", "-", "~", "-m", "A=1", "bash", ""),
+        "if",
+        "then",
+        "fi",
+        "case",
+        "esac",
+        "(",
+        ")",
+        "{",
+        "}",
+        "<<E",
+        "E",
+        ">",
+        "..",
+        "-",
+        "~",
+        "-m",
+        "A=1",
+        "bash",
+        "-c",
+        "",
+    ),
+)
+texts = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+commands = texts | st.lists(texts, max_size=3) | st.none() | st.integers() | st.text(max_size=8)
+
+
+@given(command=commands, setup=commands)
+@example(command="python prepare.py && python train.py", setup=None)
+@example(command=None, setup=None)
+@example(command="cd ''\npython train.py\n", setup=None)
+def test_whatever_a_command_is_it_is_looked_at(tmp_path_factory: Any, command: object, setup: object) -> None:
+    """What is refused has warnings beside it, never a traceback in the place of both."""
+    source: Path = tmp_path_factory.getbasetemp() / "source"
+    source.mkdir(exist_ok=True)
+    (source / "train.py").write_text("print('no checkpoint')\n")
+    fields = {"name": "job", "source": "source", "command": command, "setup": setup, "checkpoints": False}
+    document = JobDocument(path=source.parent / "job.yaml", fields=fields)
+    warnings = check_job(prepare(document, deployment=None, new_token=lambda: "token"))
+    assert "checkpoints" in [each.field for each in warnings]
