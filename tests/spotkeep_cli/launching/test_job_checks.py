@@ -15,27 +15,6 @@ from spotkeep_cli.launching.preparation import prepare
 WORDS = (
     *("python", "train.py", "cd", "''", '""', "'", '"', "&&", "|", "tee", ";", "&", "$X", "$(", "`", "#", "\n", "\\\n"),
     *("if", "then", "fi", "case", "esac", "(", ")", "{", "}", "<<E", "E", ">", "..", "-", "~", "-m", "A=1", "bash", ""),
-        "if",
-        "then",
-        "fi",
-        "case",
-        "esac",
-        "(",
-        ")",
-        "{",
-        "}",
-        "<<E",
-        "E",
-        ">",
-        "..",
-        "-",
-        "~",
-        "-m",
-        "A=1",
-        "bash",
-        "-c",
-        "",
-    ),
 )
 texts = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
 commands = texts | st.lists(texts, max_size=3) | st.none() | st.integers() | st.text(max_size=8)
