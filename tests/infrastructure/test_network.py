@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 VPC = {name: value for name, value in EVERYTHING_SET.items() if name.startswith("vpc_")}
+IN_EUROPE = {**VPC, "vpc_availability_zones": ["eu-west-1a", "eu-west-1b"]}
 ENVIRONMENTS: list[dict[str, Any]] = [
     {"account": account, "region": region, **network}
-    for account, region, network in product(
-        (None, "111122223333"), (None, "us-west-1", "eu-west-1"), ({}, VPC, {"ec2_fleets": False})
+    for account, (region, vpc) in product(
+        (None, "111122223333"), ((None, VPC), ("us-west-1", VPC), ("eu-west-1", IN_EUROPE))
     )
+    for network in ({}, vpc, {"ec2_fleets": False})
 ]
 
 
