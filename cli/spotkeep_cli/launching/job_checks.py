@@ -107,10 +107,9 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
     except PydanticCustomError:
         command = []  # The launcher's validation says so.
     block = command if isinstance(command, str) else None
-    programs = programs_of(command) if isinstance(command, str) else [tuple(command)] if command else []
     writes = block is not None and _ECHO_INTO_A_FILE.search(block) is not None
     directory, found = PurePosixPath(), []
-    for words in programs:
+    for words in programs_of(command):
         if block is not None and words[0] == "cd":
             if (
                 len(words) != 2

@@ -73,8 +73,7 @@ def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> 
         command: Its words, or a block of lines for bash.
         path: Where the job file says that commands are found; None for where local jobs find them.
     """
-    programs = programs_of(command) if isinstance(command, str) else [tuple(command)]
-    named = [words[0] for words in programs if words and PurePosixPath(words[0]).name.startswith("python")]
+    named = [words[0] for words in programs_of(command) if PurePosixPath(words[0]).name.startswith("python")]
     python = named[-1] if named else "python3"
     return shutil.which(python, path=path or job_path()) or python
 

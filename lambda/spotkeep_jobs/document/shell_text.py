@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -181,13 +181,22 @@ def reads_hyperparameters(block: str) -> bool:
     return _HYPERPARAMETERS.search(block) is not None
 
 
-def programs_of(block: str) -> list[tuple[str, ...]]:
-    """Return the words of each program that a block runs, as far as they can be read without running it.
+def programs_of(command: str | Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the words of each program that a command runs, as far as they can be read without running it.
 
-    Words of the shell's grammar and assignments before a program are left out. Quoted words lose their quotes.
+    Of a block, words of the shell's grammar and assignments before a program are left out, and quoted words lose
+    their quotes.
+
+    Args:
+        command: A block of lines for bash, or the words of one program.
+
+    Returns:
+        Programs of one word at least each.
     """
+    if not isinstance(command, str):
+        return [tuple(command)] if command else []
     left_out: list[tuple[int, int]] = []
-    block = _without_continuations(block)
+    block = _without_continuations(command)
     for _ in _read_by_a_shell(block, left_out=left_out):
         pass
     return _programs(_without(block, left_out))

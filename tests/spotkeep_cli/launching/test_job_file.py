@@ -136,6 +136,7 @@ def test_what_is_text_to_aws_stays_as_it_is_written(tmp_path_factory: pytest.Tem
 @given(text=looks_like_a_number)
 @example(text="-.75")
 @example(text=".10")
+@example(text="+.0")
 @example(text="00.5")
 def test_a_hyperparameter_is_the_number_as_it_is_written(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """It may have a zero more beside its point: then it is a number to a script that reads JSON, too."""
@@ -143,7 +144,7 @@ def test_a_hyperparameter_is_the_number_as_it_is_written(tmp_path_factory: pytes
     if text.casefold().lstrip("-+") in {".inf", ".nan"}:
         assert request.hyperparameters["x"] in {"Infinity", "-Infinity", "NaN"}
         return
-    with_zero = re.sub(r"\.$", ".0", re.sub(r"^(-?)\.", r"\g<1>0.", text))
+    with_zero = re.sub(r"\.$", ".0", re.sub(r"^\+?(-?)\.", r"\g<1>0.", text))
     assert request.hyperparameters["x"] in {text, with_zero}
 
 
