@@ -15,7 +15,7 @@ import numpy as np
 
 from spotkeep_planner.capacity_model import BANDS, step_matrix
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.traces.capacity_trace import FloatArray
+from spotkeep_planner.traces import FloatArray
 
 _SECONDS_PER_HOUR = 3600.0
 _LATENESS = 30.0
