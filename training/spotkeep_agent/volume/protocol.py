@@ -328,7 +328,7 @@ def _with_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, now: 
             return _wait(s, "a volume that is missing")
         return _replace_volume(s, record, volume, "is lost", now)
     if volume.damage is not None:
-        # The instance that found the damage leaves as failed. The next one keeps the volume for a person, and replaces it.
+        # The instance that found the damage leaves as failed. The next one keeps the volume and replaces it.
         if s.damaged is not None:
             return GiveUp(f"volume {volume.id} is damaged: {volume.damage}")
         return _replace_volume(s, record, volume, f"is damaged ({volume.damage})", now)
