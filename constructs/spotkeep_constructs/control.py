@@ -15,7 +15,7 @@ from spotkeep_constructs.notifications import Notifications
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
-from spotkeep_jobs.document.queues import instances_of
+from spotkeep_jobs.document.queue import instances_of
 
 
 class Control(Construct):
