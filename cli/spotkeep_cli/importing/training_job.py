@@ -159,9 +159,7 @@ class ImportedJob:
         return cls(fields=kept, left_out=tuple(dict.fromkeys(left_out)))
 
     def not_imported(self) -> list[str]:
-        """Return a line for each part that is left out. Names and values are a stranger's, so the text is made
-        printable.
-        """
+        """Return a line of printable text for each part that is left out. Names and values are a stranger's."""
         lines = (f"not imported: {printable_name(each.field)}: {each.why}" for each in self.left_out)
         return ["".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines]
 
@@ -174,7 +172,10 @@ class ImportedJob:
         return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
     def without_refused_entries(self) -> ImportedJob:
-        """Return the job without the entries that no job file takes. Each is named, such as `environment.SM_MODEL_DIR`."""
+        """Return the job without the entries that no job file takes.
+
+        Each is named, such as `environment.SM_MODEL_DIR` here.
+        """
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
@@ -295,8 +296,9 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
 
 
 def command_of_script(script: str) -> list[str]:
-    """Return the command with which the SageMaker SDK starts a script, in both versions. A shell's first line may say
-    -e.
+    """Return the command with which the SageMaker SDK starts a script, in both versions.
+
+    A shell's first line may say -e.
     """
     return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
 
