@@ -1,1 +1,1 @@
-"""What is sent to people: the texts, the outbox, the topic, and what becomes of what cannot be sent."""
+"""Notifications to people, with their texts, the outbox, the topic and the dead-letter queue."""

@@ -1,4 +1,4 @@
-"""What IAM holds in a new local AWS: who deploys and who trains, and the service-linked roles.
+"""The content of IAM in a new local AWS. It has an administrator, a developer, and the service-linked roles.
 
 It is an account in which fleets, spot instances and FIS were used before.
 """
@@ -19,9 +19,9 @@ _ADMINISTRATOR_ACCESS = "arn:aws:iam::aws:policy/AdministratorAccess"
 
 
 def missing_from_account() -> Iterator[dict[str, str]]:
-    """Yield the calls of IAM that make what is not there yet: operation and parameters, as in a form.
+    """Yield the calls of IAM that make the missing principals, as operation and form parameters.
 
-    The administrator may do everything; a developer waits for a policy.
+    The administrator may do everything. A developer waits for a policy.
     """
     for name in PEOPLE:
         if ministack_seams.stored_user(name) is None:

@@ -1,10 +1,9 @@
-"""AWS's price list as the local AWS answers it: a few published prices of us-east-1, in the shape of the real answer.
+"""AWS's price list in the local AWS, with a few published prices of us-east-1 in the shape of the real answer.
 
-Enough to rehearse what is priced, and what is not: of any other type, and in any other region, there is no product,
-which is how AWS answers for what it does not sell. The figures are AWS's of the month in `AS_OF`; nothing is billed by
-them here.
-Source: https://aws.amazon.com/sagemaker/pricing/, https://aws.amazon.com/s3/pricing/, https://aws.amazon.com/ebs/pricing/,
-https://aws.amazon.com/ec2/pricing/on-demand/
+A rehearsal shows priced and unpriced runs. For any other type or region there is no product, as AWS answers for types
+that it does not sell. The figures are AWS's of the month in `AS_OF`. They bill nothing here.
+Source: https://aws.amazon.com/sagemaker/pricing/, https://aws.amazon.com/s3/pricing/,
+https://aws.amazon.com/ebs/pricing/, https://aws.amazon.com/ec2/pricing/on-demand/
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, Se
 REGION: Final = "us-east-1"
 AS_OF: Final = "August 2026"
 ORIGIN: Final = f"the local AWS's price list (AWS's of {AS_OF}), not your bill"
-"""Whose the dollars are in what is shown of a rehearsal."""
+"""The source of the dollars in a rehearsal's output."""
 TARGET: Final = "AWSPriceListService"
 _LONGEST_PAGE: Final = 100
 
@@ -31,10 +30,10 @@ class Product:
 
     Attributes:
         service: Its service code.
-        usage_type: What is billed.
-        unit: What the price is for.
+        usage_type: The billed usage.
+        unit: The unit of the price.
         tiers_usd: The price from so many units on.
-        attributes: What distinguishes it beside its usage type.
+        attributes: Other attributes that distinguish it.
     """
 
     service: str
@@ -95,7 +94,7 @@ PRODUCTS: Final = (
 
 
 def pricing_service() -> AwsService:
-    """Make the service: GetProducts alone."""
+    """Make the service, with GetProducts alone."""
     return AwsService(JsonProtocol("pricing", target=TARGET), {"GetProducts": get_products})
 
 
@@ -103,7 +102,7 @@ def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of GetProducts.
 
     Args:
-        request: As the API takes it; filters TERM_MATCH, EQUALS and CONTAINS.
+        request: As the API takes it, with filters TERM_MATCH, EQUALS and CONTAINS.
 
     Raises:
         ServiceError: A filter is not one that is answered here.

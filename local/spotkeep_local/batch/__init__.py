@@ -1,4 +1,6 @@
-"""AWS Batch's queues for SageMaker training jobs: service environments, job queues, shares, service jobs, preemption.
+"""AWS Batch's queues for SageMaker training jobs.
 
-Compute environments, job definitions and container jobs are not here: the local AWS runs no containers.
+They have service environments, job queues, shares, service jobs and preemption.
+
+Compute environments, job definitions and container jobs are not here, because the local AWS runs no containers.
 """

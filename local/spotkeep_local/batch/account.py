@@ -1,4 +1,4 @@
-"""What one account has in Batch: its resources and jobs, behind one lock, saved at the shutdown."""
+"""The resources and jobs of one account in Batch, behind one lock, saved at the shutdown."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _Resource = TypeVar("_Resource", ServiceEnvironment, SchedulingPolicy, JobQueue,
 
 
 class BatchAccount:
-    """Keeps everything by its ARN; jobs by their ids.
+    """Keeps everything by its ARN, and jobs by their ids.
 
-    Who reads or changes it holds the lock. `changed` wakes the scheduler.
+    A reader or writer holds the lock. `changed` wakes the scheduler.
 
     Args:
-        state_dir: Where it is saved.
+        state_dir: The folder where it is saved.
         region: The region of the ARNs.
         account_id: The account id of the ARNs.
     """
@@ -55,7 +55,7 @@ class BatchAccount:
         self.jobs = {job.job_id: job for job in _JOBS.validate_python(saved.get("jobs", []))}
 
     def save(self) -> None:
-        """Write it in the place of what was written last."""
+        """Write it over the last saved one."""
         with self.lock:
             document = {
                 "environments": _ENVIRONMENTS.dump_python(list(self.environments.values()), mode="json"),
@@ -71,30 +71,30 @@ class BatchAccount:
         return f"{self._prefix}:{kind}/{name}"
 
     def environment(self, named: str) -> ServiceEnvironment:
-        """Return a service environment by its name or ARN; raises `ClientError` where there is none."""
+        """Return a service environment by its name or ARN. Raises `ClientError` for a missing one."""
         return self._find(self.environments, named, "service-environment")
 
     def queue(self, named: str) -> JobQueue:
-        """Return a job queue by its name or ARN; raises `ClientError` where there is none."""
+        """Return a job queue by its name or ARN. Raises `ClientError` for a missing one."""
         return self._find(self.queues, named, "job-queue")
 
     def policy(self, arn: str) -> SchedulingPolicy:
-        """Return a scheduling policy by its ARN; raises `ClientError` where there is none."""
+        """Return a scheduling policy by its ARN. Raises `ClientError` for a missing one."""
         return self._find(self.policies, arn, "scheduling-policy")
 
     def share(self, arn: str) -> QuotaShare:
-        """Return a quota share by its ARN; raises `ClientError` where there is none."""
+        """Return a quota share by its ARN. Raises `ClientError` for a missing one."""
         return self._find(self.shares, arn, "quota-share")
 
     def job(self, named: str) -> ServiceJob:
-        """Return a service job by its id or ARN; raises `ClientError` where there is none."""
+        """Return a service job by its id or ARN. Raises `ClientError` for a missing one."""
         job = self.jobs.get(named.rpartition("/")[2])
         if job is None or named not in (job.job_id, job.arn):
             raise ClientError(f"Service job {named} does not exist")
         return job
 
     def policy_of(self, queue: JobQueue) -> SchedulingPolicy | None:
-        """Return the scheduling policy of a queue; None for first in, first out."""
+        """Return the scheduling policy of a queue. None for first in, first out."""
         return None if queue.policy is None else self.policies[queue.policy]
 
     def shares_of(self, queue: JobQueue) -> list[QuotaShare]:
@@ -102,14 +102,14 @@ class BatchAccount:
         return [share for share in self.shares.values() if share.queue == queue.arn]
 
     def tags(self, arn: str) -> dict[str, str]:
-        """Return the tags of a resource or a job; raises `ClientError` where there is none."""
+        """Return the tags of a resource or a job. Raises `ClientError` for a missing one."""
         for table in self._tables():
             if arn in table:
                 return dict(table[arn].tags)
         return dict(self.job(arn).tags)
 
     def tags_of(self, arn: str) -> Mapping[str, str]:
-        """Return the same for a caller without the lock; no tags where there is no such resource or job."""
+        """Return the same for a caller without the lock. A missing resource or job has no tags."""
         with self.lock:
             try:
                 return self.tags(arn)
@@ -117,7 +117,7 @@ class BatchAccount:
                 return {}
 
     def set_tags(self, arn: str, tags: dict[str, str]) -> None:
-        """Set all tags of a resource or a job; raises `ClientError` where there is none."""
+        """Set all tags of a resource or a job. Raises `ClientError` for a missing one."""
         for table in self._tables():
             if arn in table:
                 table[arn] = replace(table[arn], tags=tags)
@@ -125,7 +125,7 @@ class BatchAccount:
         self.change_job(self.job(arn).job_id, lambda job: replace(job, tags=tags))
 
     def change_job(self, job_id: str, change: Callable[[ServiceJob], ServiceJob]) -> ServiceJob:
-        """Change a job by a pure function; return it as it is then."""
+        """Change a job by a pure function, and return the changed job."""
         self.jobs[job_id] = change(self.jobs[job_id])
         return self.jobs[job_id]
 

@@ -45,9 +45,10 @@ _STATUS_OF: Final[Mapping[SecondaryStatus, JobStatus]] = {
 
 
 def training_job_name(job_name: str) -> str:
-    """Return a new name for a training job, as Batch makes them: AWSBatch, the job's name, a hash.
+    """Return a new name for a training job in Batch's form, which is AWSBatch, the job's name and a hash.
 
-    What a training job's name may not hold becomes a hyphen, and a long name is cut: AWS shows names, not the rule.
+    A character that a training job's name may not hold becomes a hyphen, and a long name is cut. AWS shows names, not
+    the rule.
     """
     room = _MOST_NAME_CHARACTERS - len(_PREFIX) - _HASH_CHARACTERS
     kept = re.sub(r"[^a-zA-Z0-9]+", "-", job_name)[:room].strip("-")
@@ -55,12 +56,12 @@ def training_job_name(job_name: str) -> str:
 
 
 def training_request(job: ServiceJob, *, hands_tags_on: bool) -> dict[str, Any]:
-    """Return the CreateTrainingJob request of a job that is being dispatched: its payload, with Batch's name of it.
+    """Return the CreateTrainingJob request of a job at its dispatch. It is the payload, with Batch's name of it.
 
     Args:
         job: The job.
-        hands_tags_on: Whether the training job gets the service job's tags, beside those of the payload: SageMaker
-            refuses a key that is there twice.
+        hands_tags_on: The training job gets the service job's tags, beside those of the payload. SageMaker refuses a
+            key that is there twice.
 
     Raises:
         ValueError: The payload is no JSON object. Batch takes any text at the submission.
@@ -76,7 +77,7 @@ def training_request(job: ServiceJob, *, hands_tags_on: bool) -> dict[str, Any]:
 
 
 def needs_of(payload: str) -> dict[str, int]:
-    """Return the instances that a payload asks for, by type; empty where it does not say."""
+    """Return the instances that a payload asks for, by type. Empty where it does not say."""
     try:
         resources = json.loads(payload)["ResourceConfig"]
         groups = resources.get("InstanceGroups") or [resources]
@@ -106,7 +107,7 @@ def dispatched(job: ServiceJob, *, now: float) -> ServiceJob:
 def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJob:
     """Return a job whose training job SageMaker refused to create.
 
-    A quota that is used up, and too many calls, end nothing: the job waits, as for capacity, unless it was terminated.
+    After a used quota or too many calls the job waits, as for capacity, unless it was terminated.
     """
     if job.terminate_reason is not None:
         return terminated(job, now=now)
@@ -119,11 +120,11 @@ def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJ
 
 
 def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> ServiceJob:
-    """Return a job as its training job has it.
+    """Return a job in the status of its training job.
 
     Args:
         job: The service job.
-        training: Its training job; None where SageMaker has none by that name (yet).
+        training: Its training job. None while SageMaker has none by that name.
         now: The time.
     """
     if job.training_job is None or training is None:
@@ -167,7 +168,7 @@ def held_up(job: ServiceJob, *, now: float) -> ServiceJob:
 
 
 def ended_at_the_front(job: ServiceJob, actions: Sequence[Mapping[str, Any]], *, now: float) -> ServiceJob | None:
-    """Return a job that its queue's time limits end now; None where none does.
+    """Return a job that its queue's time limits end now. None if they end none.
 
     Args:
         job: A job that waits.
@@ -181,13 +182,13 @@ def ended_at_the_front(job: ServiceJob, actions: Sequence[Mapping[str, Any]], *,
 
 
 def front_limit_of(job: ServiceJob, actions: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return when its queue's time limits end a job; None where none does."""
+    """Return the time at which its queue's time limits end a job. None without one."""
     limits = [float(each["maxTimeSeconds"]) for each in actions if each["reason"] == job.front_reason]
     return job.front_since + min(limits) if limits and job.waits and job.front_reason is not None else None
 
 
 def times_out_at(job: ServiceJob) -> float | None:
-    """Return when a job's present attempt is stopped for its time; None where it has none, or has not started."""
+    """Return the time at which a job's present attempt is stopped. None without a limit or before its start."""
     limit = (job.request.get("timeoutConfig") or {}).get("attemptDurationSeconds")
     return None if limit is None or job.started_at is None else job.started_at + float(limit)
 
@@ -233,7 +234,7 @@ def _ended(job: ServiceJob, status: JobStatus, *, reason: str | None, now: float
 
 
 def _is_retried(strategy: Mapping[str, Any], reason: str) -> bool:
-    """Return what the first condition that matches says; AWS retries where none does."""
+    """Return the decision of the first matching condition. AWS retries without a match."""
     for condition in strategy.get("evaluateOnExit") or ():
         # A pattern knows the asterisk alone.
         pattern = re.sub(r"[?\[\]]", lambda match: f"[{match[0]}]", str(condition.get("onStatusReason", "*")))

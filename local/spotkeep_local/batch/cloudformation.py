@@ -25,8 +25,8 @@ class ResourceType:
     """A type of resource, in the terms of Batch's operations.
 
     Attributes:
-        kind: As it stands in the names of the operations.
-        name_property: The property with its name; one is made up where it is missing.
+        kind: Its name in the names of the operations.
+        name_property: The property with its name. A missing name is made up.
         arn_member: The member of the answer to its creation that holds its ARN.
         attribute: Its ARN for `Fn::GetAtt`.
         updated_by: The parameter that names it in the other operations.
@@ -85,7 +85,7 @@ class BatchResource:
 
     Args:
         batch: Keeps the resources.
-        resource_type: What to make.
+        resource_type: The type.
     """
 
     def __init__(self, batch: BatchService, resource_type: ResourceType) -> None:

@@ -1,6 +1,6 @@
-"""How Batch describes what it keeps: answers, pages of lists, events. Times become epoch milliseconds.
+"""Batch's descriptions of its resources in answers, pages of lists and events. Times become epoch milliseconds.
 
-Sources: DescribeServiceJob and ListServiceJobs in the AWS Batch API reference; "Service job state change events" and
+Sources: DescribeServiceJob and ListServiceJobs in the AWS Batch API reference. "Service job state change events" and
 "Service job preemption events" in its user guide.
 """
 
@@ -98,7 +98,7 @@ def share(described: QuotaShare) -> dict[str, Any]:
 
 
 def job(described: ServiceJob) -> dict[str, Any]:
-    """Describe a service job: the answer to DescribeServiceJob."""
+    """Describe a service job, as DescribeServiceJob answers."""
     return {
         **summary(described),
         "jobQueue": described.queue,
@@ -135,7 +135,7 @@ def summary(described: ServiceJob) -> dict[str, Any]:
 
 
 def state_change(described: ServiceJob) -> dict[str, Any]:
-    """Return the detail of a state change event: the description, without payload and tags."""
+    """Return the detail of a state change event. It is the description without payload and tags."""
     return {name: value for name, value in job(described).items() if value is not None and name not in _NOT_IN_EVENTS}
 
 

@@ -1,4 +1,4 @@
-"""What Batch answers when it refuses.
+"""Batch's answers to refused requests.
 
 Source: "Common Error Types" and the operations' pages in the AWS Batch API reference.
 """

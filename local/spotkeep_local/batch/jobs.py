@@ -1,4 +1,4 @@
-"""Service jobs: submit, describe, list, update, terminate."""
+"""The operations submit, describe, list, update and terminate of service jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "QUOTA_S
 
 
 class ServiceJobs:
-    """Their operations; the caller holds the account's lock.
+    """The operations of service jobs. The caller holds the account's lock.
 
     Args:
         account: Keeps them.

@@ -1,4 +1,4 @@
-"""What Batch keeps: values. Times are epoch seconds."""
+"""The values that Batch keeps. Times are epoch seconds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 SERVICE_JOBS: Final = "SAGEMAKER_TRAINING"
-"""The type of queues, environments and jobs: AWS Batch has this one for service jobs."""
+"""The type of queues, environments and jobs, AWS Batch's only one for service jobs."""
 NUM_INSTANCES: Final = "NUM_INSTANCES"
-"""The unit of a limit on instances of any type; the other units are instance types."""
+"""The unit of a limit on instances of any type. The other units are instance types."""
 UNLIMITED: Final = -1
 """A borrow limit."""
 
@@ -34,7 +34,7 @@ ENDED: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
 
 
 class SharingStrategy(StrEnum):
-    """What a quota share does with idle capacity."""
+    """The way in which a quota share shares idle capacity."""
 
     RESERVE = "RESERVE"
     LEND = "LEND"
@@ -50,7 +50,7 @@ class StopCause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceEnvironment:
-    """A service environment; `limits` are instances by unit."""
+    """A service environment. `limits` are instances by unit."""
 
     name: str
     arn: str
@@ -75,7 +75,7 @@ class JobQueue:
 
     Attributes:
         environment: The ARN of its service environment.
-        policy: The ARN of its scheduling policy; None for first in, first out.
+        policy: The ARN of its scheduling policy. None for first in, first out.
         time_limit_actions: As the request has them.
     """
 
@@ -96,8 +96,8 @@ class QuotaShare:
     Attributes:
         queue: The ARN of the queue.
         limits: Instances by type that it has without borrowing.
-        borrow_limit: How much more it may borrow, in percent of its limits; or `UNLIMITED`.
-        preempts_within: Whether its jobs give way to its jobs of higher priority.
+        borrow_limit: The most that it may borrow, in percent of its limits, or `UNLIMITED`.
+        preempts_within: Its jobs give way to its jobs of higher priority.
     """
 
     name: str
@@ -120,11 +120,11 @@ class QuotaShare:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceJobAttempt:
-    """One attempt of a service job that is over.
+    """One ended attempt of a service job.
 
     Attributes:
-        training_job: The ARN of its training job; None when SageMaker refused it.
-        started_at: When its training job first had an instance; None when it never had one.
+        training_job: The ARN of its training job. None when SageMaker refused it.
+        started_at: The time when its training job first had an instance. None when it never had one.
     """
 
     training_job: str | None
@@ -138,22 +138,24 @@ class ServiceJob:
     """A service job.
 
     Attributes:
-        number: Counts submissions, over all queues: smaller is older.
+        number: The number of its submission, over all queues. A smaller one is older.
         request: The SubmitServiceJob request, without tags and token.
-        needs: The instances that its payload asks for, by type; empty where the payload does not say.
-        training_job: The name of the present attempt's training job, from when it is handed to SageMaker; the job has
+        needs: The instances that its payload asks for, by type. Empty where the payload does not say.
+        training_job: The name of the present attempt's training job, from its handover to SageMaker on. The job has
             status SCHEDULED once SageMaker has taken it.
         latest_training_job: The ARN of the last training job that SageMaker took.
-        started_at: When the last attempt first had an instance.
-        attempts: Those that are over and count, oldest first.
-        preempted: The last of those that were preempted, oldest first.
-        preempted_count: How many were.
-        stop_cause: Why Batch stops the present attempt's training job; None when it does not, or a user terminated it.
-        terminate_reason: TerminateServiceJob was called, for this reason.
-        not_before: It waits until then for its next attempt: SageMaker had no capacity.
-        front_reason: Why it cannot leave the front of its queue, as the queue's time limits name it; None where it can.
-        front_since: Since when.
-        promised: Other jobs were preempted for it: it comes before others that borrow.
+        started_at: The time when the last attempt first had an instance.
+        attempts: The ended attempts that count, oldest first.
+        preempted: The last preempted attempts, oldest first.
+        preempted_count: The number of preempted attempts.
+        stop_cause: The reason why Batch stops the present attempt's training job. None when it does not, or a user
+            terminated it.
+        terminate_reason: The reason in a call of TerminateServiceJob.
+        not_before: The earliest time of its next attempt, after SageMaker had no capacity.
+        front_reason: The reason why it cannot leave the front of its queue, as the queue's time limits name it. None if
+            it can.
+        front_since: The time since when it cannot.
+        promised: Other jobs were preempted for it, so it comes before others that borrow.
     """
 
     job_id: str
@@ -186,7 +188,7 @@ class ServiceJob:
 
     @property
     def share(self) -> str | None:
-        """The quota share that it was submitted to; None where its queue has none."""
+        """The quota share of its submission. None where its queue has none."""
         share = self.request.get("quotaShareName")
         return None if share is None else str(share)
 
@@ -202,5 +204,5 @@ class ServiceJob:
 
     @property
     def leaves(self) -> bool:
-        """Whether its training job is being stopped: the capacity comes free soon."""
+        """Whether its training job is being stopped, so that its capacity comes free soon."""
         return self.stop_cause is not None or self.terminate_reason is not None

@@ -1,6 +1,6 @@
-"""What Batch requires of requests beside what its model says, and what the local AWS does not have: pure functions.
+"""Batch's rules for requests beyond its model, and features that the local AWS lacks, as pure functions.
 
-Sources: the operations' pages in the AWS Batch API reference; "AWS Batch service quotas", "Create quota management
+Sources: the operations' pages in the AWS Batch API reference. "AWS Batch service quotas", "Create quota management
 resources" in its user guide.
 """
 
@@ -35,7 +35,7 @@ def name_problems(member: str, name: str) -> Iterator[str]:
 
 
 def limit_problems(limits: Sequence[Mapping[str, Any]], *, of_share: bool) -> Iterator[str]:
-    """Yield what is wrong with capacity limits."""
+    """Yield the problems of capacity limits."""
     if not limits:
         yield "capacityLimits must hold a limit"
     if of_share and len(limits) > _MOST_SHARE_LIMITS:
@@ -56,7 +56,7 @@ def limit_problems(limits: Sequence[Mapping[str, Any]], *, of_share: bool) -> It
 
 
 def queue_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a CreateJobQueue or UpdateJobQueue request by itself."""
+    """Yield the problems of a CreateJobQueue or UpdateJobQueue request by itself."""
     if request.get("computeEnvironmentOrder"):
         yield "the local AWS has no compute environments: give serviceEnvironmentOrder"
     order = request.get("serviceEnvironmentOrder")
@@ -72,7 +72,7 @@ def queue_problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def new_queue_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a CreateJobQueue request."""
+    """Yield the problems of a CreateJobQueue request."""
     yield from name_problems("jobQueueName", request["jobQueueName"])
     yield from queue_problems(request)
     if request.get("jobQueueType") != SERVICE_JOBS:
@@ -82,20 +82,20 @@ def new_queue_problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def new_policy_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a CreateSchedulingPolicy request."""
+    """Yield the problems of a CreateSchedulingPolicy request."""
     yield from policy_problems(request)
     if request.get("quotaSharePolicy") is None:
         yield "quotaSharePolicy is missing"
 
 
 def policy_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a CreateSchedulingPolicy or UpdateSchedulingPolicy request."""
+    """Yield the problems of a CreateSchedulingPolicy or UpdateSchedulingPolicy request."""
     if "fairsharePolicy" in request:
         yield "fairsharePolicy must not be given: the local AWS has policies with a quotaSharePolicy alone"
 
 
 def share_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the members of a CreateQuotaShare or UpdateQuotaShare request."""
+    """Yield the problems of the members of a CreateQuotaShare or UpdateQuotaShare request."""
     if "capacityLimits" in request:
         yield from limit_problems(request["capacityLimits"], of_share=True)
     sharing = request.get("resourceSharingConfiguration") or {}
@@ -107,7 +107,7 @@ def share_problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with all tags of a resource together."""
+    """Yield the problems of all tags of a resource together."""
     if len(tags) > _MOST_TAGS:
         yield f"a resource has at most {_MOST_TAGS} tags, found {len(tags)}"
     for key in tags:
@@ -116,11 +116,11 @@ def tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
 
 
 def submission_problems(request: Mapping[str, Any], policy: SchedulingPolicy | None) -> Iterator[str]:
-    """Yield what is wrong with a SubmitServiceJob request. What is in its payload is none of Batch's business.
+    """Yield the problems of a SubmitServiceJob request. Batch does not look into its payload.
 
     Args:
-        request: It.
-        policy: The scheduling policy of its queue; None for first in, first out.
+        request: The request.
+        policy: The scheduling policy of its queue. None for first in, first out.
     """
     yield from name_problems("jobName", request["jobName"])
     payload = request["serviceRequestPayload"]
@@ -141,7 +141,7 @@ def submission_problems(request: Mapping[str, Any], policy: SchedulingPolicy | N
 
 
 def priority_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a scheduling priority, if there is one."""
+    """Yield the problems of a scheduling priority, if there is one."""
     if not 0 <= request.get("schedulingPriority", 0) <= _MOST_PRIORITY:
         yield f"schedulingPriority must be from 0 to {_MOST_PRIORITY}, found {request['schedulingPriority']}"
 

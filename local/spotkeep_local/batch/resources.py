@@ -1,6 +1,6 @@
-"""Service environments, scheduling policies, job queues and quota shares: their operations, and those on tags.
+"""The operations of service environments, scheduling policies, job queues and quota shares, and those on tags.
 
-All of them take effect at once: nothing here is CREATING, UPDATING or DELETING for a while.
+All of them take effect at once. No resource is CREATING, UPDATING or DELETING for a while.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """Their operations; the caller holds the account's lock.
+    """The operations of resources. The caller holds the account's lock.
 
     Args:
         account: Keeps them.
-        end_jobs: Ends what waits and runs of the jobs of a queue, or of one of its shares, by their ARNs.
+        end_jobs: Ends all jobs of a queue, or of one of its shares, by their ARNs.
     """
 
     def __init__(self, account: BatchAccount, *, end_jobs: Callable[[str], None]) -> None:
@@ -327,7 +327,7 @@ class Resources:
         describe: Callable[[Any], dict[str, Any]],
         member: str,
     ) -> dict[str, Any]:
-        """Describe what is named, or everything. What is not there is left out, as AWS does."""
+        """Describe the named resources, or all. Missing ones are left out, as AWS does."""
         named = request.get(member)
         wanted = None if not named else {name if name in table else self._account.arn(kind, name) for name in named}
         found = [describe(each) for arn, each in table.items() if wanted is None or arn in wanted]

@@ -1,6 +1,6 @@
-"""What happens in Batch without a request: one thread follows training jobs, dispatches service jobs, stops others.
+"""Batch's work without a request. One thread follows training jobs, dispatches service jobs, and stops others.
 
-It decides with the account's lock, and calls SageMaker without it: creating a training job reads S3, that is this very
+It decides with the account's lock, and calls SageMaker without it. CreateTrainingJob reads S3, which is this very
 server, and takes its time.
 """
 
@@ -34,11 +34,11 @@ class Scheduler:
     """Takes service jobs from one status to the next.
 
     Args:
-        account: Keeps them; its event `changed` wakes the thread.
+        account: Keeps them. Its event `changed` wakes the thread.
         training: SageMaker.
-        send: Sends an event: its detail, its detail type, its resources.
+        send: Sends an event with its detail, its detail type and its resources.
         now: The clock, in epoch seconds.
-        hands_tags_on: Whether training jobs get the tags of their service job, from now on.
+        hands_tags_on: Training jobs get the tags of their service job, from now on.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Scheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; return when it has ended."""
+        """Stop the thread, and return when it has ended."""
         self._stopping = True
         self._account.changed.set()
         if self._thread.is_alive():
@@ -74,7 +74,7 @@ class Scheduler:
         self._send(description.state_change(job), description.STATE_CHANGE, [job.arn])
 
     def step(self) -> None:
-        """Do what is due."""
+        """Do all due work."""
         with self._account.lock:
             now = self._now()
             for job in self._jobs():

@@ -1,20 +1,20 @@
-"""Which jobs of a service environment are dispatched now, and which give way: a pure decision.
+"""The choice of the jobs of a service environment that are dispatched or give way now. It is a pure decision.
 
 Queues have their turns by priority. Within a queue:
 
-| queue | the next job | where it does not fit |
+| queue | the next job | without room for it |
 |---|---|---|
 | first in, first out | the oldest | all behind it wait |
 | quota shares | of each share the highest priority, then the oldest | the share's other jobs wait |
 
-A queue with quota shares goes through four steps: each share's own capacity; what is idle, lent; lent capacity that a
-job of its owner needs is taken back from those that borrow; jobs give way to those of higher priority in their share.
-Capacity that is being taken back is lent to no one else meanwhile.
+A queue with quota shares goes through four steps. First each share uses its own capacity. Then idle capacity is lent.
+Then lent capacity that a job of its owner needs is taken back from borrowers. Last, jobs give way to those of higher
+priority in their share. Capacity that is being taken back is lent to no other share meanwhile.
 
 AWS does not say by which rule it chooses among the jobs that could give way ("a custom heuristic"). Here it is the one
 with the lowest priority, and among these the youngest, which loses least.
 
-Sources: "Quota management", "Preemption", "Jobs stuck in RUNNABLE due to misconfiguration" in the AWS Batch user guide;
+Sources: "Quota management", "Preemption", "Jobs stuck in RUNNABLE due to misconfiguration" in the AWS Batch user guide.
 CapacityLimit and QuotaShareResourceSharingConfiguration in its API reference.
 """
 
@@ -43,7 +43,7 @@ SHARE_TOO_SMALL: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerQueue:
-    """A job queue: first in, first out, unless it has quota shares.
+    """A job queue. It is first in, first out, unless it has quota shares.
 
     Attributes:
         waiting: The jobs that wait to be dispatched.
@@ -58,7 +58,7 @@ class SchedulerQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerEnvironment:
-    """An enabled service environment and its queues; `limits` are instances by unit."""
+    """An enabled service environment and its queues. `limits` are instances by unit."""
 
     limits: Mapping[str, int]
     queues: tuple[SchedulerQueue, ...]
@@ -69,7 +69,7 @@ class Preemption:
     """One job gives way to another.
 
     Attributes:
-        within_share: Both are in one share; otherwise lent capacity is taken back.
+        within_share: Both are in one share. Otherwise lent capacity is taken back.
         beneficiary: The job that it makes room for.
     """
 
@@ -109,12 +109,12 @@ def decide(environment: SchedulerEnvironment) -> SchedulingDecision:
 
 
 def units(needs: Mapping[str, int], limits: Iterable[str]) -> dict[str, int]:
-    """Return what a job needs in the units of limits: instances of all types count where they are counted together."""
+    """Return a job's needs in the units of limits. With a common limit, instances of all types count together."""
     return {NUM_INSTANCES: sum(needs.values())} if NUM_INSTANCES in limits else dict(needs)
 
 
 class _Scheduler:
-    """Counts what is used while a decision is made."""
+    """Counts the used capacity during a decision."""
 
     def __init__(self, environment: SchedulerEnvironment) -> None:
         self.limits = environment.limits
@@ -191,7 +191,7 @@ class _QuotaScheduler:
             self._say_when_blocked(job)
 
     def _first_jobs(self) -> list[ServiceJob]:
-        """Return the first job of each share: first those that others gave way to, then the oldest."""
+        """Return the first job of each share. Jobs for which others gave way come first, then the oldest."""
         return sorted(
             (jobs[0] for jobs in self._waiting.values() if jobs), key=lambda job: (not job.promised, job.number)
         )
@@ -227,7 +227,7 @@ class _QuotaScheduler:
         )
 
     def _not_lent_to(self, borrower: str) -> Counter[str]:
-        """Return the idle capacity that others do not lend: they reserve it, or a job of theirs waits for it."""
+        """Return the idle capacity that other shares do not lend, because they reserve or need it."""
         kept: Counter[str] = Counter()
         for name, share in self._shares.items():
             jobs = self._waiting.get(name) or []
@@ -254,7 +254,7 @@ class _QuotaScheduler:
         self._expected.subtract(job.needs)
 
     def _staying(self, share: str, *, without: Iterable[ServiceJob] = ()) -> Counter[str]:
-        """Return what the jobs of a share hold that do not leave, less further ones."""
+        """Return the capacity of a share's jobs that do not leave, less further ones."""
         left_out = self._chosen | {job.job_id for job in without}
         held = Counter(self._used[share])
         for job in self._placed:
@@ -275,7 +275,7 @@ class _QuotaScheduler:
         return all(number <= freed[unit] for unit, number in job.needs.items())
 
     def _giving_back(self, job: ServiceJob) -> list[ServiceJob] | None:
-        """Return jobs of other shares, each beyond its limits, that make room together; None where none do."""
+        """Return jobs of other shares, each beyond its limits, that make room together. None if none do."""
 
         def may_go(candidate: ServiceJob, victims: list[ServiceJob]) -> bool:
             name = candidate.share or ""
@@ -286,7 +286,7 @@ class _QuotaScheduler:
         return self._fewest(may_go, lambda victims: self._has_room_after(job, victims))
 
     def _giving_way_within(self, job: ServiceJob) -> list[ServiceJob] | None:
-        """Return jobs of the same share and a lower priority that make room together; None where none do."""
+        """Return jobs of the same share and a lower priority that make room together. None if none do."""
         name = job.share or ""
         limits, held = self._shares[name].limits, self._staying(name)
         # A share that borrows may go on with as much as it has.
@@ -305,7 +305,7 @@ class _QuotaScheduler:
     def _fewest(
         self, may_go: Callable[[ServiceJob, list[ServiceJob]], bool], makes_room: Callable[[list[ServiceJob]], bool]
     ) -> list[ServiceJob] | None:
-        """Return jobs that make room together, none of them in vain; None where there is no such set."""
+        """Return jobs that make room together, none of them in vain. None without such a set."""
         staying = [job for job in self._placed if not job.leaves and job.job_id not in self._chosen]
         victims: list[ServiceJob] = []
         for candidate in sorted(staying, key=lambda job: (job.priority, -(job.scheduled_at or 0.0))):
@@ -329,7 +329,7 @@ class _QuotaScheduler:
             self._scheduler.blocked[job.job_id] = SHARE_TOO_SMALL
 
     def _reach(self, share: QuotaShare, unit: str) -> float:
-        """Return how much of a unit a share may ever have: its own, and what others do not reserve."""
+        """Return the most of a unit that a share may ever have, its own and the part that others do not reserve."""
         reserved = sum(
             other.limits.get(unit, 0)
             for other in self._shares.values()

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class _BatchProtocol(RestJsonProtocol):
-    """Batch's protocol: what breaks the model is a ClientException too."""
+    """Batch's protocol. A request against the model is a ClientException, too."""
 
     def check(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Check parameters against the model; raises `ClientError`."""
+        """Check parameters against the model. Raises `ClientError`."""
         try:
             return super().check(operation, parameters)
         except ValidationError as error:
@@ -38,10 +38,10 @@ class BatchService:
     """The Batch of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its resources and jobs.
+        state_dir: The folder where the service keeps its resources and jobs.
         options: The options of the local AWS.
         training: Runs the training jobs.
-        publish_event: Puts an `aws.batch` event on the default bus; called from a thread of its own.
+        publish_event: Puts an `aws.batch` event on the default bus. Called from a thread of its own.
         now: The clock, in epoch seconds.
     """
 
@@ -70,7 +70,7 @@ class BatchService:
         self.api = AwsService(self._protocol, {name: self._locked(operation) for name, operation in operations.items()})
 
     def start(self) -> None:
-        """Take up the jobs of an earlier server; SageMaker has started."""
+        """Take up the jobs of an earlier server. SageMaker has started before."""
         self._events.start()
         self._scheduler.start()
 
@@ -81,12 +81,12 @@ class BatchService:
         self.account.save()
 
     def set_event_faults(self, faults: EventFaults) -> None:
-        """Set what goes wrong with events that are sent from now on."""
+        """Set the faults of events that are sent from now on."""
         self._events.set_faults(faults)
 
     @property
     def control_operations(self) -> dict[str, Operation]:
-        """What AWS lets no client decide."""
+        """Operations that AWS lets no client call."""
         return {"BatchTags": self._set_tags}
 
     def _set_tags(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The server process: how it runs, where its files lie, and how another process finds it."""
+"""The server process, its files, and the record by which another process finds it."""

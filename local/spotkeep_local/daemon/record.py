@@ -1,4 +1,4 @@
-"""What a state directory says about the server that runs on it (`local.json`)."""
+"""The record of a running server in its state directory (`local.json`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The daemon: ministack, the training service and EC2's fleets behind one loopback port.
+"""The daemon, with ministack, the training service and EC2's fleets behind one loopback port.
 
-`lifecycle.start` runs it as `python -m spotkeep_local.daemon.server`, with a socket that already listens (so no program
-can take the port in between, and early requests wait instead of failing). It keeps every file below its state
-directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
+`lifecycle.start` runs it as `python -m spotkeep_local.daemon.server`, with a listening socket. So no program can take
+the port in between, and early requests wait instead of failing. It keeps every file below its state directory, opens no
+connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def server_environment(
 ) -> dict[str, str]:
     """Return the whole environment of the daemon, and so of the functions it runs.
 
-    Everything about AWS, Docker and proxies that the caller's shell holds is left out: a function must reach
-    this local AWS, with the credentials that are issued to it, and nothing else.
+    Variables of the caller's shell about AWS, Docker and proxies are left out. A function must reach this local AWS
+    with its own issued credentials, and nothing else.
     """
     kept = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     nothing = str(directory.root / "none")
@@ -105,7 +105,7 @@ class _Application:
 
     Args:
         inner: ministack's.
-        nonce: What the health page answers with.
+        nonce: The answer of the health page.
         before_requests: Awaited when ministack has its state, and before a request is accepted.
     """
 
@@ -187,7 +187,7 @@ async def _serve(
 
 
 def _hold(lock: Path) -> int:
-    """Take the lock that lets one server live on a state directory; the system frees it when this process ends."""
+    """Take the lock that lets one server live on a state directory. The system frees it when this process ends."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,11 +205,11 @@ def _leave_the_launcher() -> None:
 
 
 def _give_functions_a_bare_python(launcher: Path) -> None:
-    """Let functions import what they bring with them, and nothing of the environment this server runs in.
+    """Let functions import their own packages alone, and none of this server's environment.
 
-    ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its
-    packages and the checkout's own sources, and a function whose archive lacks something would still work here.
-    Where the server is root, functions have none of root's capabilities.
+    ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its packages and
+    the checkout's own sources. Then a function whose archive lacks a package would still work here. If the server is
+    root, functions have none of root's capabilities.
     """
     interpreter = [getattr(sys, "_base_executable", sys.executable), "-S"]
     if os.geteuid() == 0 and (setpriv := shutil.which("setpriv")) is not None:

@@ -1,4 +1,4 @@
-"""Where everything that belongs to one local AWS lies: below one directory, and nowhere else."""
+"""The files of one local AWS, all below one directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StateDirectory:
     """The layout of a state directory.
 
     Attributes:
-        root: The directory itself; absolute.
+        root: The directory itself, absolute.
     """
 
     root: Path
@@ -24,7 +24,7 @@ class StateDirectory:
 
     @property
     def record(self) -> Path:
-        """What is known about the running server."""
+        """The record of the running server."""
         return self.root / "local.json"
 
     @property
@@ -49,7 +49,7 @@ class StateDirectory:
 
     @property
     def server_lock(self) -> Path:
-        """Held by the server as long as it lives: one server for each state directory."""
+        """The lock of the living server, one for each state directory."""
         return self.root / "server.lock"
 
     @property
@@ -64,27 +64,27 @@ class StateDirectory:
 
     @property
     def training(self) -> Path:
-        """What the training service keeps: its jobs and their files."""
+        """The training service's jobs and their files."""
         return self.root / "training"
 
     @property
     def ec2(self) -> Path:
-        """What EC2 keeps: its resources, the bytes of volumes and snapshots, and its hosts' files."""
+        """EC2's resources, the bytes of volumes and snapshots, and its hosts' files."""
         return self.root / "ec2"
 
     @property
     def fis(self) -> Path:
-        """What FIS keeps: experiment templates."""
+        """FIS's experiment templates."""
         return self.root / "fis"
 
     @property
     def batch(self) -> Path:
-        """What Batch keeps: its resources and service jobs."""
+        """Batch's resources and service jobs."""
         return self.root / "batch"
 
     @property
     def unsaved(self) -> Path:
-        """There from a server's start until it has saved its state; a server that was killed leaves it behind."""
+        """A file from a server's start until it has saved its state. A killed server leaves it behind."""
         return self.root / "unsaved"
 
     @property
@@ -94,30 +94,30 @@ class StateDirectory:
 
     @property
     def bare_python(self) -> Path:
-        """Starts the Python that functions run on: the standard library and nothing else."""
+        """The program that starts functions on Python with the standard library alone."""
         return self.root / "bare-python"
 
     @property
     def unpacked(self) -> Path:
-        """What the archives of functions and layers hold."""
+        """The unpacked archives of functions and layers."""
         return self.root / "unpacked"
 
     @property
     def temporary(self) -> Path:
-        """Temporary files; removed at the end, and those of a server that was killed at the next start."""
+        """Temporary files. The server removes them at its end, and those of a killed server at the next start."""
         return self.root / "tmp"
 
     @property
     def discarded(self) -> Path:
-        """What a server before left and nothing needs, until it is removed."""
+        """Unneeded files of an earlier server, until they are removed."""
         return self.root / "discarded"
 
     def discard_temporary(self) -> None:
-        """Take the temporary files of a server before out of the way; `discarded` is to be removed."""
+        """Move the temporary files of an earlier server away, to `discarded`, which is to be removed."""
         self._discard(self.temporary)
 
     def discard_unsaved(self) -> bool:
-        """Take the state of a server that was killed out of the way: its parts do not fit together.
+        """Move the state of a killed server away, because its parts do not fit together.
 
         Returns:
             Whether there was such a state.

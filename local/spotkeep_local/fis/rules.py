@@ -1,4 +1,4 @@
-"""What FIS requires of a template beside what its model says, and what of it the local AWS has: pure functions.
+"""FIS's rules for a template beyond its model, and the features of the local AWS, as pure functions.
 
 Source: "AWS FIS Actions reference" and "Targets for AWS FIS" in the AWS Fault Injection Service user guide.
 """

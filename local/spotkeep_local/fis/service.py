@@ -1,6 +1,6 @@
-"""FIS as the local AWS serves it: experiment templates, and experiments, each in a thread of its own.
+"""FIS in the local AWS, with experiment templates, and experiments in a thread each.
 
-An experiment acts in its template's role. What the role may not do ends it.
+An experiment acts in its template's role. A denied action ends it.
 
 Source: "IAM roles for AWS FIS experiments" and "Troubleshooting AWS FIS" in the AWS Fault Injection Service user guide.
 """
@@ -78,10 +78,10 @@ class FisService:
     """The FIS of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its templates.
-        cloud: The EC2 whose spot instances are interrupted; its clock, lock and time scale are FIS's too.
+        state_dir: The folder where the service keeps its templates.
+        cloud: The EC2 of the interrupted spot instances. FIS shares its clock, lock and time scale.
         instances: Interrupts them.
-        is_allowed: Decides what an experiment may do.
+        is_allowed: Decides by the policies if an experiment may act.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class FisService:
         )
 
     def stop(self) -> None:
-        """End experiments and save the templates; experiments are forgotten."""
+        """End and forget experiments, and save the templates."""
         self._stopping.set()
         with self._cloud.lock:
             self._saved.write({"templates": self._templates})
@@ -115,13 +115,13 @@ class FisService:
 
         Args:
             request: As CreateExperimentTemplate takes it.
-            template_id: Which to replace; None for a new one.
+            template_id: The template to replace. None for a new one.
 
         Returns:
             The template's id.
 
         Raises:
-            ServiceError: The template cannot be carried out; names every problem.
+            ServiceError: The template cannot be carried out. The message names every problem.
         """
         request = self._protocol.check("CreateExperimentTemplate", request)
         if problems := list(rules.problems(request)):
@@ -137,7 +137,7 @@ class FisService:
             self._templates.pop(template_id, None)
 
     def tags_of(self, resource_id: str) -> Mapping[str, str]:
-        """Return the tags of a template or an experiment, by its id; none where there is no such one."""
+        """Return the tags of a template or an experiment, by its id. A missing one has none."""
         with self._cloud.lock:
             if (template := self._templates.get(resource_id)) is not None:
                 return template.get("tags") or {}
@@ -209,7 +209,7 @@ class FisService:
             self._end(experiment, ExperimentStatus.COMPLETED, "Experiment completed.")
 
     def _may(self, experiment: Experiment, action: str, resource: str) -> bool:
-        """Return whether the template's role allows an action; otherwise the experiment has failed."""
+        """Return whether the template's role allows an action. Otherwise the experiment has failed."""
         arn = f"arn:aws:fis:{self._cloud.region}:{self._cloud.account_id}:experiment/{experiment.experiment_id}"
         role = experiment.template["roleArn"]
         call = ServiceCall(
@@ -222,7 +222,7 @@ class FisService:
         return allowed
 
     def _wait_until(self, moment: float, experiment: Experiment) -> bool:
-        """Wait, and check the stop conditions: at least once.
+        """Wait, and check the stop conditions at least once.
 
         Returns:
             Whether the experiment goes on.
@@ -262,7 +262,7 @@ class FisService:
 
     @contextlib.contextmanager
     def _lock_and_allow_gone(self, instance: Instance) -> Iterator[None]:
-        """Ignore that an instance ended by itself after it was selected: that is no failure of the experiment."""
+        """Ignore that an instance ended by itself after its selection. That is no failure of the experiment."""
         with self._cloud.lock:
             try:
                 yield

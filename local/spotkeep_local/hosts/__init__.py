@@ -1,9 +1,9 @@
-"""What stands for an instance or for a training job's machine on this machine, and for volumes.
+"""Hosts of this machine, which stand for instances and for the machines of training jobs, and for their volumes.
 
-Every `Host` (`host`) is the program `boot`, started by the server: it ends with the server and all that it started with
-it. A job's is a process group, with mounts of its own where the machine allows them. An instance's (`instance_host`)
-has besides volumes and a metadata service (`metadata_service`, from the tree in `metadata`). `host_platform` finds out
-once how far the machine lets an instance be confined: with network, mounts and processes of its own, and volumes that
-are loop devices (`namespaces`, `loop_devices`), or as a process group with directories for volumes (`relocation`). The
-bytes of volumes and snapshots lie in `images`.
+The server starts the program `boot` for every `Host` (`host`). It ends with the server, and so does everything that it
+started. A job's host is a process group, with mounts of its own where the machine allows them. An instance's host
+(`instance_host`) also has volumes and a metadata service (`metadata_service`, from the tree in `metadata`).
+`host_platform` finds out once how far the machine lets an instance be confined. It may have network, mounts and
+processes of its own, and volumes that are loop devices (`namespaces`, `loop_devices`). Otherwise it is a process group
+with directories for volumes (`relocation`). The bytes of volumes and snapshots are in `images`.
 """

@@ -49,7 +49,7 @@ from typing import Any
 REFUSED = 125
 COMMAND_NOT_FOUND = 127
 MARK = "SPOTKEEP_LOCAL_HOST"
-"""The environment variable that marks what a process group started, in whatever group or session it is."""
+"""The environment variable that marks processes of a process group, in any group or session."""
 
 CLONE_NEWNS, CLONE_NEWPID, _CLONE_NEWUSER = 0x00020000, 0x20000000, 0x10000000
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | 0x04000000 | 0x08000000 | 0x40000000  # and UTS, IPC, network
@@ -86,12 +86,12 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(namespaces: int) -> None:
-    """Have namespaces of one's own; one of processes is for those that are started afterwards."""
+    """Take namespaces of one's own. One of processes is for later ones."""
     _check(_libc.unshare(namespaces), "unshare")
 
 
 def give_up_new_privileges() -> None:
-    """Gain no rights by what is executed from now on."""
+    """Gain no rights by programs that are executed from now on."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
 
 
@@ -174,7 +174,7 @@ def _show_again(source: str, target: Path) -> None:
 
 
 def _network_of_its_own(port: int) -> list[socket.socket]:
-    """Bring up loopback with the metadata service's address; the sockets of both services, listening."""
+    """Bring up loopback with the metadata service's address, and return the listening sockets of both services."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         _bring_up(control, "lo")
         _set_address(control, "lo:0", _METADATA_ADDRESS)
@@ -210,7 +210,7 @@ def _set_address(control: socket.socket, interface: str, address: str) -> None:
 
 
 def _cover_root(folder: Path) -> Path:
-    """Return a writable layer over the machine's files; the machine's other file systems show through it, read-only."""
+    """Return a writable layer over the machine's files. The machine's other file systems show through it, read-only."""
     others = [path for path, kind in _mount_points() if kind in _REAL_FILE_SYSTEMS and path != "/"]
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
@@ -297,7 +297,7 @@ def _write_settings(environment: dict[str, str]) -> None:
 
 
 def _replace_power_commands() -> None:
-    """Replace the machine's own, which ask a service manager that does not run here; these ask the kernel."""
+    """Replace the machine's power commands, which ask a missing service manager, by ones that ask the kernel."""
     for name, request in (
         ("shutdown", _POWER_OFF),
         ("poweroff", _POWER_OFF),
@@ -331,7 +331,7 @@ def _write_programs(programs: dict[str, str]) -> None:
 
 
 def _let_everybody_reach(paths: list[str]) -> None:
-    """Let an unprivileged user of the instance run what lies in a directory that is private on the machine."""
+    """Let an unprivileged user of the instance run programs in a directory that is private on the machine."""
     for path in paths:
         for directory in (Path(path), *Path(path).parents):
             mode = directory.stat().st_mode
@@ -411,7 +411,7 @@ class _Supervisor:
             _say(self._control, exit_code=COMMAND_NOT_FOUND)
 
     def _report(self) -> bool:
-        """Say how the command ended, once; return whether it has."""
+        """Report the end of the command, once. Return whether it has ended."""
         if not self._reported and (code := self.poll()) is not None:
             self._reported = True
             _say(self._control, exit_code=code)
@@ -425,7 +425,7 @@ class _Supervisor:
         self.end()
 
     def poll(self) -> int | None:
-        """Return how the command ended; None while it runs."""
+        """Return the command's exit code. None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def terminate_all(self) -> None:
@@ -449,7 +449,7 @@ class _Supervisor:
 
 
 class _ProcessOne(_Supervisor):
-    """The same for process 1 of a process namespace, which reaps what is orphaned, and whose end ends everything."""
+    """The same for process 1 of a process namespace. It reaps orphaned processes, and its end ends all."""
 
     _own_session = True
 
@@ -483,7 +483,7 @@ class _ProcessOne(_Supervisor):
         """Leave the end to the kernel."""
 
     def end(self) -> None:
-        """Kill what is left, and has the file systems write what they hold."""
+        """Kill the remaining processes, and let the file systems write their data."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         while self.anything_left():

@@ -40,7 +40,7 @@ _REMOVAL_SECONDS = 10.0
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the words say. Returns the exit code."""
+    """Run the command of these words. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="docker", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
     info = verbs.add_parser("info")

@@ -1,4 +1,4 @@
-"""Carries connections from inside an instance to the local AWS, whose loopback is another than the instance's."""
+"""Carries connections from inside an instance to the local AWS, because the instance has a loopback of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Forwarding:
     """Takes connections on one socket and carries their bytes to a port of this machine's loopback.
 
     Args:
-        listening: In the network of an instance; closed with this.
+        listening: In the network of an instance. Closed with this.
         port: The port of the local AWS, on 127.0.0.1.
     """
 
@@ -27,7 +27,7 @@ class Forwarding:
         self._thread.start()
 
     def close(self) -> None:
-        """End it and every connection; return when no new one can come."""
+        """End it and every connection. Return when no new one can come."""
         with self._lock:
             self._closed = True
             connections = list(self._open)

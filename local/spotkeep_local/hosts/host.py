@@ -45,7 +45,7 @@ _MOST_LINE_BYTES = 200_000
 
 
 class HostRefusedError(LocalAwsError):
-    """The machine did not let a host be made; the text says what it refused."""
+    """The machine refused to make a host. The text has the refused part."""
 
 
 def process_group(
@@ -65,8 +65,8 @@ def process_group(
         mounts: Directories of this machine, by the paths at which the command sees them, in a mount namespace of its
             own. None for no such namespace.
         confined: The command has no more of root's capabilities than a container has.
-        ends_with_command: The group ends when the command does; otherwise it stays until it is ended.
-        shutdown_flag: A file; the group ends when it appears.
+        ends_with_command: The group ends when the command does. Otherwise it stays until it is ended.
+        shutdown_flag: A file. The group ends when it appears.
     """
     return {
         "namespaces": False,
@@ -80,21 +80,22 @@ def process_group(
 
 
 class Host:
-    """A running host; ends when the server does.
+    """A running host, which ends with the server.
 
     Args:
         configuration: The configuration of the program.
-        folder: Where the configuration is written; there already.
-        environment: The environment of a process group's command, all of it; nothing of the server's leaks into it.
-        console: The file that takes what is printed; None hands it to `on_line`.
-        on_line: Called in a thread of its own with each line that is printed.
-        on_command_end: Called at most once, with the command's exit code as a shell sees it; not when the program was
-            killed with the command, or did not come to start it.
-        on_end: Called once, after the last line, when nothing of the host is left, with the program's exit code.
+        folder: The existing folder for the configuration.
+        environment: The whole environment of a process group's command. Nothing of the server's enters it.
+        console: The file for the output. None hands it to `on_line`.
+        on_line: Called in a thread of its own with each line of output.
+        on_command_end: Called at most once, with the command's exit code as a shell sees it. Not called when the
+            program was killed with the command, or did not come to start it.
+        on_end: Called once, after the last line, when nothing of the host remains, with the program's exit code.
 
     Attributes:
-        process_id: Its first process, as this machine numbers it; the group's id where it is a process group.
-        listening: The sockets in a network of its own: the metadata service's, and that of the way to the local AWS.
+        process_id: The id of its first process on this machine, and of the group where it is a process group.
+        listening: The sockets in a network of its own, one of the metadata service, and one of the way to the local
+            AWS.
 
     Raises:
         HostRefusedError: The machine refuses a namespace, a mount or a socket.
@@ -128,7 +129,7 @@ class Host:
         self._waiter = threading.Thread(target=self._wait, name=f"{name}-end", daemon=True)
 
     def watch(self) -> None:
-        """Begin to call what the constructor was given, and let an instance begin; called once."""
+        """Begin to call the constructor's callbacks, and let an instance begin. Called once."""
         self._say()
         for thread in (self._hearer, self._reader, self._waiter):
             thread.start()
@@ -138,11 +139,11 @@ class Host:
         self._say(signal=int(signal.SIGTERM))
 
     def shut_down(self, *, seconds: float) -> None:
-        """Send SIGTERM to everything in it, and after these seconds SIGKILL; return at once."""
+        """Send SIGTERM to everything in it, and after these seconds SIGKILL. Return at once."""
         self._say(shutdown_seconds=seconds)
 
     def kill(self) -> None:
-        """Send SIGKILL to everything in it; return at once."""
+        """Send SIGKILL to everything in it. Return at once."""
         # ProcessLookupError: it is gone. PermissionError: what macOS answers when only zombies are left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._gone:
@@ -154,7 +155,7 @@ class Host:
                 os.kill(self.process_id, signal.SIGKILL)
 
     def _say(self, **message: object) -> None:
-        """Send the program a message; nothing happens when it is gone."""
+        """Send the program a message. A program that is gone gets none."""
         with contextlib.suppress(OSError):
             self._control.sendall(json.dumps(message).encode() + b"\n")
 

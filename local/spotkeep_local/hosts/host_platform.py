@@ -1,4 +1,4 @@
-"""What this machine allows its hosts to be, found out by trying it once."""
+"""The kinds of hosts that this machine allows, found by one trial."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TRIAL_INSTANCE = InstanceMetadata(
     reservation_id="r-0",
     launched_at=0.0,
 )
-"""An instance that belongs to no account: the host that is tried serves its metadata."""
+"""An instance of no account, whose metadata the trial host serves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class HostPlatform:
 
     Attributes:
         isolation: `namespace`, or `relocated` for process groups with directories for volumes.
-        reason: Why not namespaces; None with them.
-        images: Where volumes and snapshots lie.
+        reason: The reason against namespaces. None with them.
+        images: The images of volumes and snapshots.
     """
 
     isolation: Isolation
@@ -71,26 +71,26 @@ class HostPlatform:
         """Start the host of an instance.
 
         Args:
-            specification: What it is made from.
-            read_metadata: Returns what is true of the instance now.
-            on_end: Called once, from a thread of its own, when nothing of it is left.
+            specification: Its parts.
+            read_metadata: Returns the current metadata of the instance.
+            on_end: Called once, from a thread of its own, when nothing of it remains.
 
         Raises:
-            HostRefusedError: The machine did not let it be made.
+            HostRefusedError: The machine refused to make it.
         """
         kind = NamespaceHost if self.isolation is Isolation.NAMESPACE else RelocatedHost
         return kind(specification, images=self.images, read_metadata=read_metadata, on_end=on_end)
 
 
 def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
-    """Decide what the hosts of instances are on this machine.
+    """Decide the kind of the hosts of instances on this machine.
 
     Args:
-        wanted: `auto` tries namespaces and takes what works.
-        folder: For the images; those of one kind mean nothing to the other, so each has its own directory below it.
+        wanted: `auto` tries namespaces and takes the kind that works.
+        folder: For the images. Each kind has its own directory below it, because it cannot use the other's.
 
     Raises:
-        HostRefusedError: Namespaces are demanded and the machine refuses them; says why.
+        HostRefusedError: Namespaces are demanded and the machine refuses them. The message says why.
     """
     isolation, reason = _decide(wanted, refusal=lambda: _instance_refusal(folder))
     images = BlockImages(folder / "blocks") if reason is None else DirectoryImages(folder / "directories")
@@ -98,10 +98,10 @@ def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
 
 
 def job_isolation(wanted: Isolation) -> Isolation:
-    """Decide what the hosts of training jobs are on this machine: `namespace` or `relocated`.
+    """Decide the kind of the hosts of training jobs on this machine, `namespace` or `relocated`.
 
     Raises:
-        HostRefusedError: Namespaces are demanded and the machine refuses them; says why.
+        HostRefusedError: Namespaces are demanded and the machine refuses them. The message says why.
     """
     return _decide(wanted, refusal=_job_refusal)[0]
 
@@ -119,7 +119,7 @@ def _decide(wanted: Isolation, *, refusal: Callable[[], str | None]) -> tuple[Is
 
 @functools.cache
 def _job_refusal() -> str | None:
-    """Try what a job's host needs: a mount namespace, which a user may have as well."""
+    """Try the need of a job's host, a mount namespace, which any user may have."""
     if sys.platform != "linux":
         return "mount namespaces exist on Linux only"
     with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
@@ -143,7 +143,7 @@ def _job_refusal() -> str | None:
 
 
 def _instance_refusal(folder: Path) -> str | None:
-    """Try what an instance's host needs: namespaces of every kind, mounts and loop devices, so root as well."""
+    """Try the needs of an instance's host. They are namespaces of every kind, mounts and loop devices, and so root."""
     if sys.platform != "linux":
         return f"network namespaces and loop devices exist on Linux only, and this is {sys.platform}"
     if os.geteuid() != 0:

@@ -1,4 +1,4 @@
-"""The bytes of volumes and snapshots: sparse image files where volumes are block devices, directories elsewhere."""
+"""The bytes of volumes and snapshots, in sparse image files for block devices, and in directories elsewhere."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _GIB = 1 << 30
 
 
 class Images(abc.ABC):
-    """Where the bytes of volumes and snapshots lie, by id.
+    """The images of volumes and snapshots, by id.
 
     Args:
-        folder: Where they are; made when it is not there.
+        folder: Their folder. A missing one is made.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,7 +29,7 @@ class Images(abc.ABC):
 
     @abc.abstractmethod
     def create(self, image_id: str, *, size_gib: int, source_id: str | None = None) -> None:
-        """Make an image: empty, or a copy of another as it is at this moment."""
+        """Make an image, empty or a copy of another at this moment."""
 
     @abc.abstractmethod
     def used_bytes(self, image_id: str) -> int:
@@ -37,7 +37,7 @@ class Images(abc.ABC):
 
     @abc.abstractmethod
     def delete(self, image_id: str) -> None:
-        """Remove it; nothing happens when it is not there."""
+        """Remove it. A missing one is no error."""
 
 
 class BlockImages(Images):
@@ -48,7 +48,7 @@ class BlockImages(Images):
         return self._folder / f"{image_id}.img"
 
     def create(self, image_id: str, *, size_gib: int, source_id: str | None = None) -> None:
-        """Copy what holds data, and shares it with the source where the file system can."""
+        """Copy the blocks with data, and share them with the source where the file system can."""
         path = self.path(image_id)
         if source_id is None:
             path.touch()
@@ -61,7 +61,7 @@ class BlockImages(Images):
         os.truncate(path, max(size_gib * _GIB, path.stat().st_size))
 
     def used_bytes(self, image_id: str) -> int:
-        """Return what the file takes on the disk."""
+        """Return the file's size on the disk."""
         return self.path(image_id).stat().st_blocks * 512
 
     def delete(self, image_id: str) -> None:
@@ -77,7 +77,7 @@ class DirectoryImages(Images):
         return self._folder / image_id
 
     def create(self, image_id: str, *, size_gib: int, source_id: str | None = None) -> None:  # noqa: ARG002
-        """Copy a directory; while it is written to, the copy holds each file as it was at some moment."""
+        """Copy a directory. During writes to it, the copy holds each file at some moment."""
         path = self.path(image_id)
         if source_id is not None:
             # Not copytree: a file that a live instance replaces meanwhile would end it.

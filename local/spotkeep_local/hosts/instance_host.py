@@ -1,7 +1,6 @@
-"""The host of an instance: its volumes, its metadata, and how it ends.
+"""The host of an instance, with its volumes, its metadata, and the ways of its end.
 
-How it is confined differs between machines: with `namespaces` where the machine allows them, by `relocation` where it
-does not.
+Machines confine it differently, with `namespaces` where they allow them, and by `relocation` elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class HostEnd(StrEnum):
     """How an instance's host ended."""
 
     POWER_OFF = "power-off"
-    """Everything in it was killed at once, and what its file systems had not written is lost."""
+    """Everything in it was killed at once, and unwritten data of its file systems is lost."""
     SHUT_DOWN = "shut-down"
     """Its processes were asked to end, and its file systems were unmounted."""
     FROM_INSIDE = "from-inside"
@@ -41,15 +40,15 @@ class HostEnd(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class HostSpecification:
-    """What an instance's host is made from.
+    """The parts of an instance's host.
 
     Attributes:
-        folder: Its own directory: settings and its writable layer. Gone when the host is.
+        folder: Its own directory with settings and its writable layer. It goes with the host.
         user_data: As deployed, decoded.
         endpoint_port: The port of the local AWS, on 127.0.0.1, outside and inside alike.
         links: The symbolic links of its image, from paths below `/` to directories of this machine.
-        programs: The texts of commands of its image that this machine does not have, or not so, by name.
-        agent_time_scale: How many times more often than on AWS its agent asks whether it is to leave.
+        programs: The texts of commands of its image that this machine lacks or has in another form, by name.
+        agent_time_scale: The factor by which its agent asks for notices more often than on AWS.
     """
 
     instance_id: str
@@ -63,17 +62,17 @@ class HostSpecification:
 
     @property
     def console(self) -> Path:
-        """What the user data prints."""
+        """The output of the user data."""
         return self.folder.with_suffix(".console")
 
     def environment(self, *, metadata_endpoint: str) -> dict[str, str]:
-        """Return what the user data finds in its environment: as little as on AWS, and the way to the local AWS.
+        """Return the environment of the user data, as small as on AWS, with the way to the local AWS.
 
-        Region and credentials are not here: they come from the metadata service, as on AWS.
+        Region and credentials are not here. They come from the metadata service, as on AWS.
 
         Args:
-            metadata_endpoint: `http://169.254.169.254`, or where the service is instead. Named even where it is AWS's
-                own: this machine's firmware does not say that it is an EC2 instance.
+            metadata_endpoint: `http://169.254.169.254`, or the service's other place. Named even where it is AWS's own,
+                because this machine's firmware does not say that it is an EC2 instance.
         """
         return {
             "PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}",
@@ -92,17 +91,17 @@ class InstanceHost(abc.ABC):
     """A running instance, once the constructor returns.
 
     Args:
-        specification: What it is made from.
-        images: Where its volumes' bytes are.
-        read_metadata: Returns what is true of the instance now.
-        on_end: Called once, from a thread of its own, when nothing of it is left.
+        specification: Its parts.
+        images: The images of its volumes.
+        read_metadata: Returns the current metadata of the instance.
+        on_end: Called once, from a thread of its own, when nothing of it remains.
 
     Attributes:
-        process_id: Its first process, as this machine numbers it.
+        process_id: The id of its first process on this machine.
         user_data_exit_code: None while the user data runs, or when it was killed.
 
     Raises:
-        HostRefusedError: The machine refuses what it needs.
+        HostRefusedError: The machine refuses a need of it.
     """
 
     def __init__(
@@ -130,16 +129,16 @@ class InstanceHost(abc.ABC):
         self._host.watch()
 
     def attach(self, volume_id: str) -> None:
-        """Make a volume appear in `/dev/disk/by-id`; of a host that ends, nothing happens."""
+        """Make a volume appear in `/dev/disk/by-id`. In an ending host nothing happens."""
         with self._lock:
             if not self._ending:
                 self._attach(volume_id)
 
     def detach(self, volume_id: str, *, force: bool) -> bool:
-        """Make a volume disappear; with force its file system fails from then on.
+        """Make a volume disappear. With force its file system fails from then on.
 
         Returns:
-            False when it is mounted and force was not asked for: it stays until it is unmounted.
+            False when it is mounted and force was not asked for. It stays until it is unmounted.
         """
         with self._lock:
             return self._detach(volume_id, force=force)
@@ -153,7 +152,7 @@ class InstanceHost(abc.ABC):
         self._ended.wait()
 
     def shut_down(self, *, seconds: float) -> None:
-        """End it in good order: SIGTERM to all, and after these seconds SIGKILL. Returns when nothing is left."""
+        """End it in good order with SIGTERM to all, and after these seconds SIGKILL. Returns when nothing remains."""
         with self._lock:
             self._ending = self._ending or HostEnd.SHUT_DOWN
             self._host.shut_down(seconds=seconds)
@@ -165,7 +164,7 @@ class InstanceHost(abc.ABC):
 
     @abc.abstractmethod
     def _start(self, specification: HostSpecification, read_metadata: Callable[[], InstanceMetadata]) -> Host:
-        """Start the host, not yet watched, and what answers it; `_note_user_data_end` and `_end` hear of it."""
+        """Start the host, not yet watched, and its services. They call `_note_user_data_end` and `_end`."""
 
     @abc.abstractmethod
     def _attach(self, volume_id: str) -> None:
@@ -173,15 +172,15 @@ class InstanceHost(abc.ABC):
 
     @abc.abstractmethod
     def _detach(self, volume_id: str, *, force: bool) -> bool:
-        """Make a volume disappear; return False where it is mounted and force was not asked for."""
+        """Make a volume disappear. Return False where it is mounted and force was not asked for."""
 
     @abc.abstractmethod
     def _cut_power(self) -> None:
-        """Lose what the file systems on its volumes have not written yet, before the host is killed."""
+        """Lose the unwritten data of the file systems on its volumes, before the host is killed."""
 
     @abc.abstractmethod
     def _close(self) -> None:
-        """Free what the server holds for it, once nothing of the host is left."""
+        """Free the server's resources for it, once nothing of the host remains."""
 
     # What the host reports.
 
@@ -198,5 +197,5 @@ class InstanceHost(abc.ABC):
 
 
 def by_id_name(volume_id: str) -> str:
-    """Return a volume's name in `/dev/disk/by-id`: an NVMe device's serial number is the id without its dash."""
+    """Return a volume's name in `/dev/disk/by-id`, where an NVMe device's serial number is the id without its dash."""
     return _BY_ID_PREFIX + volume_id.replace("-", "")

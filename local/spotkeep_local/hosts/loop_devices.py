@@ -1,7 +1,7 @@
-"""Loop devices: an image file as a block device, gone by itself once no process has it open.
+"""Loop devices, each an image file as a block device, which the kernel frees once no process has it open.
 
-A device is set up with `autoclear` and held open by this process alone. So when the server dies, and the hosts that
-mounted the device with it, the kernel frees it: nothing is left to clean.
+A device is set up with `autoclear` and held open by this process alone. When the server dies, the hosts with mounts of
+the device die with it. Then the kernel frees the device, and nothing needs cleaning.
 
 Source: loop(4).
 """
@@ -27,7 +27,7 @@ class LoopDevice:
     """One attached image.
 
     Args:
-        image: A file; its size is the device's.
+        image: A file. Its size is the device's.
 
     Raises:
         OSError: The machine has no loop devices, or none is free.
@@ -41,7 +41,7 @@ class LoopDevice:
         """The device number, for mknod."""
 
     def release(self) -> None:
-        """Let go of the device: it is free at once, or when the last file system on it is unmounted."""
+        """Let go of the device. It is free at once, or when the last file system on it is unmounted."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1

@@ -1,4 +1,4 @@
-"""What an instance's metadata says: a pure tree of paths and texts.
+"""The metadata of an instance as a pure tree of paths and texts.
 
 Source: "Instance metadata categories" in Amazon EC2's user guide.
 """
@@ -47,13 +47,13 @@ class RoleCredentials:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceMetadata:
-    """All that the metadata service of one instance knows at one moment.
+    """All facts of the metadata service of one instance at one moment.
 
     Attributes:
-        interruption_at: When a spot instance is taken away, epoch seconds; None while nothing is announced.
-        rebalance_at: When a rebalance was recommended, epoch seconds; None when it was not.
-        role: The name of the role in the instance profile; None without a profile.
-        credentials: The credentials of the role; None without one.
+        interruption_at: The time of a spot instance's interruption, epoch seconds. None while nothing is announced.
+        rebalance_at: The time of a rebalance recommendation, epoch seconds. None without one.
+        role: The name of the role in the instance profile. None without a profile.
+        credentials: The credentials of the role. None without one.
         launched_at: Epoch seconds.
     """
 

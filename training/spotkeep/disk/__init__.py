@@ -1,1 +1,1 @@
-"""Where it is saved: the format of checkpoints, and how they get onto a disk, off it and out of each other's way."""
+"""The format of checkpoints, and the ways in which they are written to a disk, read from it and pruned."""

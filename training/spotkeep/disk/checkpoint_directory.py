@@ -1,8 +1,8 @@
-"""A directory of checkpoints: write one whole, read one verified, list them, prune old ones.
+"""A directory of checkpoints, with functions that write one whole, read one verified, list them and prune old ones.
 
-One checkpoint is a directory `step-<n>` that holds data files and, written last, a manifest. Other names in the
-directory (SageMaker's marker files, orphans, strangers) are passed over. Its files are written once: who has one open
-reads what it held, also when the checkpoint is removed or saved again.
+One checkpoint is a directory `step-<n>` with data files and a manifest, written last. Other names in the directory
+(SageMaker's marker files, orphans, foreign files) are passed over. Its files are written once. A process with an open
+file reads its old content, also after the checkpoint is removed or saved again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Checkpoint:
         step: Completed steps.
         epochs_completed: Completed epochs, when the training counts them.
         state: The plain values.
-        metrics: What the script had logged.
+        metrics: The metrics that the script had logged.
     """
 
     step: int
@@ -67,7 +67,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Found:
-    """How the files of a checkpoint looked when it was found good, and what decides whether it stays."""
+    """The sizes and times of a checkpoint's files when it was found good, and the facts that decide if it stays."""
 
     names: tuple[str, ...]
     fingerprints: tuple[tuple[int, int, int] | None, ...]
@@ -83,9 +83,9 @@ class OpenCheckpoint:
     """A checkpoint whose manifest is verified and whose arrays and tensors are still to be filled.
 
     Attributes:
-        manifest: What it says about itself.
+        manifest: Its manifest.
         state: Its values. The memory of arrays and tensors holds anything until `fill` has returned.
-        document: The state document that they were made from.
+        document: The state document of these values.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class CheckpointDirectory:
     """The checkpoints of one run on this machine.
 
     Args:
-        path: Where they are; made when the first one is written.
+        path: The directory. The first write makes it.
         storage: The file operations.
         uploads: Knows which files the platform has already copied to safety.
     """
@@ -156,7 +156,7 @@ class CheckpointDirectory:
         """Write one checkpoint, whole or not at all. Gives its size in bytes.
 
         Raises:
-            SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
+            SaveError: The disk refuses. Older checkpoints are unchanged, and the written part of this one is removed.
         """
         staged = StagedState()
         images = staged.arrange(encoded.blobs)
@@ -179,11 +179,11 @@ class CheckpointDirectory:
             images: The data files, in order.
             document: The state document.
             step: Completed steps.
-            progress: How far the training is.
-            wait: Returns when all bytes of the staged state before a place are there; may raise.
+            progress: The progress of the training.
+            wait: Returns when all bytes of the staged state before a place are there. May raise.
 
         Raises:
-            SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
+            SaveError: The disk refuses. Older checkpoints are unchanged, and the written part of this one is removed.
         """
         try:
             self._make_place(step)
@@ -196,11 +196,11 @@ class CheckpointDirectory:
             raise
 
     def read_manifest(self, step: int) -> Manifest:
-        """Read and verify what one checkpoint says about itself.
+        """Read and verify the manifest of one checkpoint.
 
         Raises:
-            DamagedCheckpointError: If it is missing or altered.
-            NewerFormatError: If a newer library wrote it.
+            DamagedCheckpointError: It is missing or altered.
+            NewerFormatError: A newer library wrote it.
         """
         name = f"{self.name(step)}/{MANIFEST_NAME}"
         try:
@@ -217,16 +217,17 @@ class CheckpointDirectory:
     def open(
         self, step: int, *, live: Mapping[str, Any] | None = None, view: Callable[[Manifest], RankView] = _everything
     ) -> OpenCheckpoint:
-        """Read what a checkpoint holds without the content of its arrays and tensors, which `fill` reads.
+        """Read a checkpoint without the content of its arrays and tensors, which `fill` reads.
 
         Args:
-            step: Which one.
-            live: The objects of a script: its arrays and tensors are filled where they have the form of the saved ones.
-            view: Which part of it; only the files of that part are verified.
+            step: The step of the checkpoint.
+            live: The objects of a script. Their arrays and tensors are filled if they have the form of the saved ones.
+            view: The part to read. Only the files of that part are verified.
 
         Raises:
-            DamagedCheckpointError: If anything is wrong so far; names the file and the problem. Nothing was changed.
-            NewerFormatError: If a newer library wrote it.
+            DamagedCheckpointError: A file is damaged so far. The message names the file and the problem. Nothing was
+                changed.
+            NewerFormatError: A newer library wrote it.
         """
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
@@ -249,8 +250,8 @@ class CheckpointDirectory:
         """Read one checkpoint and verify every byte of it.
 
         Raises:
-            DamagedCheckpointError: If anything about it is wrong; names the file and the problem.
-            NewerFormatError: If a newer library wrote it.
+            DamagedCheckpointError: A file is damaged. The message names the file and the problem.
+            NewerFormatError: A newer library wrote it.
         """
         found = self.open(step)
         found.fill()
@@ -277,15 +278,15 @@ class CheckpointDirectory:
             self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
-        """Take a checkpoint for damaged until it is verified anew: another reader has found something wrong with it."""
+        """Take a checkpoint for damaged until it is verified anew, because another reader has found damage."""
         self._found_good.pop(step, None)
 
     def prune(self, retention: Retention) -> list[int]:
-        """Remove what need not stay. Gives the steps removed.
+        """Remove old checkpoints. Gives the steps removed.
 
-        The newest good ones stay, at least two, and so does everything newer than the oldest one of them;
-        of what is older, what `Retention` spares. Where a platform copies the directory (and mirrors deletions),
-        nothing goes before two of those that stay have been copied.
+        The newest good ones stay, at least two, and everything newer than the oldest one of them. Of the older ones
+        those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There nothing is
+        removed before two of the kept ones have been copied.
         """
         kept: list[int] = []
         candidates = iter(self._step_directories())
@@ -421,7 +422,7 @@ class CheckpointDirectory:
         return len(raw) + sum(file.size for file in files)
 
     def _abandon(self, step: int) -> None:
-        """Remove what there is of a checkpoint that will not be."""
+        """Remove the written part of a checkpoint that failed."""
         self._found_good.pop(step, None)
         with contextlib.suppress(OSError):
             self._clear(self._at(step))
@@ -445,7 +446,7 @@ class CheckpointDirectory:
 
 
 class _Content:
-    """The data files of one checkpoint: each is read once, and its chunks go to the memory that waits for them."""
+    """The data files of one checkpoint. Each is read once, and its chunks go to the memory that waits for them."""
 
     def __init__(
         self, directory: CheckpointDirectory, step: int, manifest: Manifest, file_indices: Sequence[int] | None
@@ -466,12 +467,12 @@ class _Content:
             return read_part(opened, file.chunks, offset, size)
 
     def fill_later(self, file_index: int, offset: int, memory: memoryview) -> None:
-        """Remember whose memory gets which bytes."""
+        """Remember the memory for these bytes."""
         self._file(file_index, offset, len(memory))
         self._targets.setdefault(file_index, []).append((offset, memory))
 
     def fill(self) -> None:
-        """Read and verify every file, and fill what waits for it."""
+        """Read and verify every file, and fill the waiting memory."""
         for index, file in self._files.items():
             with self._opened(file) as opened:
                 read_data_file(opened, file.chunks, self._targets.get(index, ()))
@@ -512,7 +513,7 @@ class _Content:
 
 
 def _damage(name: str, error: Exception) -> DamagedCheckpointError:
-    """Say what is wrong with a file that could not be opened or read."""
+    """Name the problem of a file that could not be opened or read."""
     if isinstance(error, FileNotFoundError):
         return DamagedCheckpointError(name, "missing: it was never written or copied whole")
     if isinstance(error, OSError) and error.errno == errno.ELOOP:

@@ -1,4 +1,4 @@
-"""Copies that are added up on the way: of a state into the memory of its data files, of what was read into its place.
+"""Copies with checksums on the way, of a state into the memory of its data files, and of read bytes to their place.
 
 The compiled routine does both in one pass, past the processor's cache. Without it each chunk is copied and then added
 up, while the cache still has half of it.
@@ -24,14 +24,14 @@ _SMALL_COPY_BYTES = 2**14
 
 
 class FileCopy(Protocol):
-    """The content of one file: where it comes from is known, nothing of it is copied."""
+    """The content of one file. The sources of its bytes are known, and nothing of it is copied yet."""
 
     def copy(self, start: int, end: int) -> list[str]:
-        """Copy what belongs between two places. Several threads may, each between others.
+        """Copy the bytes between two places. Several threads may copy different parts.
 
         Args:
-            start: Where a chunk begins.
-            end: Where one ends, or the file does.
+            start: The beginning of a chunk.
+            end: The end of a chunk or of the file.
 
         Returns:
             The checksums of the chunks there.
@@ -39,16 +39,16 @@ class FileCopy(Protocol):
 
 
 def file_copy(raw: memoryview, blobs: Iterable[Blob]) -> FileCopy:
-    """Find out what is copied where, and put zeros where nothing is.
+    """Find the source of each byte, and put zeros where there is none.
 
-    All of it before anything is copied: what one thread does in Python holds the others up.
+    All of it comes before the first copy, because Python code in one thread holds the others up.
 
     Args:
         raw: The memory of the file.
-        blobs: What is in it, in the order of their places. Those of a GPU are there already.
+        blobs: Its blobs, in the order of their places. Those of a GPU are there already.
 
     Raises:
-        TypeError: If a blob has no bytes to copy.
+        TypeError: A blob has no bytes to copy.
     """
     blobs = list(blobs)
     end = 0
@@ -73,7 +73,7 @@ class _OnePass:
 
 
 class _TwoPasses:
-    """By what there is: NumPy, torch, or Python alone."""
+    """Copies and adds up in two passes, with NumPy, torch, or Python alone."""
 
     def __init__(self, raw: memoryview, blobs: Iterable[Blob]) -> None:
         self._raw = raw
@@ -99,8 +99,8 @@ class MemoryOfFile:
     """Memory, as the parts of a data file that it should be equal to. Nothing is copied.
 
     Args:
-        runs: The places in the file, and the memory, in the order of the places, never overlapping. What none of them
-            has counts as zeros.
+        runs: The places in the file, and the memory, in the order of the places, never overlapping. Bytes between them
+            count as zeros.
     """
 
     def __init__(self, runs: Sequence[tuple[int, memoryview]]) -> None:
@@ -149,7 +149,7 @@ class MemoryOfFile:
 
 
 def copy_chunks(target: memoryview, source: memoryview) -> list[str]:
-    """Copy chunks of a file, whose last may be shorter, and give their checksums. Other threads run meanwhile."""
+    """Copy chunks of a file, the last perhaps shorter, and give their checksums. Other threads run meanwhile."""
     if is_available():
         sums = CopyAndAdd([(0, source)], file=target).column_sums(0, len(source), chunk_bytes=CHUNK_BYTES)
         chunks = (source[low:high] for low, high in pieces(len(source), CHUNK_BYTES))
@@ -159,16 +159,16 @@ def copy_chunks(target: memoryview, source: memoryview) -> list[str]:
 
 
 def _here(blob: Blob, raw: memoryview) -> Buffer:
-    """Give the bytes of a blob: those from a GPU are in the file's memory already."""
+    """Give the bytes of a blob. Those from a GPU are in the file's memory already."""
     return raw[blob.offset : blob.offset + len(blob.raw)] if isinstance(blob.raw, DeviceBytes) else blob.raw
 
 
 def _chunks(raw: Any, start: int) -> list[Any]:
-    """Cut bytes where a chunk of their file begins; give them `unlocked`.
+    """Cut bytes at the chunks of their file, and give them `unlocked`.
 
     Args:
         raw: The bytes.
-        start: Where they are in the file.
+        start: Their place in the file.
     """
     raw = unlocked(raw)
     edges = [0, *range(-start % CHUNK_BYTES, len(raw), CHUNK_BYTES), len(raw)]
@@ -181,11 +181,14 @@ def _clear(raw: memoryview) -> None:
 
 
 def unlocked(raw: Any) -> Any:
-    """Give bytes as what is copied while other threads run: an array, where NumPy is there and they are worth it."""
+    """Give bytes in a form that is copied while other threads run.
+
+    That is an array, if NumPy is there and they are many.
+    """
     numpy = loaded("numpy")
     return memoryview(raw) if numpy is None or len(raw) < _SMALL_COPY_BYTES else numpy.frombuffer(raw, dtype="u1")
 
 
 def copy_bytes(target: Any, source: Any) -> None:
-    """Copy bytes; both are memory, or both `unlocked`."""
+    """Copy bytes. Both are memory, or both are `unlocked`."""
     target[:] = source

@@ -1,21 +1,21 @@
-"""A checksum as fast as memory: what vouches for each chunk of a data file. Pure.
+"""A checksum at the speed of memory for each chunk of a data file. Pure.
 
-CRC-32 of every byte would be the slowest part of a checkpoint: zlib computes it at a fraction of what a disk takes. So
-a chunk is added up first, in one pass that a processor does at the speed of its cache:
+CRC-32 of every byte would be the slowest part of a checkpoint, because zlib computes it at a fraction of a disk's
+speed. So a chunk is added up first, in one pass that a processor does at the speed of its cache.
 
-- the chunk is read as little-endian 64-bit words in rows of 511;
-- the checksum is the CRC-32 of the sums of the columns (modulo 2^64, little-endian, eight bytes each), then the bytes
+- The chunk is read as little-endian 64-bit words in rows of 511.
+- The checksum is a CRC-32 of the sums of the columns (modulo 2^64, little-endian, eight bytes each), then of the bytes
   that are less than a row. Below one row it is the plain CRC-32.
 
-What that notices, but for the chance of CRC-32 itself (one in 2^32):
+It notices these changes, but for the chance of CRC-32 itself (one in 2^32).
 
-- whatever is altered within 4088 bytes in a row: each of its words is in a column of its own;
-- blocks of 4096 bytes that read as zeros, any number of them in a row, whatever equal words were there: a block is one
-  word longer than a row, so of two columns one loses an odd number of words, which never adds up to zero;
-- blocks that changed places: they meet other columns.
+- Any change within 4088 bytes in a row. Each of its words is in a column of its own.
+- Blocks of 4096 bytes that read as zeros, any number of them in a row, over any equal words. A block is one word longer
+  than a row, so of two columns one loses an odd number of words, which never adds up to zero.
+- Blocks that changed places, because they meet other columns.
 
-Elsewhere an error stays unnoticed when it leaves all 511 sums as they were: rows of 4088 bytes that changed places, or
-one that an attacker made on purpose. It is no signature.
+An error elsewhere stays unnoticed when it leaves all 511 sums unchanged. Examples are rows of 4088 bytes that changed
+places, and a change by an attacker. It is no signature.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def chunk_checksum(raw: Buffer) -> str:
 
 
 def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
-    """Give the checksum of each chunk of some bytes; the last chunk may be shorter.
+    """Give the checksum of each chunk of some bytes. The last chunk may be shorter.
 
     All at once, because each call that lets go of the interpreter's lock may have to wait to get it back.
     """
@@ -69,7 +69,7 @@ def checksum_from_sums(sums: Any, chunk: memoryview) -> str:
 
     Args:
         sums: The sums of the columns, bytes-like.
-        chunk: Its bytes; those after the last row are looked at.
+        chunk: Its bytes, of which those after the last row count.
     """
     return checksum_from_rest(sums, chunk[rest_start(len(chunk)) :], whole=len(chunk) < _ROW_BYTES)
 

@@ -1,8 +1,10 @@
-"""Data files: written while they are still being copied, read straight into the memory that waits for them.
+"""Data files.
 
-Threads share the pieces of a file, so some work while others wait for the disk. What the page cache has is read into
-its target and verified there. What is on the disk is read past the page cache, into memory that is aligned for that,
-and copied to where it belongs while it is verified.
+They are written while they are still being copied, and read straight into the memory that waits for them.
+
+Threads share the pieces of a file, so some work while others wait for the disk. Bytes in the page cache are read into
+their target and verified there. Bytes on the disk are read past the page cache into aligned memory. They are verified
+while they are copied to their target.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Target = tuple[int, memoryview]
 
 
 class AlteredChunkError(Exception):
-    """A chunk is not what its checksum vouches for.
+    """A chunk does not match its checksum.
 
     Attributes:
         offsets: Its first byte and the one after its last.
@@ -56,12 +58,12 @@ def write_file(
 
     Args:
         storage: The disk.
-        path: Where; nothing may be there.
+        path: The path, with no file yet.
         raw: Its bytes.
-        wait: Called with the end of a piece before it is written; returns when all bytes before it are there.
+        wait: Called with the end of a piece before it is written. Returns when all bytes before it are there.
 
     Raises:
-        OSError: If the disk refuses.
+        OSError: The disk refuses.
     """
     with storage.create(path, direct=True) as descriptor:
 
@@ -76,17 +78,16 @@ def write_file(
 
 
 def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
-    """Read a whole data file, verify it, and put its bytes where they belong.
+    """Read a whole data file, verify it, and put its bytes into their targets.
 
     Args:
-        file: The file; `file.size` is what it should be.
-        checksums: Those of its chunks.
+        file: The file. `file.size` is its expected size.
+        checksums: The checksums of its chunks.
         targets: In the order of their places, never overlapping.
 
     Raises:
-        OSError: If the disk refuses.
-        AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
-            too.
+        OSError: The disk refuses.
+        AlteredChunkError: A chunk has changed. Some targets have been filled then, the one of that chunk too.
     """
     reader = _Reader(file, checksums, targets)
     if file.is_cached():
@@ -103,8 +104,8 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
     """Read some bytes of a data file, verified.
 
     Raises:
-        OSError: If the disk refuses.
-        AlteredChunkError: If a chunk that holds some of them is not what it was.
+        OSError: The disk refuses.
+        AlteredChunkError: A chunk that holds some of them has changed.
     """
     found = bytearray()
     for start in range(offset - offset % CHUNK_BYTES, offset + size, CHUNK_BYTES):
@@ -116,22 +117,21 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
 
 
 def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequence[Target]) -> list[int]:
-    """Find the memory that does not hold what a data file has at its place.
+    """Find the memory that differs from its place in a data file.
 
-    The checksums of the file tell at once where all is well, from the memory alone. Only the chunks where they differ
-    are read again.
+    Equal checksums show equality from the memory alone. Only the chunks with other checksums are read again.
 
     Args:
-        file: The file; `file.size` is what it should be.
-        checksums: Those of its chunks.
+        file: The file. `file.size` is its expected size.
+        checksums: The checksums of its chunks.
         memory: In the order of their places, never overlapping.
 
     Returns:
         The indices of those that differ.
 
     Raises:
-        OSError: If the disk refuses.
-        AlteredChunkError: If a chunk that was read again is not what it was.
+        OSError: The disk refuses.
+        AlteredChunkError: A chunk that was read again has changed.
     """
     content = MemoryOfFile(memory)
     suspicious: list[int] = []
@@ -158,7 +158,7 @@ def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequenc
 
 
 def _growing_pieces(size: int) -> Iterator[Piece]:
-    """Cut a file into what it is written in: little at first, as it is copied, so that the disk does not wait."""
+    """Cut a file into pieces for writing, small ones first, so that the disk does not wait for the copy."""
     start = 0
     while start < size:
         end = min(start + min(max(start, FIRST_COPY_BYTES), WRITE_BYTES), size)
@@ -180,7 +180,7 @@ class _Reader:
 
         Args:
             left: Pieces of whole chunks.
-            memory: Room for one, aligned for direct I/O; for this thread alone.
+            memory: Room for one, aligned for direct I/O, for this thread alone.
         """
         for start, end in left:
             self._read_around(start, memory[: end - start], cached=False)

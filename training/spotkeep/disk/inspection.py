@@ -1,7 +1,9 @@
-"""Look into one checkpoint without loading it: what it holds, whether every byte is right, the bytes of one array.
+"""Looks into one checkpoint without loading it.
 
-For tools that people use on checkpoints of any origin. Nothing is believed before it is checked, no link is followed,
-no library is imported, and memory holds the manifest and one chunk, however large the data files claim to be.
+It lists the content, verifies every byte, and gives the bytes of one array.
+
+It is for tools that people use on checkpoints of any origin. Each claim is checked before it is used, no link is
+followed, and no library is imported. Memory holds the manifest and one chunk, however large the data files claim to be.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from .manifest import (
 )
 
 MAX_ENTRIES = 1_000_000
-"""A state of more entries is taken for an attack on memory: the largest models have some ten thousand tensors."""
+"""A state of more entries counts as an attack on memory. The largest models have some ten thousand tensors."""
 
 _MAX_NAME_CHARACTERS = 2**28
 _MAX_DEPTH = 200
@@ -75,12 +77,12 @@ class Entry:
     Attributes:
         names: The keys and indices that lead to it, from the top.
         kind: `tensor`, `ndarray`, `scalar` (NumPy's), `bytes`, `bytearray`, or `value` for everything plain.
-        dtype: As it is stored; a structured one as JSON. None unless it is an array.
-        shape: The shape of an array; None for anything else.
-        order: `F` for an array in Fortran's order, its dimensions from the outermost to the innermost for one in
-            another order of its own, else `C`.
-        item_bytes: Bytes of one element, where the dtype is one that this module can size.
-        span: Where its bytes are; None for a plain value.
+        dtype: As it is stored, a structured one as JSON. None unless it is an array.
+        shape: The shape of an array. None for any other value.
+        order: `F` for an array in Fortran's order. For one in another order of its own, its dimensions from the
+            outermost to the innermost. Else `C`.
+        item_bytes: Bytes of one element, if this module knows the dtype's size.
+        span: The place of its bytes. None for a plain value.
         value: The plain value.
     """
 
@@ -95,24 +97,24 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Its names, joined by dots; unique within a state."""
+        """Its names, joined by dots, unique within a state."""
         return ".".join(self.names)
 
 
 class InspectedCheckpoint:
-    """One checkpoint, open to be looked at. Use it in a `with` block.
+    """One checkpoint, open for inspection. Use it in a `with` block.
 
     Args:
         directory: The directory of checkpoints.
-        step: Which one.
+        step: The step of the checkpoint.
 
     Attributes:
         step: Completed steps.
-        manifest: What it says about itself, checked.
+        manifest: Its manifest, checked.
 
     Raises:
-        DamagedCheckpointError: If it is not there, or has no sound manifest.
-        NewerFormatError: If a newer library wrote it.
+        DamagedCheckpointError: It is not there, or has no sound manifest.
+        NewerFormatError: A newer library wrote it.
     """
 
     def __init__(self, directory: Path, step: int) -> None:
@@ -146,10 +148,10 @@ class InspectedCheckpoint:
             self._descriptor = -1
 
     def entries(self) -> list[Entry]:
-        """List what the state holds, in its order, without reading any data.
+        """List the values of the state, in its order, without reading any data.
 
         Raises:
-            DamagedCheckpointError: If the state's document makes no sense, or refers to what is not there.
+            DamagedCheckpointError: The state's document makes no sense, or refers to missing bytes.
         """
         try:
             return outline(self.manifest)
@@ -157,10 +159,10 @@ class InspectedCheckpoint:
             raise DamagedCheckpointError(f"{self._name}/{MANIFEST_NAME}", str(error)) from error
 
     def damage(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[DamagedCheckpointError]:
-        """Verify every byte, and name all that is wrong: each file, each run of damaged chunks.
+        """Verify every byte, and name each damaged file and each run of damaged chunks.
 
         Args:
-            on_bytes: Called with how many more bytes were looked at.
+            on_bytes: Called with the number of further verified bytes.
         """
         for index, file in enumerate(self.manifest.files):
             try:

@@ -110,7 +110,7 @@ class LocalStorage:
     """Files on a local disk. Every method raises OSError when the disk refuses."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents; an existing one is fine. The disk has the names of those that were made."""
+        """Make a directory and its parents. An existing one is no error. Afterwards the new names are on the disk."""
         if path.is_dir() or path == path.parent:
             return
         self.make_directory(path.parent)
@@ -124,7 +124,7 @@ class LocalStorage:
             raise
 
     def names(self, path: Path) -> list[str]:
-        """List a directory; one that does not exist is empty."""
+        """List a directory. A missing one is empty."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except FileNotFoundError:
@@ -193,7 +193,7 @@ class LocalStorage:
         return os.pwrite(descriptor, raw, offset)
 
     def sync(self, descriptor: int) -> None:
-        """Wait until the disk has what was written."""
+        """Wait until the written bytes are on the disk."""
         os.fsync(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -242,7 +242,7 @@ class LocalStorage:
             return raw if filled == file.size else raw[:filled]
 
     def remove_file(self, path: Path) -> None:
-        """Remove a file; one that does not exist is fine."""
+        """Remove a file. A missing one is no error."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:

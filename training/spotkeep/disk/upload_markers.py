@@ -1,10 +1,10 @@
-"""Which checkpoints have reached S3, and when to worry that they do not.
+"""Knows the checkpoints that have reached S3, and when a missing one deserves a warning.
 
 SageMaker copies the checkpoint directory to S3 while the job trains, and mirrors deletions. Beside a file `f` it keeps
-a marker `f.sagemaker-uploading` while it copies it and `f.sagemaker-uploaded` afterwards (users see them; AWS does not
-document them). So an old checkpoint may go only after newer ones have arrived; and because the markers are not
-promised, a checkpoint also counts as arrived when it has been lying there for a long while and there is no marker at
-all, at no other checkpoint either. Users report that the copying can stop without a word: then a person must be warned.
+a marker `f.sagemaker-uploading` while it copies it and `f.sagemaker-uploaded` afterwards. Users see these markers, and
+AWS does not document them. So an old checkpoint may go only after newer ones have arrived. A checkpoint also counts as
+arrived after a long time if no checkpoint has any marker. Users report that the copying can stop silently. Then a
+person must be warned.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LATE_FACTOR = 3.0
 
 @dataclass(frozen=True)
 class UploadWatch:
-    """Tells whether a checkpoint has reached a place that outlives this machine.
+    """Knows if a checkpoint has reached a place that outlives this machine.
 
     Attributes:
-        platform_copies: Whether SageMaker copies the directory. Elsewhere a checkpoint on the disk is all there is.
-        unmarked_grace_seconds: After how long a checkpoint without any marker counts as copied.
+        platform_copies: SageMaker copies the directory. Elsewhere only the disk has a checkpoint.
+        unmarked_grace_seconds: Seconds after which a checkpoint without any marker counts as copied.
     """
 
     platform_copies: bool
@@ -39,7 +39,7 @@ class UploadWatch:
 
     @classmethod
     def for_this_job(cls, environment: Mapping[str, str] | None = None) -> UploadWatch:
-        """Read the environment: SageMaker names the job in TRAINING_JOB_NAME."""
+        """Read the environment, where SageMaker names the job in TRAINING_JOB_NAME."""
         environment = os.environ if environment is None else environment
         return cls(platform_copies=bool(environment.get("TRAINING_JOB_NAME")))
 
@@ -50,7 +50,7 @@ class UploadWatch:
         return self._is_safe(checkpoint, storage, manifest_here=True)
 
     def has_part_arrived(self, checkpoint: Path, storage: LocalStorage) -> bool:
-        """Say whether what this host has of a checkpoint has been copied, when another one writes the manifest."""
+        """Say whether this host's part of a checkpoint has been copied, when another one writes the manifest."""
         return self._is_safe(checkpoint, storage, manifest_here=False)
 
     def _is_safe(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool) -> bool:
@@ -82,13 +82,13 @@ class UploadWatch:
 
 @dataclass(frozen=True)
 class LateUpload:
-    """Checkpoints have not arrived for longer than they should take.
+    """Checkpoints have not arrived in the expected time.
 
     Attributes:
         step: The step of the newest checkpoint that is durable on this machine.
-        uploaded_step: The step of the newest one that has arrived; None when none has.
-        seconds: For how long something has been waiting.
-        expected_seconds: How long it should have taken at most.
+        uploaded_step: The step of the newest one that has arrived. None when none has.
+        seconds: The wait so far.
+        expected_seconds: The longest expected wait.
     """
 
     step: int
@@ -98,13 +98,13 @@ class LateUpload:
 
 
 class LateUploadAlarm:
-    """Says when the last uploaded checkpoint is older than it should be. Pure: the time is an argument.
+    """Decides if the last uploaded checkpoint is too old. Pure, with the time as an argument.
 
-    An upload is late after fifteen minutes, or three times what the slowest one took so far if that is longer. It is
-    said again whenever the delay has doubled.
+    An upload is late after fifteen minutes, or after three times the slowest one so far if that is longer. The alarm
+    comes again whenever the delay has doubled.
 
     Attributes:
-        uploaded_step: The step of the newest checkpoint that has arrived; None when none has.
+        uploaded_step: The step of the newest checkpoint that has arrived. None when none has.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class LateUploadAlarm:
         self._waiting.setdefault(step, now)
 
     def uploaded(self, step: int, now: float) -> None:
-        """Note that a checkpoint has arrived; those before it do not matter any more."""
+        """Note that a checkpoint has arrived. Earlier ones do not count any more."""
         began = self._waiting.get(step)
         if began is not None:
             self._slowest = max(self._slowest, now - began)
@@ -132,7 +132,7 @@ class LateUploadAlarm:
         self._tell_after = 0.0
 
     def late(self, now: float) -> LateUpload | None:
-        """Give what is to be said, if anything is."""
+        """Give the due alarm, if there is one."""
         if not self._waiting:
             return None
         seconds = now - min(self._waiting.values())

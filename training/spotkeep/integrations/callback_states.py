@@ -1,4 +1,4 @@
-"""What the callbacks of a script keep: saved where they give it, and the log names those that do not."""
+"""Save the state of the script's callbacks with their `state_dict`. The log names callbacks without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_THE_LIBRARY = frozenset({"order", "before_iteration"})
 
 
 def has_state(callback: Any) -> bool:
-    """Say whether a callback gives and takes what it keeps: by `state_dict` and `load_state_dict`."""
+    """Say whether a callback has `state_dict` and `load_state_dict`."""
     return callable(getattr(callback, "state_dict", None)) and callable(getattr(callback, "load_state_dict", None))
 
 

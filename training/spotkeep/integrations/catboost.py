@@ -36,7 +36,7 @@ _OF_SNAPSHOTS = ("save_snapshot", "snapshot_file", "snapshot_interval")
 _NEVER_SECONDS = 10**9
 """A snapshot is written when `fit` ends. Between its rounds none is needed."""
 _OF_THE_PROCESS = ("train_dir", "thread_count", "plot", "plot_file", "log_cout", "log_cerr")
-"""Parameters that may differ between two attempts: no round follows from them."""
+"""Parameters that may differ between two attempts, because no round depends on them."""
 
 
 def train_resumably(
@@ -179,7 +179,7 @@ def _that_has(model: Any, parameters: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _that_may_write(model: Any, folder: str) -> Iterator[None]:
-    """Let a model write a snapshot that must write nothing: all that it writes goes to a folder of ours."""
+    """Let a model write its snapshot into a folder of ours, although its parameters forbid all writes."""
     writes = model.get_param("allow_writing_files") in (None, True)
     with _that_has(model, {} if writes else {"allow_writing_files": True, "train_dir": os.fspath(folder)}):
         yield

@@ -1,4 +1,6 @@
-"""JAX's pytrees as a state: parameters, optimizer states and keys of Flax, Optax or a script, without pickle.
+"""JAX's pytrees as a state.
+
+They hold the parameters, optimizer states and keys of Flax, Optax or a script, and need no pickle.
 
 Arrays of JAX cannot be changed in place. So the script keeps its tree in a `PytreeState` and reads it from there.
 """
@@ -31,17 +33,17 @@ class PytreeState:
             training.value = train_step(training.value, batch(step))
     ```
 
-    The checkpoint holds the leaves and their paths. What the tree is made of (named tuples, dataclasses, functions in
-    them) is the script's, which makes the same tree again. Where the training changes that, the checkpoint holds the
-    change, too: numbers, texts and flags outside the leaves (`pytree_node=False`, an attribute of an nnx module), and
-    what dictionaries, lists and tuples gained or lost.
+    The checkpoint holds the leaves and their paths. The script makes the same nodes again, such as named tuples,
+    dataclasses and the functions in them. The checkpoint also holds changes that the training makes outside the leaves.
+    These are numbers, texts and flags (`pytree_node=False`, an attribute of an nnx module), and entries that
+    dictionaries, lists and tuples gained or lost.
 
     Args:
-        value: Dictionaries, lists, tuples and any other registered node; leaves are arrays of JAX or NumPy, typed
-            keys and plain values.
+        value: Dictionaries, lists, tuples and any other registered node. Leaves are arrays of JAX or NumPy, typed keys
+            and plain values.
 
     Attributes:
-        value: The tree as it is now; after a checkpoint was restored, another object than the one given.
+        value: The current tree. After a restore it is another object than the given one.
     """
 
     def __init__(self, value: Any) -> None:
@@ -49,10 +51,10 @@ class PytreeState:
         self._first: _First | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the leaves as arrays of NumPy, each with its path, and what changed of the tree since the first call.
+        """Give the leaves as arrays of NumPy, each with its path, and the changes of the tree since the first call.
 
         Raises:
-            ValueError: If a leaf cannot be saved, or the tree changed in a way that cannot be; names every one.
+            ValueError: A leaf or a change of the tree cannot be saved. The message names each.
         """
         paths, leaves, structure = _flattened(self.value)
         problems = [
@@ -79,7 +81,7 @@ class PytreeState:
         """Take the leaves that `state_dict` gave, on the devices where this tree has its own.
 
         Raises:
-            ValueError: If this tree has another form; names what does not fit.
+            ValueError: This tree has another form. The message names each difference.
         """
         paths, leaves, structure = _flattened(self.value)
         live = dict(zip(paths, leaves))
@@ -118,13 +120,13 @@ class _First:
 
 
 def _change(value: Any, here: Any, first: Any, path: str, problems: list[str]) -> Any:
-    """Describe in plain values how a tree differs from what it was first, its leaves left aside.
+    """Describe in plain values the difference between a tree and its first form, without the leaves.
 
     Args:
         value: The tree.
         here: Its structure.
-        first: The structure that it had first; None for what is new.
-        path: Where it is in the whole.
+        first: The structure at first, None for a new part.
+        path: Its path in the whole.
         problems: Gets a sentence for each change that cannot be put back.
     """
     if first is not None and _alike(here, first):
@@ -167,13 +169,13 @@ def _change(value: Any, here: Any, first: Any, path: str, problems: list[str]) -
 
 
 def _change_outside(here: Any, first: Any, path: str, names: Any, problems: list[str]) -> Any:
-    """Describe how what a node keeps outside its leaves differs from what it was.
+    """Describe the changes of a node outside its leaves.
 
     Args:
-        here: What it keeps.
-        first: What it kept first.
-        path: Where the node is.
-        names: Names for the parts of it, nested in tuples as they are.
+        here: Its data outside the leaves.
+        first: The same data at first.
+        path: The node's path.
+        names: Names for the parts of the data, nested in tuples as they are.
         problems: Gets a sentence for each change that cannot be put back.
     """
     if _same(here, first):
@@ -191,7 +193,7 @@ def _change_outside(here: Any, first: Any, path: str, names: Any, problems: list
 
 
 def _names_outside(kind: type, outside: Any, leaves: Sequence[str]) -> Any:
-    """Name what a node keeps outside its leaves, as far as that can be known."""
+    """Name the data of a node outside its leaves, as far as that can be known."""
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind) if field.name not in leaves)
     if type(outside) is tuple and len(outside) == 3 and type(outside[1]) is tuple:  # a module of Flax' nnx
@@ -244,7 +246,10 @@ def _changed_outside(outside: Any, change: Any) -> Any:
 
 
 def _kept(structure: Any) -> Any:
-    """Copy a structure with what a script may change in place: dictionaries, lists and arrays outside its leaves."""
+    """Copy a structure with the parts that a script may change in place.
+
+    These are dictionaries, lists and arrays outside its leaves.
+    """
     node = structure.node_data()
     if node is None:
         return structure
@@ -277,9 +282,9 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _same(one: Any, other: Any, depth: int = 0) -> bool:
-    """Say whether two things that a tree keeps outside its leaves are the same.
+    """Say whether two parts of a tree outside its leaves are the same.
 
-    Functions that a script makes anew are, where their code, their defaults and what they enclose are.
+    Two functions are the same when their code, their defaults and their enclosed values are.
     """
     if one is other:
         return True
@@ -351,7 +356,7 @@ def _problem(leaf: Any, path: str) -> str | None:
 
 
 def _saved(leaf: Any) -> Any:
-    """Turn a leaf into plain values: a dictionary says what it was."""
+    """Turn a leaf into plain values. A dictionary names its kind."""
     if not isinstance(leaf, jax.Array):
         return leaf
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -366,7 +371,7 @@ def _saved(leaf: Any) -> Any:
 
 
 def _form(saved: Any) -> str:
-    """Describe what must be equal here and in the checkpoint."""
+    """Describe the properties that must be equal here and in the checkpoint."""
     if type(saved) is not dict:
         return f"{saved.dtype} of shape {saved.shape}" if type(saved) is np.ndarray else "a plain value"
     if "key" in saved:

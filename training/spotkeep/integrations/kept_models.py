@@ -1,11 +1,10 @@
 """A copy of the best model so far, beside the checkpoints.
 
-A framework writes its best model where the script says, and reads it again when the training ends. A machine that is
-taken takes that place along, and the training would end with another model. The checkpoints come back, and so does
-what lies beside them.
+A framework writes its best model to a path of the script and reads it again when the training ends. When AWS takes the
+machine, that path is lost, and the training would end with another model. A copy beside the checkpoints survives, as
+they do.
 
-One copy is enough. A model that was best only after the checkpoint that a run goes on from is trained and written
-again.
+One copy is enough. A restored training writes every model again that was best only after its checkpoint.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class KeptModel:
     """Keeps a copy of one file or folder, the newest.
 
     Args:
-        directory: That of the checkpoints.
-        name: Whose best model it is.
+        directory: The directory of the checkpoints.
+        name: The name of the copy, one for each callback.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -50,12 +49,12 @@ class KeptModel:
         """Copy a file or a folder, and remove older copies.
 
         Args:
-            path: What the framework has written.
+            path: The file or folder that the framework wrote.
             step: Completed steps.
-            without: Beginnings of names of files in the folder that are not needed.
+            without: Beginnings of file names in the folder that are not needed.
 
         Raises:
-            OSError: If the disk refuses. The older copy is as it was.
+            OSError: The disk refuses. The older copy is unchanged.
         """
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
         wanted = [file for file in files if file == path or not file.name.startswith(tuple(without))]
@@ -77,13 +76,13 @@ class KeptModel:
             shutil.rmtree(old, ignore_errors=True)
 
     def put_back(self, path: Path) -> int | None:
-        """Put the copy where it was made of, if nothing is there.
+        """Put the copy back to its original path, if nothing is there.
 
         Args:
-            path: Where the framework looks for it.
+            path: The path where the framework looks for it.
 
         Returns:
-            The step of the copy that is there, whatever its name is; None when there is none.
+            The step of the copy under any name. None without a copy.
         """
         copies = [copy for copy in map(_read, self._place.glob("*")) if copy is not None]
         if not copies:
@@ -114,7 +113,10 @@ def comes_back(path: Path, *, directory: Path) -> bool:
 
 
 def _read(folder: Path) -> _Copy | None:
-    """Read the record of a copy. None if the copy is not whole: the machine was taken, or only a part came back."""
+    """Read the record of a copy.
+
+    None when the copy is not whole, because AWS took the machine or a download was cut off.
+    """
     try:
         record: Any = json.loads((folder / RECORD_OF_A_COPY).read_text(encoding="utf-8"))
         for inside, size in record["sizes"].items():

@@ -1,9 +1,9 @@
-"""Keras 3 on torch, TensorFlow or JAX: `fit` goes on in the middle of an epoch, with everything it had.
+"""Keras 3 on torch, TensorFlow or JAX. An interrupted `fit` goes on in the middle of an epoch with all of its state.
 
-`fit` has no way to begin at a batch. So the epoch begins again with the random numbers it had begun with, its batches
-are loaded as before, and those that were trained on are passed over; then all goes on as it was when it was saved.
+`fit` cannot begin at a batch. So a resumed epoch starts again with its first random numbers. It loads the same batches,
+passes over the trained ones, and then takes the saved state.
 
-TensorFlow shuffles arrays with random numbers that cannot be saved. There the order of each epoch is drawn by NumPy.
+TensorFlow shuffles arrays with random numbers that cannot be saved. There NumPy draws the order of each epoch.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ _BACKENDS = ("torch", "tensorflow", "jax")
 def fit_resumably(
     model: Any, *data: Any, callbacks: Sequence[Any] = (), state: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:
-    """Call this instead of `model.fit(...)`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `model.fit(...)`. It goes on where an earlier attempt was interrupted.
 
     ```python
     fit_resumably(model, x, y, epochs=10, callbacks=[EarlyStopping(patience=3)], every_seconds="auto")
     ```
 
-    On a notice the state is saved after the current batch and the script exits with code 75. Saved are the model's
-    variables (seeds included), the optimizer's, the running metrics, the epoch and the batch in it, the random states
-    of Python, NumPy and torch, and what the callbacks keep: EarlyStopping, ReduceLROnPlateau, ModelCheckpoint and
-    History, and any other that has `state_dict` and `load_state_dict`. So is what the model, the data and their code
-    lead to: further optimizers, variables of losses and metrics, random generators, attributes that change.
+    On a notice the state is saved after the current batch and the script exits with code 75. The state holds the
+    variables of the model (seeds included) and of its optimizer, the running metrics, the epoch, the batch, and the
+    random states of Python, NumPy and torch. It holds the states of EarlyStopping, ReduceLROnPlateau, ModelCheckpoint
+    and History, and of each callback with `state_dict` and `load_state_dict`. It also holds objects that the model, the
+    data and their code refer to. Among these are further optimizers, variables of losses and metrics, random
+    generators, and attributes that change.
 
     Args:
         model: A compiled Keras model.
@@ -64,10 +65,10 @@ def fit_resumably(
         The history, as `model.fit` does.
 
     Raises:
-        UsageError: If Keras runs on a backend that cannot train so, or a callback does the same work; after the first
-            batch, if it used variables that came too late to be saved; at a resume, if the batches that are passed over
-            are others than those that were trained on.
-        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+        UsageError: Keras runs on a backend that cannot train so, or a callback does the same work. Or the first batch
+            used variables that came too late to be saved. Or the batches of a resumed epoch differ from the trained
+            ones.
+        SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
     """
     backend = keras.backend.backend()
     if backend not in _BACKENDS:
@@ -106,7 +107,7 @@ def fit_resumably(
 
 
 def _described(data: Sequence[Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe what is trained on, and how: arrays and options of `fit`."""
+    """Describe the arrays and the options of `fit`."""
     arrays = [*data[:2], *(fitting[name] for name in ("x", "y") if name in fitting)]
     plain = {name: value for name, value in fitting.items() if isinstance(value, (bool, int, float, str))}
     leaves = [leaf for leaf in keras.tree.flatten(arrays) if leaf is not None]
@@ -282,10 +283,10 @@ class _CheckpointCallback(keras.callbacks.Callback):
         restore_state(self._state, resumed or {}, step=self._checkpointer.step)
 
     def _require_what_is_saved(self) -> None:
-        """Refuse to train on with what is not in the state: an optimizer or weights that came after the beginning.
+        """Refuse a training with parts outside the state, such as weights that came after the beginning.
 
         Raises:
-            UsageError: Naming what is missing.
+            UsageError: Parts are missing in the state. The message names them.
         """
         if self.model.optimizer is not self._optimizer:
             raise UsageError(
@@ -298,7 +299,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
 
 def _passing_over(metrics: Mapping[str, Any], *, steps: int) -> Callable[..., Any]:
-    """Give a train function that loads what it is given, and leaves the model as it is."""
+    """Give a train function that loads its batch and leaves the model unchanged."""
 
     def load(batches: Any) -> dict[str, Any]:
         next(batches)
@@ -314,15 +315,15 @@ def _passing_over(metrics: Mapping[str, Any], *, steps: int) -> Callable[..., An
 
 
 class _Position:
-    """Where `fit` is, as a part of the state.
+    """The position of `fit`, as a part of the state.
 
     Attributes:
         epoch: The epoch, from 0.
-        batches: Its batches that are done.
-        epoch_random: The random states it began with.
-        epoch_data: What its data was drawn from, as it was then.
-        stopped: Whether a callback has ended the training.
-        digest: Of the batches that were seen.
+        batches: The number of its completed batches.
+        epoch_random: The random states at the epoch's beginning.
+        epoch_data: The state of the data's source at the epoch's beginning.
+        stopped: A callback has ended the training.
+        digest: The digest of the batches so far.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What Keras' callbacks keep from one batch or epoch to the next, and the file of the best model."""
+"""The state of Keras' callbacks between batches and epochs, and the file of the best model."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _STATELESS = (
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Name in the log what of callbacks is lost at an interruption.
+    """Name in the log the state of callbacks that an interruption would lose.
 
     Raises:
-        UsageError: If one does Spotkeep's work.
+        UsageError: A callback saves checkpoints, as Spotkeep does.
     """
     for callback in callbacks:
         if isinstance(callback, known.BackupAndRestore):
@@ -65,13 +65,13 @@ def best_files(callbacks: Sequence[Any], *, kept_in: Path) -> list[BestFile]:
 
 
 class CallbackStates:
-    """What callbacks keep from one batch or epoch to the next."""
+    """The state of callbacks between batches and epochs."""
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
         self._callbacks = [callback for callback in callbacks if has_state(callback) or _attributes(callback)]
 
     def state_dict(self) -> list[Any]:
-        """Give the name of each callback's class, and what it keeps."""
+        """Give the name of each callback's class, and its state."""
         return [
             [
                 type(callback).__name__,
@@ -83,10 +83,10 @@ class CallbackStates:
         ]
 
     def load_state_dict(self, states: list[Any]) -> None:
-        """Give callbacks back what `state_dict` gave.
+        """Give the callbacks the state that `state_dict` gave.
 
         Raises:
-            ValueError: If other callbacks were saved.
+            ValueError: Other callbacks were saved.
         """
         saved, here = [name for name, _ in states], [type(callback).__name__ for callback in self._callbacks]
         if saved != here:
@@ -101,7 +101,7 @@ class CallbackStates:
 class BestFile:
     """The file that `ModelCheckpoint(save_best_only=True)` wrote last.
 
-    Where only the checkpoint directory is kept, and the file lies elsewhere, the checkpoint carries what it holds.
+    A file outside the checkpoint directory may be lost with the machine. Then the checkpoint carries its content.
 
     Args:
         callback: The `ModelCheckpoint`.
@@ -133,7 +133,7 @@ class BestFile:
         self._path = self._callback.filepath.format(**numbers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the path, and what the file holds if the checkpoint carries it."""
+        """Give the path, and the file's content if the checkpoint carries it."""
         if self._path is not None and self._carried:
             status = Path(self._path).stat()
             if self._read_at != (status.st_mtime_ns, status.st_size):

@@ -1,4 +1,4 @@
-"""The data that Keras' `fit` is given: in an order that can be repeated, taken up in its middle, and known again."""
+"""The data of Keras' `fit`, in an order that can be repeated, entered in the middle and recognized again."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _DEFAULT_BATCH_SIZE = 32
 
 
 def in_an_order_of_numpy(fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the arguments of `fit` with a dataset in the place of arrays: one that is shuffled before each epoch.
+    """Give the arguments of `fit` with a dataset in place of arrays. NumPy shuffles it before each epoch.
 
-    Anything but arrays stays as it is, and so do arrays that are one long stream (`steps_per_epoch`).
+    Other data stays unchanged, and so do arrays that are one long stream (`steps_per_epoch`).
     """
     taken = ("x", "y", "sample_weight", "batch_size", "shuffle", "validation_split")
     arrays = tuple(fitting.get(name) for name in ("x", "y", "sample_weight"))
@@ -51,7 +51,7 @@ def _part(arrays: Any, indices: Any) -> Any:
 
 
 def build_by(model: Any, x: Any) -> None:
-    """Make all variables before `fit`, as it does on the other backends: what is restored goes into them."""
+    """Make all variables before `fit`, as it does on the other backends, so that a restore can fill them."""
     if isinstance(x, keras.utils.PyDataset):
         batch = x[0]
     elif hasattr(x, "element_spec"):
@@ -129,7 +129,7 @@ def _shuffles(x: Any) -> bool:
 
 
 def _batches_of(x: Any, *, batch_size: int | None, steps: int | None) -> int | None:
-    """Count the batches of data that has a length of its own; None if that is not known."""
+    """Count the batches of data that has a length of its own. None if that is not known."""
     if isinstance(x, keras.utils.PyDataset):
         return None if x.num_batches is None else int(x.num_batches)
     torch_data = loaded("torch.utils.data")
@@ -176,7 +176,7 @@ class Stream(keras.utils.PyDataset):
         return self._make(position)
 
     def begin_at(self, batch: int) -> None:
-        """Begin at a batch: make those before it, and throw them away."""
+        """Begin at a batch. The earlier ones are made and thrown away."""
         self._start = batch
         if self._made < batch:
             self._make(batch - 1)
@@ -201,7 +201,7 @@ _LOOKED_AT_FIRST = 2
 
 
 class Digest:
-    """A running digest of the batches of an epoch, of a few numbers of each: to know them again."""
+    """A running digest of an epoch's batches, from a few numbers of each, to recognize them."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)

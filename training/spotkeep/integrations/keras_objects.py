@@ -1,4 +1,7 @@
-"""What a training with Keras uses beyond what Keras gathers: found among the script's objects, saved, and put back."""
+"""Objects that a training with Keras uses beyond Keras' own.
+
+They are found among the script's objects, saved and put back.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _KERAS_NOTES = frozenset(
         *("steps_per_execution", "jit_compile", "stateful_context"),
     )
 )
-"""Attributes in which Keras notes what it is doing."""
+"""Attributes in which Keras notes its progress."""
 
 
 _REMEDY = "keep it in a keras.Variable, or pass an object with state_dict and load_state_dict in state="
@@ -41,19 +44,19 @@ _REMEDY_OF_DATA = "shuffle an array of indices, or give the object state_dict an
 
 
 class FoundObjects:
-    """What a training uses beyond what Keras gathers, found by going through the script's objects.
+    """Objects that a training uses beyond those that Keras gathers. A walk through the script's objects finds them.
 
-    Further optimizers, variables of losses and metrics, seeds, random generators, objects with `state_dict` and
-    `load_state_dict`, torch's own modules and optimizers, and the attributes that the training changes.
+    They are further optimizers, variables of losses and metrics, seeds, random generators, objects with `state_dict`
+    and `load_state_dict`, torch's modules and optimizers, and attributes that the training changes.
 
     Args:
         roots: Names and objects to begin with.
-        followed: More of them. What they lead to is taken, and their attributes are not.
+        followed: More of them. Objects that they refer to are taken, and their own attributes are not.
         variables_elsewhere: Variables that are saved elsewhere.
-        objects_elsewhere: Objects that are.
-        updated: Variables that an optimizer may update beside those that are found.
-        of_data: Whether it is the data: then neither weights of models nor large arrays are saved.
-        attributes: Whether the attributes that change are saved. A compiled step has seen their first values only.
+        objects_elsewhere: Objects that are saved elsewhere.
+        updated: Variables that an optimizer may update beside the found ones.
+        of_data: The roots are the data. Then neither weights of models nor large arrays are saved.
+        attributes: Attributes that change are saved. A compiled step has seen their first values only.
     """
 
     def __init__(
@@ -115,10 +118,10 @@ class FoundObjects:
         }
 
     def require_all(self, model: Any) -> None:
-        """Look once more after the first batch, which may make what was not there before.
+        """Look once more after the first batch, which may create objects.
 
         Raises:
-            UsageError: Naming all that the state does not hold.
+            UsageError: The state lacks objects. The message names them.
         """
         optimizers = [model.optimizer, *(one.optimizer for one in self._optimizers.values())]
         optimizers = [optimizer for optimizer in optimizers if optimizer is not None]
@@ -145,7 +148,7 @@ class FoundObjects:
         self._watched_attributes.warn_of_changes()
 
     def _stateful(self, candidates: Sequence[Reached], elsewhere: Sequence[Any]) -> dict[str, Any]:
-        """Give what saves each object that keeps something and is not Keras' own."""
+        """Give the adapter of each object that has a state and is not Keras' own."""
         taken = {*map(id, elsewhere), *(id(part) for value in elsewhere for part in _modules(value))}
         values = {id(_raw(variable)) for variable in self._saved}
         stateful = {}
@@ -201,7 +204,7 @@ def _is_of_torch_model(value: Any) -> bool:
 
 
 def _is_taken(value: Any) -> bool:
-    """Say whether an object's own state is to be saved: Keras' variables are, and a loader begins each pass anew."""
+    """Say whether an object's own state is to be saved. Keras saves variables, and a loader begins each pass anew."""
     if isinstance(value, keras.utils.PyDataset):
         return True
     return not isinstance(value, (*_KERAS_OBJECTS, *_torch_data_classes()[:1], Checkpointer))
@@ -222,7 +225,7 @@ def sees_attributes(model: Any) -> bool:
 
 
 def _counts(owner: Any, name: str) -> bool:
-    """Say whether an attribute is the script's: Keras has names of its own, with an underscore."""
+    """Say whether an attribute is the script's. Keras' own names begin with an underscore."""
     if not isinstance(owner, _KERAS_OBJECTS):
         return True
     kind: Any = type(owner)
@@ -239,7 +242,7 @@ def _torch_data_classes() -> tuple[type, ...]:
 
 
 def _variable(value: Any) -> Any:
-    """Give the variable that an object is, or that holds its state; None if there is none."""
+    """Give the variable that an object is or that holds its state. None without one."""
     if isinstance(value, keras.Variable):
         return value
     tensorflow = loaded("tensorflow")
@@ -249,7 +252,7 @@ def _variable(value: Any) -> Any:
 
 
 def _raw(variable: Any) -> Any:
-    """Give what a variable of Keras is on its backend."""
+    """Give the backend's own object under a variable of Keras."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
@@ -306,7 +309,7 @@ class _Optimizer:
 
 
 class _Trainable:
-    """Which layers and variables are trained: a training may freeze some of them in its course."""
+    """The layers and variables that are trained. A training may freeze some of them on its way."""
 
     def __init__(self, layers: Sequence[Any], variables: Sequence[Any]) -> None:
         # The outer layers come first. What one is set to is set in those inside it, too.
@@ -324,7 +327,10 @@ class _Trainable:
 
 
 class _TorchModule:
-    """What a module of torch holds beyond the variables of Keras: a layer that wraps one takes its parameters alone."""
+    """The state of a torch module beyond the variables of Keras.
+
+    A layer that wraps a module takes its parameters alone.
+    """
 
     def __init__(self, module: Any, elsewhere: set[int]) -> None:
         self._module = module
@@ -349,7 +355,7 @@ class GlobalSeed:
     """The seed of Keras' random numbers without a `SeedGenerator`. Keras makes it when it is first used."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the seed; None if there is none yet."""
+        """Give the seed. None if there is none yet."""
         seeds = sys.modules[keras.random.SeedGenerator.__module__]
         generator = seeds.global_state.get_global_attribute("global_seed_generator")
         return {"seed": None if generator is None else _content(generator.state)}
@@ -361,7 +367,10 @@ class GlobalSeed:
 
 
 class Variables:
-    """Keras variables in their order. Their names are not compared: they count on from model to model in a process."""
+    """Keras variables in their order.
+
+    Their names are not compared, because they count on from model to model in a process.
+    """
 
     def __init__(self, model: Any, variables: Sequence[Any]) -> None:
         self._model = model

@@ -1,9 +1,10 @@
-"""LightGBM: `train` goes on with the rounds that an earlier attempt has not made, and ends with the same model.
+"""LightGBM's `train`, which goes on with the remaining rounds after an interruption and ends with the same model.
 
-What a booster keeps beside its trees (scores, generators of random numbers) cannot be saved. So each step continues
-from the model's text, as LightGBM does with `init_model`, and with seeds that follow from the step: in a run that is
-left alone, too. Then a step after an interruption is the same as one without. LightGBM would forget two things there,
-which are kept here: the `init_score` of a Dataset, and parameters that a callback has set in the booster.
+Some state of a booster beside its trees cannot be saved, such as scores and generators of random numbers. So each step
+continues from the model's text, as LightGBM does with `init_model`, and with seeds that depend on the step. An
+uninterrupted run does the same, so a step after an interruption equals one without. LightGBM would forget two things
+there, which are kept here. They are the `init_score` of a Dataset and the parameters that a callback has set in the
+booster.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def train_resumably(
     state: Mapping[str, Any] | None = None,
     **checkpoints: Any,
 ) -> Any:
-    """Call this instead of `lightgbm.train(...)`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `lightgbm.train(...)`. It goes on where an earlier attempt was interrupted.
 
     ```python
     train_set = lightgbm.Dataset(x, y, free_raw_data=False)
@@ -66,18 +67,18 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. Saved are the model, the parameters that callbacks set in it, and what the callbacks keep: `early_stopping`
-    and `record_evaluation`, and any other that has `state_dict` and `load_state_dict`.
+    code 75. The state holds the model, the parameters that callbacks set in it, and the states of callbacks. These are
+    `early_stopping`, `record_evaluation`, and each callback with `state_dict` and `load_state_dict`.
 
     Args:
-        params: As for `lightgbm.train`; the number of rounds and early stopping are arguments and callbacks here.
-        train_set: As for `lightgbm.train`, with `free_raw_data=False`: each step predicts it once.
-        num_boost_round: As for `lightgbm.train`: rounds of the whole training, those of earlier attempts included.
+        params: As for `lightgbm.train`. The number of rounds and early stopping are arguments and callbacks here.
+        train_set: As for `lightgbm.train`, with `free_raw_data=False`, because each step predicts it once.
+        num_boost_round: As for `lightgbm.train`. Rounds of the whole training, those of earlier attempts included.
         valid_sets: As for `lightgbm.train`, one or several, each with `free_raw_data=False`.
         valid_names: As for `lightgbm.train`.
         feval: As for `lightgbm.train`.
         callbacks: As for `lightgbm.train`.
-        rounds_per_step: Rounds of a step. It is part of what the model depends on.
+        rounds_per_step: Rounds of a step. The model depends on it.
         state: More to save, as for `Checkpointer`.
         **checkpoints: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, ...
 
@@ -85,8 +86,8 @@ def train_resumably(
         The booster, as `lightgbm.train` does.
 
     Raises:
-        UsageError: A parameter or a dataset is one that cannot be continued; names every one.
-        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+        UsageError: A parameter or a dataset cannot be continued. The message names each.
+        SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
     """
     watched = [valid_sets] if isinstance(valid_sets, lightgbm.Dataset) else valid_sets or []
     sets = [train_set, *watched]
@@ -133,9 +134,9 @@ def train_resumably(
 
 @contextmanager
 def _with_its_score(dataset: Any) -> Iterator[None]:
-    """Let a Dataset keep its `init_score` when a training continues from a model, which would take its place.
+    """Let a Dataset keep its `init_score` when a training continues from a model, which would replace it.
 
-    LightGBM has no way of its own for it. Afterwards the Dataset is as it was: ready for another training.
+    LightGBM has no way of its own for that. Afterwards the Dataset is unchanged and ready for another training.
     """
     own: list[Any] = []
     replace = dataset._set_init_score_by_predictor
@@ -162,13 +163,13 @@ def _with_its_score(dataset: Any) -> Iterator[None]:
 
 
 class _Training:
-    """What a training has made so far, as a part of the state.
+    """The training so far, as a part of the state.
 
     Attributes:
-        rounds: How many rounds are done.
-        stopped: Whether a callback has ended the training.
-        best_iteration: Which round was the best, where early stopping has said so; else 0.
-        model: All trees, as LightGBM writes them; None before the first step.
+        rounds: The number of completed rounds.
+        stopped: A callback has ended the training.
+        best_iteration: The best round by early stopping, else 0.
+        model: All trees, as LightGBM writes them. None before the first step.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class _Continued:
         self._noted.update({name: _plain(after[name]) for name in after if after[name] != before.get(name)})
 
     def kept(self) -> dict[str, Any]:
-        """Give what the callback keeps, in plain values."""
+        """Give the callback's state in plain values."""
         if self._resumed is not None:
             return self._resumed
         if has_state(self._callback):
@@ -254,7 +255,10 @@ class _Continued:
         return kept
 
     def take_back(self, kept: dict[str, Any]) -> None:
-        """Take what `kept` gave. Early stopping gets it when it is called: it begins by forgetting it."""
+        """Take the state that `kept` gave.
+
+        Early stopping gets it at its first call, because it begins by forgetting it.
+        """
         if has_state(self._callback):
             self._callback.load_state_dict(kept)
         elif isinstance(self._callback, known._EarlyStoppingCallback):
@@ -264,7 +268,7 @@ class _Continued:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Give the fields of one of LightGBM's records: a dataclass, and a named tuple in earlier versions."""
+    """Give the fields of one of LightGBM's records, which is a dataclass, and a named tuple in earlier versions."""
     fields: dict[str, Any] = value._asdict() if hasattr(value, "_asdict") else dict(vars(value))
     return fields
 

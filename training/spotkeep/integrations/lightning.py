@@ -1,11 +1,11 @@
-"""Lightning's Trainer, saved by the `Checkpointer` instead of a file that stops the training while it is written.
+"""Lightning's Trainer, saved by the `Checkpointer`. Lightning's own file would stop the training while it is written.
 
-What is saved is Lightning's own checkpoint: loops, optimizers, schedules, callbacks, precision. Lightning alone does
-not go on with the batch where it was, nor with the random numbers; here the training loaders can begin anywhere, and
-what a batch holds follows from the epoch and its number, in whatever process and however early it is loaded.
+The state is Lightning's own checkpoint with loops, optimizers, schedules, callbacks and precision. Lightning alone
+restores neither the batch in the epoch nor the random numbers. Here the training loaders can begin anywhere. The
+content of a batch depends on the epoch and the batch's number alone, in any process and however early it is loaded.
 
-Lightning makes its process group within `fit`, and reads a checkpoint there soon after. With several processes the
-group is therefore made before, by the same calls: all ranks restore together before `fit` asks for what was restored.
+Lightning makes its process group within `fit`, and reads a checkpoint there soon after. With several processes this
+module makes the group before, by the same calls. So all ranks restore together before `fit` asks for the checkpoint.
 
 The library is published under two names, `lightning.pytorch` and the older `pytorch_lightning`, with classes of its own
 under each. Either is enough, and the Trainer may be of either.
@@ -80,24 +80,24 @@ def fit_resumably(
     datamodule: Any = None,
     **options: Any,
 ) -> None:
-    """Call this instead of `trainer.fit(...)`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `trainer.fit(...)`. It goes on where an earlier attempt was interrupted.
 
-    On a notice the state is saved after the current step, or at once while the training is evaluated, and the script
-    exits with code 75; the evaluation then begins again. The training is evaluated before a step counts as done.
+    On a notice the state is saved after the current step, or at once during an evaluation. The script then exits with
+    code 75, and the next attempt starts the evaluation again. A step counts as done after its evaluation.
 
     With several processes (`strategy="ddp"`, started by Lightning or by torchrun) every one of them makes this call.
 
     Args:
         trainer: A Lightning Trainer, in one process or with DDP in several.
         model: As for `trainer.fit`.
-        train_dataloaders: As for `trainer.fit`: a DataLoader, or a list or dictionary of them.
+        train_dataloaders: As for `trainer.fit`, a DataLoader, or a list or dictionary of them.
         val_dataloaders: As for `trainer.fit`.
         datamodule: As for `trainer.fit`.
         **options: As for `Checkpointer`: `directory`, `every_steps` (of the optimizer), `every_seconds` and so on.
 
     Raises:
-        UsageError: If the Trainer trains in a way that cannot be resumed here.
-        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+        UsageError: The Trainer trains in a way that cannot be resumed here.
+        SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
     """
     if options.get("allow_world_size_change"):
         raise UsageError(
@@ -208,7 +208,7 @@ class _CheckpointCallback(Callback):
         self.restored: dict[str, Any] | None = None
 
     def begin(self, checkpointer: Checkpointer) -> None:
-        """Take note of what was restored."""
+        """Take note of the restored state."""
         self._checkpointer = checkpointer
         self._warn_of_others()
         self._best = _BestModels(self._trainer, checkpointer)
@@ -244,8 +244,8 @@ class _CheckpointCallback(Callback):
     def keeping_sigterm(self, register: Callable[[], None]) -> Callable[[], None]:
         """Make Lightning leave SIGTERM as it is.
 
-        It would leave after the next batch, whether gradients are being added up or an evaluation is due, and on rank 0
-        it would broadcast, between whatever the other ranks are doing.
+        Lightning would leave after the next batch, even between the batches of a step or before a due evaluation. On
+        rank 0 it would also broadcast while the other ranks do something else.
         """
 
         def registered() -> None:
@@ -256,11 +256,11 @@ class _CheckpointCallback(Callback):
         return registered
 
     def before_epoch(self, start: Callable[[], None]) -> Callable[[], None]:
-        """Make what Lightning does before the batches of an epoch begin with the random numbers of the run.
+        """Make Lightning's work before the batches of an epoch begin with the random numbers of the run.
 
-        In the middle of an epoch Lightning leaves out the hooks for its start, where a script makes what the epoch
-        needs (a list to collect in, the epoch of a dataset). They are called again, with the random numbers they had,
-        and what they changed is put back to what was saved.
+        In the middle of an epoch Lightning skips its hooks for an epoch's start. A script uses them to prepare the
+        epoch, for example to make a list or to set the epoch of a dataset. They are called again with their first
+        random numbers, and then the saved state replaces their changes.
         """
         trainer, epochs = self._trainer, self._trainer.fit_loop
 
@@ -320,7 +320,7 @@ class _CheckpointCallback(Callback):
         return evaluated
 
     def _next_pass(self, size: int, passes_before: int) -> tuple[bytes, int, int]:
-        """Give what the next pass over a loader follows from, its number in the epoch, and where it begins."""
+        """Give the key of the next pass over a loader, its number in the epoch, and its first batch."""
         epoch = self._trainer.current_epoch
         began_at = self._began_at if epoch == self._epoch else 0
         cycles, position = divmod(began_at, size) if size else (0, 0)
@@ -403,13 +403,16 @@ class _CheckpointCallback(Callback):
         self._checkpointer.log(**{name: float(value) for name, value in metrics if value.numel() == 1})
 
     def _go_on(self) -> None:
-        """Go on with the random numbers of the run, once Lightning has set up what it had."""
+        """Go on with the random numbers of the run, once Lightning has set up its restored objects."""
         if self._after_restart is not None:
             restore_random_states(self._after_restart)
             self._after_restart = None
 
     def common(self) -> dict[str, Any]:
-        """Give what is the same on all ranks, and large: parameters and what optimizers keep. Asked before `own`."""
+        """Give the large part of the state that is the same on all ranks. It holds parameters and optimizer states.
+
+        Asked before `own`.
+        """
         if self._trainer.state.fn is None:  # before `fit` there is nothing yet
             return {}
         self._dumped = self._dump()
@@ -420,7 +423,7 @@ class _CheckpointCallback(Callback):
         }
 
     def own(self) -> dict[str, Any]:
-        """Give the rest of what Lightning would save, and where the loaders are."""
+        """Give the rest of Lightning's checkpoint, and the positions of the loaders."""
         if self._trainer.state.fn is None:
             return {}
         dumped, self._dumped = self._dumped or self._dump(), None
@@ -449,11 +452,11 @@ class _CheckpointCallback(Callback):
                 states[callback.state_key]["dirpath"] = callback.dirpath
 
     def restore_common(self, state: dict[str, Any]) -> None:
-        """Take what `common` gave; `fit` gets it when it asks for it. Comes before `restore_own`."""
+        """Take the state that `common` gave. `fit` gets it when it asks for it. Comes before `restore_own`."""
         self.restored = {"state_dict": state["parameters"], "optimizer_states": state["optimizer_states"]}
 
     def restore_own(self, state: dict[str, Any]) -> None:
-        """Take what `own` gave."""
+        """Take the state that `own` gave."""
         common, own = self.restored or {}, state["checkpoint"]
         self._buffers = own["state_dict"]
         weights = StateDict({**common["state_dict"], **self._buffers})
@@ -501,9 +504,9 @@ class _CheckpointCallback(Callback):
 
 
 class _BestModels:
-    """The best models so far, which `ModelCheckpoint` writes where the script says, for `ckpt_path="best"`.
+    """The best models so far, which `ModelCheckpoint` writes to a path of the script, for `ckpt_path="best"`.
 
-    Without a metric to monitor the newest model counts as the best: that is written again, and not copied.
+    Without a metric to monitor the newest model counts as the best. It is written again, and not copied.
     """
 
     # What its own state lacks: without them it may save the same step twice, which counts as two models.
@@ -562,7 +565,7 @@ class _BestModels:
                 )
 
     def state(self) -> dict[str, Any]:
-        """Give what each `ModelCheckpoint` knows beside its own state, and where its best model is."""
+        """Give the facts that each `ModelCheckpoint` knows beside its own state, and the path of its best model."""
         names = ("best_model_path", *self._ATTRIBUTES)
         return {
             name: {key: getattr(callback, key) for key in names if hasattr(callback, key)}
@@ -570,14 +573,14 @@ class _BestModels:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Put back what `state` gave."""
+        """Put back the state that `state` gave."""
         for name, callback in self._callbacks().items():
             for key, value in state.get(name, {}).items():
                 setattr(callback, key, value)
 
 
 class _Part(TakesEffectLater):
-    """A part of what Lightning would save, as a part of the state of the Checkpointer."""
+    """A part of Lightning's checkpoint, as a part of the state of the Checkpointer."""
 
     def __init__(self, restore: Callable[[dict[str, Any]], None], give: Callable[[], dict[str, Any]]) -> None:
         self.load_state_dict = restore
@@ -599,7 +602,7 @@ def _set_between_batches(loop: dict[str, Any], *, batches_an_epoch: float, evalu
 
 
 def _flags(trainer: Any) -> dict[str, Any]:
-    """Give what a training may change in its course, and Lightning does not save."""
+    """Give the flags that a training may change and Lightning does not save."""
     module = trainer.lightning_module
     return {
         "frozen": [name for name, value in module.named_parameters() if not value.requires_grad],
@@ -613,7 +616,7 @@ def _flags(trainer: Any) -> dict[str, Any]:
 
 
 def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any]) -> None:
-    """Put back what hooks may have changed since Lightning took what was restored."""
+    """Put back the values that hooks may have changed since Lightning took the restored state."""
     # An average of the weights stands in their place, with a callback that makes one.
     weights = restored.get("current_model_state", restored["state_dict"])
     trainer.lightning_module.load_state_dict(weights, strict=False)
@@ -635,7 +638,7 @@ def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any])
 
 
 def _metrics(trainer: Any) -> dict[str, Any]:
-    """Give what the metrics in the module have added up, which no `state_dict` has."""
+    """Give the sums of the metrics in the module, which no `state_dict` has."""
     return {
         name: {"updates": part._update_count, "state": part.metric_state}
         for name, part in trainer.lightning_module.named_modules()
@@ -644,7 +647,7 @@ def _metrics(trainer: Any) -> dict[str, Any]:
 
 
 def _logged(trainer: Any) -> list[dict[str, Any]]:
-    """Give what was logged in this epoch, to be averaged over it, and the arguments that it was logged with."""
+    """Give the values logged in this epoch, which are averaged over it, with the arguments of their logging."""
     logged = []
     for entry in trainer.fit_loop.epoch_loop._results.values():
         meta = entry.meta
@@ -664,7 +667,7 @@ def _logged(trainer: Any) -> list[dict[str, Any]]:
 
 
 def _set_measured(trainer: Any, metrics: dict[str, Any], logged: list[dict[str, Any]]) -> None:
-    """Put back what `_metrics` and `_logged` gave."""
+    """Put back the values that `_metrics` and `_logged` gave."""
     module, device = trainer.lightning_module, trainer.strategy.root_device
     for name, part in module.named_modules():
         if name in metrics:
@@ -696,12 +699,12 @@ def _set_metric(metric: Any, state: dict[str, Any], *, updates: int, device: Any
 
 
 def _sampled(module: Any) -> list[Any]:
-    """Give a few numbers of each parameter: enough to see whether others have taken their place."""
+    """Give a few numbers of each parameter, enough to notice a change."""
     return [value.detach().flatten()[:: max(1, value.numel() // 4)].tolist() for value in module.parameters()]
 
 
 class _RestoredCheckpoint(CheckpointIO):
-    """Gives Lightning the checkpoint that was restored; other files are files."""
+    """Gives Lightning the restored checkpoint in place of a file. Other paths lead to their files."""
 
     def __init__(self, callback: _CheckpointCallback, files: Any) -> None:
         self._callback = callback
@@ -725,9 +728,9 @@ class _ResumableLoader:
 
     Args:
         loader: The loader, which gives this rank's part of the data.
-        next_pass: Gives what the next pass follows from, on all ranks, its number in the epoch, and where it begins.
-        rank: The rank of this process, if there are others: what is drawn while a batch is loaded is its own.
-        restored: What `order` gave where the run goes on.
+        next_pass: Gives the key of the next pass on all ranks, its number in the epoch, and its first batch.
+        rank: The rank of this process, if there are others. Draws during the load of a batch are its own.
+        restored: The result of `order` at the position of the restored run.
     """
 
     def __init__(
@@ -786,7 +789,7 @@ class _ResumableLoader:
         yield from batches
 
     def order(self, batches: int) -> dict[str, Any]:
-        """Give what decides the order of the next batch beside the key, after so many batches of the epoch."""
+        """Give the facts beside the key that decide the order of the next batch, after so many batches of the epoch."""
         number, position = divmod(batches, len(self)) if len(self) else (0, 0)
         begin = self._begins.get(number)
         return {
@@ -795,7 +798,7 @@ class _ResumableLoader:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty state: by it Lightning knows that this loader can go on in the middle of an epoch."""
+        """Return an empty state. Its presence makes Lightning resume this loader in the middle of an epoch."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -803,7 +806,7 @@ class _ResumableLoader:
 
 
 class _KeyedOrder:
-    """Stands for a sampler: draws its order from a key, and can begin at any batch."""
+    """Stands for a sampler. It draws its order from a key, and can begin at any batch."""
 
     def __init__(self, sampler: Any, *, rank: int | None) -> None:
         self._sampler = sampler
@@ -818,17 +821,17 @@ class _KeyedOrder:
         """Get ready for a pass.
 
         Args:
-            key: What its order follows from.
+            key: The key of its order.
             number: Its number in the epoch.
             position: Its first batch.
-            expected: The digest of those before it, if that is known.
+            expected: The digest of the batches before it, if that is known.
         """
         self._key, self._number, self._position, self._expected = key, number, position, expected
         self._digest = PassDigest()
         self._ahead.clear()
 
     def digest(self, number: int, count: int) -> dict[str, Any] | None:
-        """Give the digest of the first batches of a pass; None where it is not this one."""
+        """Give the digest of the first batches of a pass. None for another pass."""
         while self._ahead and self._digest.count < count:
             self._digest.add(self._ahead.popleft())
         return self._digest.state_dict() if number == self._number and self._digest.count == count > 0 else None

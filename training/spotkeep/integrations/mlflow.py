@@ -1,4 +1,4 @@
-"""One MLflow run through all jobs of a run: the server is asked for it by a tag, so nothing has to be kept here."""
+"""One MLflow run through all jobs of a run. A tag finds it on the tracking server, so nothing is kept here."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def start_run(**arguments: Any) -> mlflow.ActiveRun:
         mlflow.log_metric("loss", loss, step=step)
     ```
 
-    A parameter of an MLflow run never changes: MLflow raises where it is logged with another value. So a job with other
-    hyperparameters goes on in an MLflow run of its own, below the first, where an earlier job has logged parameters.
+    A parameter of an MLflow run never changes. MLflow raises when it is logged with another value. After an earlier job
+    has logged parameters, a job with other hyperparameters gets an MLflow run of its own below the first.
 
     Outside of a job of Spotkeep it is `mlflow.start_run`.
 
@@ -34,7 +34,7 @@ def start_run(**arguments: Any) -> mlflow.ActiveRun:
         **arguments: Those of `mlflow.start_run` for a run that begins: `tags=`, `run_name=`, `experiment_id=`, ....
 
     Raises:
-        RuntimeError: It is called on a rank other than 0: each would begin a run of its own.
+        RuntimeError: A rank other than 0 called it. Each rank would begin a run of its own.
         mlflow.exceptions.MlflowException: The tracking server refused or cannot be reached.
     """
     rank = os.environ.get("RANK", "0")

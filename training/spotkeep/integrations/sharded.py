@@ -1,8 +1,8 @@
-"""Models and optimizers whose tensors are divided among the ranks: fully sharded and tensor-parallel training.
+"""Models and optimizers whose tensors are divided among the ranks, for fully sharded and tensor-parallel training.
 
-Each rank saves the part of every tensor that it holds, and takes it back: nothing is gathered. That needs the same
-number of ranks and the same division; anything else is refused. torch's own `get_state_dict` and `set_state_dict` name
-the optimizer's state by the parameters it belongs to and make it where an optimizer has none yet.
+Each rank saves its part of every tensor and restores it. No rank gathers anything. A restore needs the same number of
+ranks and the same division, and refuses any other. torch's `get_state_dict` and `set_state_dict` name the optimizer's
+state by its parameters. They also create it where an optimizer has none yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class ShardedState:
-    """A model and its optimizers as the parts that this rank holds; it goes into `per_rank` of a `Checkpointer`.
+    """A model and its optimizers as the parts that this rank holds. It goes into `per_rank` of a `Checkpointer`.
 
     ```python
     shards = ShardedState(model, optimizer)
@@ -29,7 +29,7 @@ class ShardedState:
     ```
 
     Args:
-        model: A module whose parameters are DTensors, all or some: `fully_shard`, `parallelize_module`.
+        model: A module whose parameters are DTensors, all or some, by `fully_shard` or `parallelize_module`.
         optimizers: Its optimizer, or several.
     """
 
@@ -40,10 +40,10 @@ class ShardedState:
         self._optimizers = (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) else tuple(optimizers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what this rank holds, and how everything is divided.
+        """Give the parts on this rank, and the division of each tensor.
 
         Raises:
-            UsageError: If a tensor is divided in the way of torch's older `FullyShardedDataParallel`.
+            UsageError: A tensor is divided in the way of torch's older `FullyShardedDataParallel`.
         """
         layout: dict[str, Any] = {}
 
@@ -58,10 +58,10 @@ class ShardedState:
         return {**parts, "layout": layout}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave on this rank.
+        """Take the state that `state_dict` gave on this rank.
 
         Raises:
-            ValueError: If something is divided in another way than it was.
+            ValueError: A tensor is divided in another way than the saved one.
         """
         for optimizer in self._optimizers:
             # Without gradients torch makes the state of an optimizer that has none, to be filled.
@@ -119,7 +119,7 @@ def _mapped(value: Any, change: Callable[[Any, str], Any], path: str) -> Any:
 
 
 def _division(tensor: DTensor) -> dict[str, Any]:
-    """Describe how a tensor is divided: equal on two runs whose ranks hold equal parts."""
+    """Describe the division of a tensor. Two runs whose ranks hold equal parts have equal ones."""
     mesh = tensor.device_mesh
     return {
         "shape": list(tensor.shape),

@@ -1,7 +1,7 @@
 """scikit-learn's estimators that learn batch by batch (`partial_fit`), without pickle.
 
-An estimator keeps what it has learned in attributes. Arrays, numbers, texts, random states and the optimizers of neural
-networks are saved; anything else is refused by name, because only pickle could bring it back, and that can run code.
+An estimator stores its learned values in attributes. Arrays, numbers, texts, random states and the optimizers of neural
+networks are saved. Any other attribute is refused by name. Only pickle could restore it, and pickle can run code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MADE_ANEW = frozenset({"_loss_function_"})
 
 
 class EstimatorState:
-    """What an estimator has learned, for the state of a `Checkpointer`.
+    """The learned values of an estimator, for the state of a `Checkpointer`.
 
     ```python
     with Checkpointer({"classifier": EstimatorState(classifier)}, every_steps=100) as checkpointer:
@@ -35,7 +35,7 @@ class EstimatorState:
             classifier.partial_fit(*batch(step), classes=classes)
     ```
 
-    The same estimator, made with the same parameters, gets it back in place, its random state included.
+    A restore puts them into an estimator with the same parameters, in place, its random state included.
 
     Args:
         estimator: It may have learned something or not.
@@ -45,10 +45,10 @@ class EstimatorState:
         self._estimator = estimator
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what it has learned.
+        """Give the learned values.
 
         Raises:
-            StateError: If an attribute cannot be saved; names every one.
+            StateError: An attribute cannot be saved. The message names each.
         """
         problems: list[str] = []
         name, parameters = type(self._estimator).__name__, self._parameters()
@@ -70,10 +70,10 @@ class EstimatorState:
         return {"class": name, "parameters": plain, "learned": learned}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the estimator know what `state_dict` gave, and nothing else.
+        """Replace all learned values by those that `state_dict` gave.
 
         Raises:
-            ValueError: If it is another estimator, or has other parameters.
+            ValueError: It is another estimator, or has other parameters.
         """
         here = type(self._estimator).__name__
         if state["class"] != here:
@@ -99,7 +99,7 @@ class EstimatorState:
 
 
 def _saved(value: Any, path: str, problems: list[str]) -> Any:
-    """Turn a value into plain ones: a dictionary has one key, which says what the value was."""
+    """Turn a value into plain ones. A dictionary with one key names its kind."""
     if isinstance(value, _PLAIN):
         return value
     if type(value) is np.ndarray and not value.dtype.hasobject:
@@ -140,7 +140,7 @@ def _restored(value: Any) -> Any:
 
 
 def _memory(value: Any) -> Any:
-    """Give what two arrays share when they are the same memory in the same form; None for anything else."""
+    """Give the identity of an array's memory and form, which two arrays may share. None for any other value."""
     if type(value) is not np.ndarray or not value.size:
         return None
     return (value.__array_interface__["data"][0], value.dtype.str, value.shape, value.strides)

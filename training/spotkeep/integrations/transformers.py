@@ -1,10 +1,10 @@
-"""Hugging Face's Trainer, so that an interruption costs it one step at most.
+"""Hugging Face's Trainer, with at most one lost step after an interruption.
 
-Trainer's own checkpoints stop the training while they are written and are lost when the machine goes meanwhile. Here
-the `Checkpointer` holds everything: model, optimizer, schedule, gradient scaler, random states, and where the Trainer
-and its callbacks are. It restores before Trainer begins, into memory; then it is known which step is the newest good
-one, in S3 too. To go on inside an epoch Trainer's own way is used (`resume_from_checkpoint`): it is given a directory
-that tells it where it was, and the state is put into its objects once it has built them.
+Trainer's own checkpoints stop the training while they are written, and a machine that goes meanwhile takes them along.
+Here the `Checkpointer` holds everything. It holds the model, optimizer, schedule, gradient scaler, random states, and
+the positions of the Trainer and its callbacks. It restores into memory before Trainer begins, so the newest good step
+is known, also from S3. Inside an epoch Trainer's own `resume_from_checkpoint` goes on. It gets a directory with its
+position. The state goes into Trainer's objects once they are built.
 """
 
 from __future__ import annotations
@@ -64,34 +64,38 @@ _DESCRIBED = (
     *("learning_rate", "lr_scheduler_type", "optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed"),
 )
-"""Of TrainingArguments, what makes two trainings different. Paths and what is logged are others in each attempt."""
+"""The fields of TrainingArguments that make two trainings different.
+
+Paths and settings of logging may change in each attempt.
+"""
 
 # What Trainer writes beside the weights, and does not read to load the best model.
 _NOT_OF_A_MODEL = ("optimizer", "scheduler", "scaler", "rng_state")
 
 
 def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **options: Any) -> Any:
-    """Call this instead of `trainer.train()`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `trainer.train()`. It goes on where an earlier attempt was interrupted.
 
-    On a notice the state is saved after the current step and the script exits with code 75. Trainer's own checkpoints
-    are written as they are configured; `save_strategy="no"` saves their time. Until the training begins, a restored
-    state takes memory once more, as the copy does that is saved from later on.
+    On a notice the state is saved after the current step and the script exits with code 75. Trainer writes its own
+    checkpoints as configured. `save_strategy="no"` saves their time. A restored state takes memory once more until the
+    training begins. The later copy for saves takes as much.
 
-    The best model of `load_best_model_at_end` is kept with the run wherever `output_dir` lies. Callbacks come back if
-    they have `state_dict` and `load_state_dict`, or Trainer's own `state`. The log names others that may keep any.
+    The best model of `load_best_model_at_end` is kept with the run wherever `output_dir` lies. Callbacks are restored
+    if they have `state_dict` and `load_state_dict`, or Trainer's own `state`. The log names others that may have a
+    state.
 
     Args:
         trainer: A `transformers.Trainer`, ready to train, in one process or in each of several that torchrun started.
-        state: More to save, as for `Checkpointer`: what the training changes and Trainer does not know.
+        state: More to save, as for `Checkpointer`, for objects that the training changes and Trainer does not know.
         **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
 
     Returns:
-        What `trainer.train` returns.
+        The result of `trainer.train`.
 
     Raises:
-        UsageError: If the Trainer trains in a way that cannot be resumed here.
-        StateMismatchError: If a good checkpoint does not fit what Trainer has built.
-        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+        UsageError: The Trainer trains in a way that cannot be resumed here.
+        StateMismatchError: A good checkpoint does not fit the objects that Trainer has built.
+        SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
     """
     _require_supported(trainer)
     _switch_jit_checkpoint_off(trainer)
@@ -144,7 +148,7 @@ def _samples(trainer: Any) -> int | None:
 
 
 def _switch_jit_checkpoint_off(trainer: Any) -> None:
-    """Take out Trainer's own answer to SIGTERM: it would end the training as if it were done."""
+    """Remove Trainer's own answer to SIGTERM, which would end the training as if it were done."""
     if not getattr(trainer.args, "enable_jit_checkpoint", False):
         return
     from transformers.trainer_jit_checkpoint import JITCheckpointCallback
@@ -163,7 +167,7 @@ class _DoneBeforeError(Exception):
 
 
 class _Restored(TakesEffectLater):
-    """Keeps what was restored for an object that Trainer has not built yet."""
+    """Keeps the restored state for an object that Trainer has not built yet."""
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -176,12 +180,13 @@ class _Restored(TakesEffectLater):
 
 
 class _CheckpointCallback(TrainerCallback):
-    """Saves between two steps, when all that belongs to the first is done: logging, evaluation.
+    """Saves between two steps, after the logging and the evaluation of the first.
 
     Args:
         trainer: The Trainer.
-        checkpointer: Has restored what there is.
-        parts: What it saves, of all ranks and of this one: `_Restored` until Trainer's objects take their places.
+        checkpointer: The checkpointer, after its restore.
+        parts: The saved parts, of all ranks and of this one. They are `_Restored` until Trainer's objects take their
+            places.
     """
 
     def __init__(self, trainer: Any, checkpointer: Checkpointer, parts: Sequence[dict[str, Any]]) -> None:
@@ -224,7 +229,7 @@ class _CheckpointCallback(TrainerCallback):
         return progress["epoch"], (steps - progress["epoch_step"]) * self._trainer.args.gradient_accumulation_steps
 
     def keyed(self, loader: Any) -> Any:
-        """Make what a batch holds follow from the epoch and its number alone, however far ahead it is loaded."""
+        """Make the content of a batch depend on the epoch and its number alone, however far ahead it is loaded."""
         inner = getattr(loader, "base_dataloader", loader)
         parts = {name: getattr(inner, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
         self._progress.order = OrderMemory(parts)
@@ -320,9 +325,10 @@ class _CheckpointCallback(TrainerCallback):
         self._checkpointer.save_if_due(last=True)
 
     def _take_back_stop(self, state: Any, control: Any) -> None:
-        """Let the training not end as if it were done where a callback of the script's ends it on a notice.
+        """Undo a stop by a callback of the script on a notice, because the training would end as if it were done.
 
-        The script leaves before the next step all the same. Ranks ask for notices together: here it is one process.
+        The script leaves before the next step all the same. Ranks ask for notices together, and here only one process
+        knows of it.
         """
         stops = control.should_training_stop and state.global_step < state.max_steps
         if stops and self._trainer.args.world_size == 1 and self._checkpointer.noticed:
@@ -330,10 +336,10 @@ class _CheckpointCallback(TrainerCallback):
             _logger.warning("a callback ended the training on a notice; the next attempt goes on with it")
 
     def log_save_evaluate(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
-        """Do what Trainer does after a step or an epoch.
+        """Log, save and evaluate as Trainer does after a step or an epoch.
 
-        On a notice an evaluation that is due is left, which may be long, and what follows from it: the next attempt
-        begins with it. What is logged belongs to the steps that are done.
+        On a notice a due evaluation is skipped, because it may be long. The next attempt begins with it. Logged values
+        belong to completed steps.
         """
         control, progress = self._trainer.control, self._progress
         if control.should_evaluate and not self._gradients_open and self._checkpointer.noticed:
@@ -373,7 +379,7 @@ class _CheckpointCallback(TrainerCallback):
             self._after_replay = None
 
     def _key(self, *, ranks: bool = True) -> bytes:
-        """Give what random numbers of this epoch follow from, on each rank others or on all the same."""
+        """Give the key of this epoch's random numbers, one for each rank or one for all."""
         args = self._trainer.args
         own = [args.process_index] if ranks and args.world_size > 1 else []
         key = (args.seed, args.data_seed, self._progress.epoch, *own)
@@ -451,15 +457,15 @@ class _BestModel:
 
 
 class _KeyedStream(IterableDataset):
-    """Stands for a dataset without indices: what it draws in a pass follows from a key and the number of the worker.
+    """Stands for a dataset without indices. Its draws in a pass depend on a key and the number of the worker.
 
-    Ranks that go through the same stream and take a part each must come to the same items. So their keys are the same,
-    and those that batches are put together with are not.
+    Ranks that each take a part of the same stream must see the same items. So they share the key for items. The key for
+    putting batches together differs by rank.
 
     Args:
         dataset: The dataset. All other attributes are its own, as with `KeyedDataset`.
         collate: Puts the items of a batch together.
-        batch_size: Items of a batch; None when the dataset gives batches.
+        batch_size: Items of a batch. None when the dataset gives batches.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batch_size: int | None) -> None:
@@ -479,7 +485,7 @@ class _KeyedStream(IterableDataset):
         return len(self._dataset)
 
     def begin(self, key: bytes, *, collate: bytes) -> None:
-        """Take the keys of the next pass: for items, and for putting them together."""
+        """Take the keys of the next pass, one for items and one for putting them together."""
         self.__dict__["_keys"] = (key, collate)
 
     def __iter__(self) -> Iterator[Any]:
@@ -535,20 +541,20 @@ class _KeyedBatches:
 
 
 class _Progress(TakesEffectLater):
-    """Where Trainer and its callbacks are, as a part of the state.
+    """The positions of Trainer and its callbacks, as a part of the state.
 
     Attributes:
         epoch: The current epoch, from 0. A pass over a stream is one.
-        epoch_step: The step that it began with.
-        epoch_random: The random states it began with.
-        epoch_is_over: Whether all its batches are done.
-        epoch_order: What else decided the order of its data when it began.
-        order: Finds that.
-        batches: Gives the indices of its batches; None for a stream.
-        owes_evaluation: Whether an evaluation of this step was put off because of a notice.
-        owes_save: Whether Trainer's own checkpoint would have followed it.
-        finished: Whether the training has come to its end.
-        callbacks: What callbacks keep.
+        epoch_step: The step at its beginning.
+        epoch_random: The random states at its beginning.
+        epoch_is_over: All its batches are done.
+        epoch_order: Other facts that decided the order of its data at its beginning.
+        order: Finds these facts.
+        batches: Gives the indices of its batches. None for a stream.
+        owes_evaluation: An evaluation of this step was put off because of a notice.
+        owes_save: Trainer's own checkpoint would have followed it.
+        finished: The training has come to its end.
+        callbacks: The states of callbacks.
     """
 
     def __init__(self, trainer: Any, callbacks: _CallbackStates) -> None:
@@ -611,11 +617,11 @@ class _Progress(TakesEffectLater):
 
 
 class _CallbackStates:
-    """What callbacks keep from one step to the next: by `state_dict`, or by the `state` that Trainer itself knows.
+    """The states of callbacks between steps, by `state_dict`, or by the `state` that Trainer itself knows.
 
     Args:
         trainer: The Trainer.
-        ours: The callback that asks, which is none of them.
+        ours: Our own callback, which is left out.
     """
 
     def __init__(self, trainer: Any, *, ours: Any) -> None:

@@ -1,9 +1,9 @@
-"""XGBoost: `train` goes on with the rounds that an earlier attempt has not made, and ends with the same model.
+"""XGBoost's `train`, which goes on with the remaining rounds after an interruption and ends with the same model.
 
-XGBoost's generator of random numbers cannot be saved, and neither can what a booster keeps beside its trees. So where
-parameters draw random numbers, a booster is made anew from its own bytes before each step, with a seed that follows
-from the step: in a run that is left alone, too. Then a step after an interruption is the same as one without. What
-callbacks set in a booster (a learning rate) is set in the new one again.
+XGBoost's generator of random numbers cannot be saved, and neither can a booster's state beside its trees. So with
+parameters that draw random numbers, each step makes a new booster from the bytes of the old one, with a seed that
+depends on the step. An uninterrupted run does the same, so a step after an interruption equals one without. Values that
+callbacks set in a booster, such as a learning rate, are set in the new one again.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ def train_resumably(
     state: Mapping[str, Any] | None = None,
     **checkpoints: Any,
 ) -> Any:
-    """Call this instead of `xgboost.train(...)`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `xgboost.train(...)`. It goes on where an earlier attempt was interrupted.
 
     ```python
     booster = train_resumably({"max_depth": 6, "subsample": 0.8}, dtrain, 1000, evals=[(dval, "val")], every_steps=1)
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. Saved are the booster, the parameters that callbacks set in it (LearningRateScheduler), the evaluations'
-    history, and what the callbacks keep: EarlyStopping and TrainingCheckPoint, and any other that has `state_dict` and
-    `load_state_dict`.
+    code 75. The state holds the booster, the parameters that callbacks set in it (LearningRateScheduler), the
+    evaluations' history, and the states of callbacks. These are EarlyStopping, TrainingCheckPoint, and each callback
+    with `state_dict` and `load_state_dict`.
 
     Args:
         params: As for `xgboost.train`.
         dtrain: As for `xgboost.train`.
-        num_boost_round: As for `xgboost.train`: rounds of the whole training, those of earlier attempts included.
+        num_boost_round: As for `xgboost.train`. Rounds of the whole training, those of earlier attempts included.
         evals: As for `xgboost.train`.
         obj: As for `xgboost.train`.
         maximize: As for `xgboost.train`.
@@ -81,8 +81,8 @@ def train_resumably(
         verbose_eval: As for `xgboost.train`.
         callbacks: As for `xgboost.train`.
         custom_metric: As for `xgboost.train`.
-        rounds_per_step: Rounds of a step. Where random numbers are drawn (`subsample`, `colsample_*`, DART, `gblinear`)
-            it is part of what the model depends on, and each step predicts the training data once.
+        rounds_per_step: Rounds of a step. With random numbers (`subsample`, `colsample_*`, DART, `gblinear`) the model
+            depends on it, and each step predicts the training data once.
         state: More to save, as for `Checkpointer`.
         **checkpoints: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, ...
 
@@ -90,9 +90,9 @@ def train_resumably(
         The booster, as `xgboost.train` does.
 
     Raises:
-        UsageError: `rounds_per_step` is no whole number from 1, or was another one in an earlier attempt; or the
+        UsageError: `rounds_per_step` is no whole number from 1, or was another one in an earlier attempt. Or the
             parameters have `lambdarank_unbiased`, which no saved booster goes on with.
-        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+        SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
     """
     if problems := _problems(params, rounds_per_step):
         raise UsageError("; ".join(problems))
@@ -151,10 +151,10 @@ def train_resumably(
 
 
 class _NotedBooster(xgboost.Booster):
-    """A booster that notes which parameters are set in it while it trains: its bytes do not hold them.
+    """A booster that notes the parameters that callbacks set in it during training. Its bytes do not hold them.
 
     Attributes:
-        noted: Where it notes them, as texts; None while it is made.
+        noted: The parameters, as texts. None while the booster is made.
     """
 
     noted: dict[str, str] | None = None
@@ -173,19 +173,19 @@ class _NotedBooster(xgboost.Booster):
         return xgboost.Booster, (), {name: value for name, value in kept.items() if name != "noted"}
 
     def end_notes(self) -> None:
-        """Become a booster of XGBoost's own: the training is over."""
+        """Become a booster of XGBoost's own after the training."""
         del self.noted
         self.__class__ = xgboost.Booster
 
 
 class _Training:
-    """What a training has made so far, as a part of the state.
+    """The training so far, as a part of the state.
 
     Attributes:
-        rounds: How many rounds are done.
-        stopped: Whether a callback has ended the training.
-        set_by_callbacks: The parameters that were set in the booster while it trained.
-        model: The booster's own bytes, in UBJSON; None before the first step.
+        rounds: The number of completed rounds.
+        stopped: A callback has ended the training.
+        set_by_callbacks: The parameters that callbacks set in the booster.
+        model: The booster's own bytes, in UBJSON. None before the first step.
     """
 
     def __init__(self, container: Any, *, rounds_per_step: int) -> None:
@@ -217,7 +217,7 @@ class _Training:
         self._kept = state["callbacks"]
 
     def take_back(self) -> None:
-        """Give the callbacks what they kept, after they have begun: EarlyStopping begins by forgetting it."""
+        """Give the callbacks their states after they have begun, because EarlyStopping begins by forgetting its own."""
         kept, self._kept = self._kept, None
         for callback, state in zip(self._container.callbacks, kept or ()):
             if has_state(callback):

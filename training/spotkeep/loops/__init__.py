@@ -1,1 +1,1 @@
-"""Training loops that can be left and taken up in the middle of an epoch: batches, shuffles, random numbers."""
+"""Training loops that resume in the middle of an epoch, with their batches, shuffles and random numbers."""

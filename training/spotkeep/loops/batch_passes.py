@@ -1,8 +1,8 @@
-"""Passes over batches that can be taken up in their middle: what any iterable needs for it.
+"""Passes over batches that can resume in the middle, for any iterable.
 
-A pass is one `for batch in batches`. To go on at its k-th batch, the first k are passed over; the random numbers that
-choose them are drawn again, apart from those of the training, which are where they were when the state was saved. What
-is passed over is compared with what was trained on, by a digest.
+A pass is one `for batch in batches`. To go on at its k-th batch, the first k are passed over. The random numbers that
+choose them are drawn again, apart from those of the training, which keep their saved state. A digest compares the
+passed batches with the trained ones.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _logger = logging.getLogger("spotkeep")
 
 @dataclass
 class PassStart:
-    """What decides the batches of a pass.
+    """The facts that decide the batches of a pass.
 
     Attributes:
-        number: How many passes came before it.
-        random: The random states where it began.
-        memory: What the objects that decide its order remembered where it began.
+        number: The number of passes before it.
+        random: The random states at its beginning.
+        memory: The state at its beginning of the objects that decide its order.
     """
 
     number: int
@@ -43,18 +43,18 @@ class PassStart:
     memory: dict[str, Any] = field(default_factory=dict)
 
     def key(self, purpose: str) -> bytes:
-        """Give bytes to seed other random numbers of this pass from: the same whenever it is begun again."""
+        """Give bytes that seed other random numbers of this pass. They are the same at each beginning of it."""
         drawn_from = self.random.get("torch")
         words = self.random["python"]["words"] if drawn_from is None else drawn_from.numpy().tobytes()
         return hashlib.blake2b(b"%s %d %s" % (purpose.encode(), self.number, words), digest_size=16).digest()
 
 
 class BatchSource(ABC):
-    """Batches that passes can be made over.
+    """Batches for passes.
 
     Args:
-        name: What the batches come from, for messages.
-        memory: What decides their order and is no global random number.
+        name: The source of the batches, for messages.
+        memory: The state that decides their order beside global random numbers.
 
     Attributes:
         digest: The digest of the batches that the last pass has given.
@@ -70,25 +70,25 @@ class BatchSource(ABC):
 
     @abstractmethod
     def size(self) -> int | None:
-        """Return batches of a pass; None when that is not known for sure."""
+        """Return the batches of a pass. None when that is not known for sure."""
 
     def begin(self, start: PassStart) -> Iterator[Any]:
-        """Begin a pass and note in `start` what decides its batches."""
+        """Begin a pass and note in `start` the facts that decide its batches."""
         start.random = capture_random_states(devices=False)
         start.memory = self.memory.capture(large=True)
         self.digest = PassDigest()
         return self._open(start)
 
     def begin_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
-        """Begin a pass again, at its batch `position`. The global random states are left as they are.
+        """Begin a pass again, at its batch `position`. The global random states stay unchanged.
 
         Args:
-            start: What decides its batches.
+            start: The facts that decide its batches.
             position: Batches to pass over.
-            saved: What `state_dict` gave then.
+            saved: The state that `state_dict` gave there.
 
         Raises:
-            UsageError: If what was passed over is not what the pass had given.
+            UsageError: The passed batches differ from those that the pass had given.
         """
         outside = capture_random_states()
         restore_random_states(start.random)
@@ -107,13 +107,13 @@ class BatchSource(ABC):
         self.digest.add(content_bytes(batch))
 
     def state_dict(self, *, in_pass: bool) -> dict[str, Any]:
-        """Give where the pass is, and what decides the next one."""
+        """Give the position of the pass, and the facts that decide the next one."""
         return {"memory": self.memory.capture(large=not in_pass), "digest": self.digest.state_dict()}
 
     @property
     @abstractmethod
     def iterated(self) -> Any:
-        """What is iterated over."""
+        """The object that is iterated over."""
 
     @abstractmethod
     def _open(self, start: PassStart) -> Iterator[Any]: ...
@@ -124,14 +124,13 @@ class BatchSource(ABC):
 
 
 class PlainBatches(BatchSource):
-    """Any iterable: to go on in the middle of a pass, its first batches are made again and thrown away.
+    """Any iterable. To go on in the middle of a pass, its first batches are made again and thrown away.
 
     Args:
-        batches: What gives its batches again when it is iterated over again.
-        draws: Whether making a batch may draw random numbers in this process. They are kept apart from those of the
-            training then.
-        memory: What decides their order and is no global random number.
-        name: What the batches come from, for messages.
+        batches: An object that gives its batches again when it is iterated over again.
+        draws: A batch may draw random numbers in this process. Then they are kept apart from those of the training.
+        memory: The state that decides their order beside global random numbers.
+        name: The source of the batches, for messages.
     """
 
     def __init__(self, batches: Iterable[Any], *, draws: bool, memory: OrderMemory, name: str) -> None:
@@ -141,12 +140,12 @@ class PlainBatches(BatchSource):
         self._draws = draws
 
     def size(self) -> int | None:
-        """Return batches of a pass; None when that is not known for sure."""
+        """Return the batches of a pass. None when that is not known for sure."""
         return len(self._batches) if isinstance(self._batches, Sequence) else None
 
     @property
     def iterated(self) -> Any:
-        """What is iterated over."""
+        """The object that is iterated over."""
         return self._batches
 
     def _open(self, start: PassStart) -> Iterator[Any]:

@@ -1,6 +1,7 @@
-"""What decides the order of batches and is no global random number: generators and counters of a sampler or a stream.
+"""The state that decides the order of batches beside global random numbers.
 
-They are found in the attributes of these objects. A pass can be begun again when they are what they were when it began.
+Examples are generators and counters of a sampler or a stream. The state is found in the attributes of these objects. A
+pass can be begun again when they have the state of its beginning.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ _PLAIN_PYTHON = frozenset({"argparse", "collections", "functools", "itertools", 
 
 
 class OrderMemory:
-    """What objects remember that decides an order.
+    """The state of objects that decides an order.
 
-    Random generators are taken as they are. Of plain values (numbers, texts, small containers), of arrays and of long
-    lists of whole numbers those are taken that changed since this memory was made: what a script sets up is the
-    script's. Of an object that can save itself all are taken. Of a dataset with indices the generators alone are taken.
+    It takes random generators as they are. It takes plain values (numbers, texts, small containers), arrays and long
+    lists of whole numbers that changed since this memory was made, because the script sets up the others again. It
+    takes the whole state of an object that can save itself. Of a dataset with indices it takes the generators alone.
 
     Args:
-        roots: The objects, by names for paths. The order of a list is remembered too.
+        roots: The objects, by names for paths. The order of a list counts, too.
         named: Objects that the script named.
 
     Raises:
-        UsageError: If one that the script named has no state, or if an object shuffles by the time of day.
+        UsageError: A named object has no state, or an object shuffles by the time of day.
     """
 
     def __init__(self, roots: Mapping[str, Any], named: Sequence[Any] = ()) -> None:
@@ -76,7 +77,7 @@ class OrderMemory:
             made.update({key: _fingerprint(packed) for key, packed in made.items()})
 
     def capture(self, *, large: bool) -> dict[str, Any]:
-        """Give what they remember now, as values for a checkpoint.
+        """Give their current state, as values for a checkpoint.
 
         Args:
             large: Arrays, long lists and the order of lists too.
@@ -96,15 +97,15 @@ class OrderMemory:
         }
 
     def put_back(self, captured: Mapping[str, Any], *, positions: bool = True) -> None:
-        """Make them remember what `capture` gave.
+        """Give them the state that `capture` gave.
 
         Args:
-            captured: That.
-            positions: Also what objects that the script named gave by `state_dict`: it may be a place in the data,
-                from which the next pass would go on.
+            captured: The state.
+            positions: Named objects also get the state of their `state_dict`. It may be a place in the data, from which
+                the next pass would go on.
 
         Raises:
-            UsageError: If an object refuses its state.
+            UsageError: An object refuses its state.
         """
         for value, state in zip(self._named, captured["named"]):
             if positions or stateful_kind(value) != "state_dict":
@@ -125,7 +126,10 @@ class OrderMemory:
                 self._roots[name][:] = made if order is None else [made[index] for index in array("q", order)]
 
     def _orders(self) -> dict[str, bytes | None]:
-        """Give the order of each list by the numbers of its items when this memory was made; None: it is that."""
+        """Give the order of each list, by the numbers of its items when this memory was made.
+
+        None for an unchanged order.
+        """
         found: dict[str, bytes | None] = {}
         for name, made in self._lists.items():
             numbers = {id(item): number for number, item in enumerate(made)}
@@ -240,7 +244,7 @@ def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -
 
 
 def _warn_of_iterators(path: str, holder: Any) -> None:
-    """Name in the log the iterators that an object keeps: where they are cannot be saved."""
+    """Name in the log the iterators that an object keeps, because their positions cannot be saved."""
     kept = getattr(holder, "__dict__", {})
     names = [name for name, value in kept.items() if isinstance(value, Iterator) and not _is_loaders_own(holder, name)]
     if names and stateful_kind(holder) is None:
@@ -271,7 +275,7 @@ def _is_open(value: Any) -> bool:
 
 
 def _has_indices(value: Any) -> bool:
-    """Say whether an object is a dataset with indices: what it counts and caches decides no order."""
+    """Say whether an object is a dataset with indices. Its counts and caches decide no order."""
     torch_data = loaded("torch.utils.data")
     if torch_data is not None and isinstance(value, torch_data.Dataset):
         return not isinstance(value, torch_data.IterableDataset)
@@ -284,7 +288,10 @@ def _is_loader(value: Any) -> bool:
 
 
 def _settings_of_loaders() -> frozenset[str]:
-    """Name the attributes that torch's DataLoader makes: its arguments, which are the script's, and its own pass."""
+    """Name the attributes that torch's DataLoader makes.
+
+    They are its arguments, which are the script's, and its own pass.
+    """
     return frozenset(vars(loaded("torch.utils.data").DataLoader([None])))
 
 
@@ -314,18 +321,18 @@ class _Large(bytes):
 
 _NEW = object()
 _OTHER: tuple[str, list[Any]] = ("other", [])
-"""What stands for a value that is not taken."""
+"""Stands for a value that is not taken."""
 
 
 def _fingerprint(packed: Any) -> Any:
-    """Give what to keep of a value to see that it changes: of a large one the digest alone."""
+    """Give a value that shows a change. Of a large one it is the digest alone."""
     if isinstance(packed, tuple) and packed[0] in ("array", "numbers") and len(packed[1]) > _LARGE_BYTES:
         return _Large(hashlib.blake2b(packed[1], key=repr(packed[2:]).encode()[:64], digest_size=16).digest())
     return packed
 
 
 def _size(value: Any) -> int | None:
-    """Return about how many bytes a plain value has in a checkpoint; None for what is not taken."""
+    """Return the approximate bytes of a plain value in a checkpoint. None for a value that is not taken."""
     if type(value) in _PLAIN:
         return len(value) if isinstance(value, (str, bytes)) else 8
     if _is_array(value):

@@ -1,6 +1,6 @@
-"""A running digest of a pass: of the indices of its batches, or of what its batches hold.
+"""A running digest of a pass, of the indices of its batches or of their content.
 
-A pass that is begun again is compared with it, so that what is passed over is what was trained on.
+A pass that is begun again is compared with it, so that only trained batches are passed over.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class PassDigest:
         return {"last": self._last, "marks": b"".join(self._marks)}
 
     def require_same(self, saved: Mapping[str, Any], *, name: str) -> None:
-        """Find out whether as many other batches were the same.
+        """Check that as many other batches were the same.
 
         Args:
-            saved: What `state_dict` gave for them.
+            saved: The state that `state_dict` gave for them.
             name: The loader, for the message.
 
         Raises:
-            UsageError: If they were not.
+            UsageError: They were not.
         """
         if saved["last"] == self._last:
             return
@@ -68,7 +68,7 @@ class PassDigest:
 
 
 def index_bytes(index: Any) -> bytes:
-    """Give what tells the indices of one batch from others."""
+    """Give bytes that distinguish the indices of one batch from others."""
     if type(index) is list:
         try:
             return array("q", index).tobytes()
@@ -78,9 +78,11 @@ def index_bytes(index: Any) -> bytes:
 
 
 def content_bytes(batch: Any) -> bytes:
-    """Give what tells the content of one batch from others: all of small arrays, samples of large ones.
+    """Give bytes that distinguish the content of one batch from others.
 
-    What is on a GPU counts by its form alone: to read it would wait for the GPU. Entries whose names begin with two
+    They hold all of small arrays, and samples of large ones.
+
+    Data on a GPU counts by its form alone, because a read would wait for the GPU. Entries whose names begin with two
     underscores (WebDataset's `__url__`) are places, and no data.
     """
     parts: list[bytes] = []

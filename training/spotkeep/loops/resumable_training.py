@@ -1,7 +1,7 @@
-"""A loop over epochs and batches that an interruption cannot undo: what most PyTorch scripts need, in four lines.
+"""A loop over epochs and batches that resumes after an interruption, for most PyTorch scripts, in four lines.
 
-The script keeps its loops. What it iterates over counts: when the next batch is asked for, the one before is done, and
-that is the moment to save, or to leave on a notice.
+The script keeps its loops and iterates over a wrapped loader. When the next batch is asked for, the one before is done.
+Then the library saves, or leaves on a notice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROGRESS_BARS = ("tqdm", "rich")
 
 
 class ResumableTraining:
-    """Takes a training up where it was interrupted: the epoch, the batch in it, and every random number after it.
+    """Resumes an interrupted training with its epoch, its batch, and every random number after it.
 
     ```python
     training = ResumableTraining({"model": model, "optimizer": optimizer, "scheduler": scheduler}, every_seconds=60)
@@ -48,21 +48,21 @@ class ResumableTraining:
         validate()
     ```
 
-    The global random states of Python, NumPy and torch are saved too. An epoch that was interrupted is entered again
-    and its loaders go on with the batches that are left. What stands around the inner loop belongs to the epoch: what
-    stands before it runs again, with the random numbers it had; what stands after it runs once more when the
-    interruption came after the last batch and before the epoch's end, with the state as it was after that batch. So
-    change the state before the inner loop only in ways that can be done twice (`sampler.set_epoch(epoch)` can).
+    The global random states of Python, NumPy and torch are saved too. An interrupted epoch is entered again, and its
+    loaders give the remaining batches. The code around the inner loop belongs to the epoch. Code before it runs again,
+    with its first random numbers. Code after it runs once more if the interruption came after the last batch and before
+    the epoch's end, with the state after that batch. So change the state before the inner loop only in ways that can be
+    done twice (`sampler.set_epoch(epoch)` can).
 
     Args:
         state: As for `Checkpointer`. The names "random states" and "loop" are taken.
-        per_rank: As for `Checkpointer`; the random states and the place in the loops are added to it.
+        per_rank: As for `Checkpointer`. The random states and the place in the loops are added to it.
         batches_per_step: Batches whose gradients are added up for one step of the optimizer. Nothing is saved between
-            them: with open gradients a checkpoint is larger.
+            them, because open gradients make a checkpoint larger.
         **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
 
     Raises:
-        UsageError: If an argument makes no sense.
+        UsageError: An argument makes no sense.
     """
 
     def __init__(
@@ -88,28 +88,30 @@ class ResumableTraining:
 
     @property
     def checkpointer(self) -> Checkpointer:
-        """What saves: its `step`, `durable_step`, `directory`, `interrupted`."""
+        """The checkpointer, with its `step`, `durable_step`, `directory`, `interrupted`."""
         return self._checkpointer
 
     def log(self, **metrics: float) -> None:
-        """Note metrics of the current step; they go out with the next progress event."""
+        """Note metrics of the current step. They go out with the next progress event."""
         self._checkpointer.log(**metrics)
 
     def loader(self, batches: Iterable[Any], state: Sequence[Any] = ()) -> ResumableLoader:
-        """Give what to iterate over instead of these batches.
+        """Wrap batches in a loader for the script to iterate over.
 
-        Called inside an epoch, it holds for that epoch.
+        A call inside an epoch holds for that epoch.
 
         Random generators, counters and other plain values in the attributes of a sampler, a stream or a loader are
-        found by themselves: what they were when a pass began is part of the checkpoint.
+        found automatically. Their state at a pass's beginning is part of the checkpoint.
 
         Args:
-            batches: A DataLoader, a list, or anything else that gives its batches again when it is iterated over again.
-            state: What else decides the order of the batches: random generators, objects with attributes, or with
-                `state_dict` and `load_state_dict`. They are put back before an interrupted pass is begun again.
+            batches: A DataLoader, a list, or another object that gives its batches again when it is iterated over
+                again.
+            state: Other objects that decide the order of the batches. They are random generators, objects with
+                attributes, or with `state_dict` and `load_state_dict`. They are put back before an interrupted pass is
+                begun again.
 
         Raises:
-            UsageError: If it gives its batches only once, or never again in the same order.
+            UsageError: It gives its batches only once, or never again in the same order.
         """
         in_state = (value for state in self._states for _, value in objects_in(state))
         if type(batches).__module__.startswith("torchdata.") and any(value is batches for value in in_state):
@@ -122,17 +124,16 @@ class ResumableTraining:
         return ResumableLoader(batches, self._loop, state)
 
     def epochs(self, epochs: int | Iterable[Any]) -> Iterator[Any]:
-        """Go through the epochs that are left, the first of them from the batch where it was interrupted.
+        """Go through the remaining epochs, the first of them from its interrupted batch.
 
         Restores the newest good checkpoint first. Saves when due, at the end, and on a notice.
 
         Args:
-            epochs: Their number, or what to give for each of them, for example `range(1, 11)`.
+            epochs: Their number, or a value for each of them, for example `range(1, 11)`.
 
         Raises:
-            UsageError: If the loops are not those the checkpoint was made in, or so many epochs have been gone through
-                before.
-            SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+            UsageError: The loops are not those of the checkpoint, or earlier attempts have gone through other epochs.
+            SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
         loop = id(_frame_of_loop(sys._getframe(1)))
@@ -147,7 +148,7 @@ class ResumableTraining:
 
 
 class ResumableLoader:
-    """What a script iterates over instead of its loader. `len` and the loader's attributes are the loader's."""
+    """The object that a script iterates over instead of its loader. `len` and the attributes are the loader's."""
 
     def __init__(self, batches: Iterable[Any], loop: _Loop, state: Sequence[Any] = ()) -> None:
         self._batches = batches
@@ -224,12 +225,12 @@ class ResumableLoader:
 
     @property
     def start(self) -> int:
-        """The number of the first batch that the next pass gives: `enumerate(loader, loader.start)`."""
+        """The number of the first batch that the next pass gives, for `enumerate(loader, loader.start)`."""
         saved = self._loop.progress.saved(self._index)
         return saved["position"] if saved is not None and self._passes + 1 == saved["passes"] else 0
 
     def size(self) -> int | None:
-        """Return batches of a pass; None when that is not known for sure."""
+        """Return the batches of a pass. None when that is not known for sure."""
         return self._source.size()
 
     def state_dict(self) -> dict[str, Any]:
@@ -253,7 +254,7 @@ class ResumableLoader:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Get ready to go back to where `state_dict` was given: the passes of the epoch are counted again."""
+        """Get ready to go back to the position of `state_dict`. The passes of the epoch are counted again."""
         self._passes_before = saved["passes_before"]
         if not saved["position"]:
             self._source.memory.put_back(saved["source"]["memory"])
@@ -293,10 +294,10 @@ class ResumableLoader:
         return batches
 
     def _refuse_cycle(self) -> None:
-        """Find out, once, whether `itertools.cycle` iterates over this loader: it gives copies that are not seen here.
+        """Check once that `itertools.cycle` does not iterate over this loader. It gives copies that are not seen here.
 
         Raises:
-            UsageError: If it does.
+            UsageError: It does.
         """
         if self._cycle_is_sought:
             self._cycle_is_sought = False
@@ -330,7 +331,7 @@ def _nested() -> UsageError:
 
 
 def _held_iterators(batches: Any) -> dict[str, int]:
-    """Give the iterators in an object's attributes, by what they are: other ones are other objects."""
+    """Give the iterators in an object's attributes, by their identity."""
     of_torch = getattr(loaded("torch.utils.data.dataloader"), "_BaseDataLoaderIter", GeneratorType)
     return {
         name: id(value)
@@ -400,7 +401,7 @@ class _Loop:
 
     @property
     def time_in_batch(self) -> int | None:
-        """When the batch that the script works on was given; None while it works on none."""
+        """The time when the script got its current batch. None without one."""
         return max(self._given_at.values(), default=None) if self._in_use else None
 
     def pass_begins(self, loader_index: int) -> None:
@@ -420,7 +421,7 @@ class _Loop:
         self._went_around.discard(loader_index)
 
     def pass_ends(self, loader_index: int) -> None:
-        """Take note that a pass ends: another one whose batch was given before it began goes around it."""
+        """Take note that a pass ends. Another pass whose batch was given before it began goes around it."""
         began, given = self._began_at.pop(loader_index), self._given_at.pop(loader_index, None)
         if given is not None:
             self._went_around.update(other for other, its in self._given_at.items() if its < began)
@@ -435,10 +436,12 @@ class _Loop:
         self._given_at[loader_index] = self._time
 
     def batch_done(self, loader_index: int, *, whole_pass: bool) -> None:
-        """Take note that a loader is asked for more: what it had given is done, and with it what others have given.
+        """Take note that a loader is asked for more.
+
+        Its last batch is done, and so are the last batches of other loaders.
 
         Raises:
-            UsageError: If another loader was gone through since it was asked before.
+            UsageError: The script went through another loader since the last request.
         """
         if loader_index in self._went_around:
             raise _nested()
@@ -504,13 +507,13 @@ class _Loop:
 
 
 class _Progress(TakesEffectLater):
-    """Where the loops are, as a part of the state.
+    """The positions of the loops, as a part of the state.
 
     Attributes:
-        epochs_completed: How many epochs are done.
+        epochs_completed: The number of completed epochs.
         epoch_random: The random states at the beginning of the current epoch.
         open_gradients: Gradients that are added up over an epoch's end, or without `batches_per_step`.
-        active: The loader that was asked for a batch when a step of the current epoch was last done; None before.
+        active: The loader that was asked for a batch at the last step of the current epoch. None before.
         loaders: The loaders, those of the current epoch last.
     """
 
@@ -536,7 +539,7 @@ class _Progress(TakesEffectLater):
         return self._saved[loader_index] if loader_index < len(self._saved) else None
 
     def end_epoch(self, lasting_loaders: int) -> None:
-        """Count the epoch; forget the loaders that were made in it."""
+        """Count the epoch, and forget the loaders that were made in it."""
         self.epochs_completed += 1
         self.active = None
         del self.loaders[lasting_loaders:]
@@ -571,7 +574,7 @@ def _frame_of_loop(frame: FrameType) -> FrameType:
 
 
 def _has_an_error(frame: FrameType) -> bool:
-    """Say whether an error may be on its way out of a frame: it has a traceback there before it leaves a loop."""
+    """Say whether an error may leave a frame. It has a traceback there before it leaves a loop."""
     return any(isinstance(one, TracebackType) and one.tb_frame is frame for one in gc.get_referrers(frame))
 
 

@@ -1,12 +1,12 @@
-"""torch's DataLoader, so that a pass over it can be taken up in its middle without loading what came before.
+"""torch's DataLoader, whose passes can resume in the middle without loading the earlier batches.
 
-The loader that the script made is left alone; a copy of it gets the samplers and the dataset that are needed here. In
-the middle of a pass the sampler is asked again for the indices of the batches that were seen, and none is loaded.
-Loading in this process draws random numbers between the training's, and those are saved with it. A worker's cannot be,
-so there each batch is loaded with random numbers of its own, which follow from the pass and the number of the batch.
+The script's loader stays unchanged. A copy of it gets the samplers and the dataset of this module. In the middle of a
+pass the sampler gives the indices of the earlier batches again, and none is loaded. Loading in this process draws
+random numbers between the training's, and those are saved with it. A worker's random numbers cannot be saved. So there
+each batch is loaded with random numbers of its own, which depend on the pass and the number of the batch.
 
-A subclass with an `__iter__` of its own may ask for batches ahead, leave some out or put some together: there the
-batches that were seen are loaded again. Those of accelerate and Fabric give what their inner loader gives.
+A subclass with an `__iter__` of its own may ask for batches ahead, leave some out or put some together. There the
+earlier batches are loaded again. The loaders of accelerate and Fabric give the batches of their inner loader.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.statef
 """Where `__iter__` of a DataLoader and of torchdata's StatefulDataLoader stand."""
 
 _OF_A_PASS = {"_iterator": None, "next_iter_state": None, "_initial_iter_for_state_dict": False}
-"""A pass that goes on; where torchdata's loader would begin; that it has begun to say where it is."""
+"""Attributes of a loader's pass and their first values.
+
+They hold the pass, torchdata's place to begin, and a mark of its first report.
+"""
 
 
 def is_loader(batches: Any) -> bool:
@@ -93,7 +96,7 @@ def _inner_name(loader: Any) -> str | None:
 
 
 def _roots(inner: Any, alike: Any) -> dict[str, Any]:
-    """Give what may decide the order of a loader's batches."""
+    """Give the objects that may decide the order of a loader's batches."""
     parts = {name: getattr(inner, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
     return {**parts, "loader": alike}
 
@@ -143,7 +146,7 @@ class TorchBatches(BatchSource):
         super().__init__(type(loader).__name__, OrderMemory(_roots(inner, self._loader), named))
 
     def size(self) -> int | None:
-        """Return batches of a pass; None when that is not known for sure."""
+        """Return the batches of a pass. None when that is not known for sure."""
         try:
             return len(self._loader)
         except TypeError:  # a sampler without a length
@@ -156,7 +159,7 @@ class TorchBatches(BatchSource):
             self.digest.add(indices.ahead.popleft())
 
     def state_dict(self, *, in_pass: bool) -> dict[str, Any]:
-        """Give where the pass is, and what decides the next one."""
+        """Give the position of the pass, and the facts that decide the next one."""
         indices = self._indices.this_pass
         asked, ended = (0, False) if indices is None else (indices.asked, indices.ended)
         return {**super().state_dict(in_pass=in_pass), "asked": asked, "ended": ended}
@@ -187,7 +190,7 @@ class TorchBatches(BatchSource):
         return self._loader
 
     def _get_iterator(self) -> Any:
-        """Stand for the loader's own: it draws the seed of the workers."""
+        """Stand for the loader's own method, which draws the seed of the workers."""
         inner = self._inner
         if not inner.persistent_workers or not inner.num_workers or not self._start.number:
             return type(inner)._get_iterator(inner)
@@ -203,12 +206,12 @@ class TorchBatches(BatchSource):
 
 @dataclass(frozen=True)
 class _PassOver:
-    """What to pass over at the beginning of a pass.
+    """The batches to pass over at the beginning of a pass.
 
     Attributes:
         position: Batches that were given.
-        asked: Batches that the sampler was asked for: workers are ahead of the training.
-        ended: Whether it had no more then.
+        asked: Batches that the sampler was asked for. Workers are ahead of the training.
+        ended: The sampler had no more then.
         digest: Takes the batches that were given.
     """
 
@@ -223,10 +226,10 @@ class _IndexPasses:
 
     Args:
         sampler: The loader's sampler, or its batch sampler.
-        keyed: Whether each batch of indices comes with a key for its random numbers.
+        keyed: Each batch of indices comes with a key for its random numbers.
 
     Attributes:
-        this_pass: The pass over the loader; None before it asks for it.
+        this_pass: The pass over the loader. None before it asks for it.
     """
 
     def __init__(self, sampler: Any, *, keyed: bool) -> None:
@@ -260,8 +263,8 @@ class _IndexPasses:
         """Get ready for a pass over the loader.
 
         Args:
-            start: What decides its batches.
-            over: What to pass over in it.
+            start: The facts that decide its batches.
+            over: The batches to pass over in it.
         """
         self._next, self.this_pass = (start, over), None
 
@@ -270,15 +273,15 @@ class _IndexPass:
     """The batches of indices of a pass.
 
     Args:
-        indices: These, from the beginning.
-        key: What their keys follow from; None: they have none.
-        over: What to pass over.
+        indices: The batches, from the beginning.
+        key: The source of their keys. None without keys.
+        over: The batches to pass over.
 
     Attributes:
-        arrived: Whether what is to be passed over is passed over.
-        asked: How many the sampler was asked for.
-        ended: Whether it had no more.
-        ahead: For the digest: those that it gave, and the loader did not yet.
+        arrived: All batches to pass over are passed over.
+        asked: The number of batches that the sampler was asked for.
+        ended: The sampler had no more.
+        ahead: For the digest, the batches that it gave and the loader did not yet.
     """
 
     def __init__(self, indices: Iterator[Any], *, key: bytes | None, over: _PassOver | None) -> None:
@@ -303,7 +306,7 @@ class _IndexPass:
         return index if self._key is None else KeyedIndex(key=b"%s %d" % (self._key, self._number - 1), index=index)
 
     def arrive(self) -> None:
-        """Ask the sampler once more for what it was asked for; what was not given yet is kept."""
+        """Ask the sampler again for the earlier batches, and keep those that the loader has not given yet."""
         if self.arrived:
             return
         self.arrived, over = True, self._over
@@ -333,16 +336,17 @@ class _IndexPass:
 
 @dataclass(frozen=True)
 class KeyedIndex:
-    """What to load for a batch, and what the random numbers follow from that are drawn while it is loaded."""
+    """The index to load for a batch, and the key of the random numbers that are drawn while it is loaded."""
 
     key: bytes
     index: Any
 
 
 class KeyedDataset:
-    """Stands for the dataset of a loader, and leaves the loading to `KeyedCollate`: gives back what comes with a key.
+    """Stands for the dataset of a loader, and leaves the loading of keyed indices to `KeyedCollate`.
 
-    Everything else is the dataset's. What a `worker_init_fn` sets in `get_worker_info().dataset` is set there too.
+    Everything else is the dataset's. Attributes that a `worker_init_fn` sets in `get_worker_info().dataset` are set
+    there too.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -386,7 +390,7 @@ class KeyedCollate:
     batched: bool = True
 
     def __call__(self, keyed: KeyedIndex) -> Any:
-        """Load what is asked for."""
+        """Load the items of these indices."""
         with seeded_random_numbers(keyed.key), seeded_generators(generators_in(self.dataset), keyed.key):
             at_once = getattr(self.dataset, "__getitems__", None)
             if not self.batched:
@@ -399,7 +403,10 @@ class KeyedCollate:
 
 
 def copy_loader(loader: Any, **replaced: Any) -> Any:
-    """Copy a loader with other attributes, subclasses included; around another one, that one gets them."""
+    """Copy a loader with other attributes, subclasses included.
+
+    A loader around another one hands them to the inner one.
+    """
     for name in ("base_dataloader", "_dataloader"):
         if isinstance(vars(loader).get(name), DataLoader):
             return _copied(loader, {name: _copied(vars(loader)[name], replaced)})

@@ -1,1 +1,1 @@
-"""What announces an interruption: signals, a file, an instance's metadata."""
+"""Sources of an interruption notice, which are signals, a file and the instance metadata."""

@@ -1,8 +1,8 @@
 """Notices of Amazon EC2, from the instance metadata service (version 2).
 
-Two minutes before a spot instance goes, `spot/instance-action` appears there; before that a rebalance recommendation
-may. Only 404 means that nothing is announced, and only a document that names an action is a notice: any other answer
-(a token that ran out, a fault, a page of some proxy) is no reason to stop a training.
+Two minutes before a spot instance goes, `spot/instance-action` appears there. A rebalance recommendation may appear
+earlier. Only 404 means that nothing is announced, and only a document with an action is a notice. Any other answer (an
+expired token, a fault, a page of some proxy) is no reason to stop a training.
 
 Sources: "Spot Instance interruption notices", "EC2 instance rebalance recommendations" and "Use the Instance Metadata
 Service" in Amazon EC2's user guide.
@@ -50,16 +50,16 @@ _logger = logging.getLogger("spotkeep")
 
 
 class MetadataUnavailableError(Exception):
-    """The metadata service did not answer, or not with what it is documented to answer."""
+    """The metadata service did not answer, or gave an answer outside its documentation."""
 
 
 @dataclass(frozen=True)
 class SpotAction:
-    """What is going to happen to this instance.
+    """The action that EC2 announces for this instance.
 
     Attributes:
         action: `terminate`, `stop` or `hibernate`.
-        seconds_left: Until then; None when the document does not say it sensibly.
+        seconds_left: Seconds until then. None when the document does not say it sensibly.
     """
 
     action: str
@@ -73,17 +73,19 @@ class _Answer:
 
 
 def metadata_endpoint(environment: Mapping[str, str], *, dmi: Path = _DMI) -> str | None:
-    """Say where to ask, or None where asking makes no sense. Looks at files only, never at the network.
+    """Give the endpoint of the metadata service, or None outside an instance.
 
-    On by itself on an EC2 instance, and where the SDK's standard variable names an endpoint. Not under SageMaker, whose
-    instances are not the user's: SIGTERM comes there.
+    Looks at files only, never at the network.
+
+    It is on by default on an EC2 instance, and when the SDK's standard variable names an endpoint. It is off under
+    SageMaker, whose instances are not the user's. There a notice comes as SIGTERM.
 
     Args:
-        environment: The variables: SPOTKEEP_INSTANCE_METADATA, and those of the AWS SDKs.
-        dmi: Where the kernel shows what the firmware says about the machine.
+        environment: The variables, SPOTKEEP_INSTANCE_METADATA and those of the AWS SDKs.
+        dmi: The folder where the kernel shows the firmware's facts on the machine.
 
     Raises:
-        UsageError: If SPOTKEEP_INSTANCE_METADATA is none of its values.
+        UsageError: SPOTKEEP_INSTANCE_METADATA is none of its values.
     """
     mode = environment.get(MODE_VARIABLE) or "auto"
     if mode not in MODES:
@@ -120,10 +122,10 @@ class InstanceMetadataService:
         self._token: str | None = None
 
     def spot_action(self) -> SpotAction | None:
-        """Give what is announced for this instance, None when nothing is.
+        """Give the announced action for this instance, None when there is none.
 
         Raises:
-            MetadataUnavailableError: If that cannot be said.
+            MetadataUnavailableError: The service gives no clear answer.
         """
         answer = self._get(_ACTION_PATH)
         return None if answer is None else parse_spot_action(answer.body, server_time=answer.server_time)
@@ -138,10 +140,10 @@ class InstanceMetadataService:
         return answer is not None and "noticeTime" in _document(answer.body)
 
     def text(self, path: str) -> str | None:
-        """Read any path below `/latest`; None when there is nothing.
+        """Read any path below `/latest`. None when it does not exist.
 
         Raises:
-            MetadataUnavailableError: If that cannot be said.
+            MetadataUnavailableError: The service gives no clear answer.
         """
         answer = self._get(path)
         return None if answer is None else answer.body.decode("utf-8", "replace")
@@ -218,16 +220,15 @@ def poll_metadata(
     pause_seconds: float = _POLL_SECONDS,
     longest_pause_seconds: float = _LONGEST_POLL_SECONDS,
 ) -> None:
-    """Ask until an action is announced or `stopping` is set; seldom where nothing answers.
+    """Ask until an action is announced or `stopping` is set. The pauses grow while the service does not answer.
 
     Args:
-        metadata: Whom to ask.
-        stopping: Ends this.
+        metadata: The service.
+        stopping: Ends the loop.
         on_action: Called once, with the action.
-        on_rebalance: Called once, when a rebalance is recommended; None to not ask.
-        pause_seconds: Between two questions.
-        longest_pause_seconds: Between two questions where nothing answers. A caller that knows that this is an
-            instance asks on.
+        on_rebalance: Called once, when a rebalance is recommended. None to not ask.
+        pause_seconds: The pause between two questions.
+        longest_pause_seconds: The longest pause without answers. A caller that knows that this is an instance asks on.
     """
     pause, complained = pause_seconds, False
     while True:
@@ -273,7 +274,7 @@ def _document(raw: bytes) -> Mapping[str, object]:
 
 
 def _server_time(date: str | None) -> float:
-    """Take the time from the answer: the clock of this machine may be wrong."""
+    """Take the time from the answer, because the clock of this machine may be wrong."""
     from email.utils import parsedate_to_datetime
 
     with contextlib.suppress(TypeError, ValueError, IndexError, OverflowError):

@@ -1,8 +1,8 @@
-"""What the trainings of a job say of themselves, beside the notice file: which are under way, and which are done.
+"""Reports of a job's trainings, beside the notice file. They name the trainings under way and the finished ones.
 
-A script that ends with code 0 on a notice may be done, or may only have been interrupted by a library that ends so. The
-training knows. Each process adds a line when a training of its begins, and when it has done its last step; its last
-line counts. The runner reads them when the script has ended.
+A script that ends with code 0 on a notice may be done, or a library may have ended it early. Only the training knows.
+Each process adds a line at the beginning of a training and after its last step. The last line counts. The runner reads
+the lines when the script has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def note_training(notice_file: Path, *, done: bool) -> None:
 
 
 def forget_trainings(notice_file: Path) -> None:
-    """Remove what the trainings of an earlier job have said, which had the same notice file."""
+    """Remove the reports of an earlier job that had the same notice file."""
     with contextlib.suppress(OSError):
         trainings_file(notice_file).unlink()
 

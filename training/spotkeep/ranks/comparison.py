@@ -1,11 +1,11 @@
-"""Compares, at each save, what the ranks of a training have in common, and finds what they have not.
+"""Compares, at each save, the common state of a training's ranks, and finds the entries that differ.
 
-The first save of a process compares everything. To look at all of a large state at each save would cost too much, so a
-later one compares the small values, and one in 32 of the large arrays, other ones each time. Where anything differs,
-all are compared once more. What differs then is each rank's own for as long as the process lasts.
+The first save of a process compares everything. All of a large state at each save would cost too much. So a later save
+compares the small values, and one in 32 of the large arrays, other ones each time. After any difference all are
+compared once more. An entry that differs then is each rank's own for as long as the process lasts.
 
 `DistributedDataParallel` gives rank 0's buffers to all at the next forward pass (`broadcast_buffers`). These may
-differ: rank 0's are the ones that count.
+differ, and rank 0's count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OTHER_FORM = "another form than at the save before"
 
 
 class RankComparison:
-    """Puts together what each rank writes: rank 0 what all have in common, the others what they have otherwise.
+    """Puts together the part of each rank. Rank 0 writes the common state, and the others write their differences.
 
     Args:
         ranks: The others, for the thread that trains.
@@ -55,15 +55,15 @@ class RankComparison:
         self._blob_count = -1
 
     def encode(self, encode_parts: Callable[[], tuple[EncodedState, EncodedState]]) -> EncodedState:
-        """Give what this rank writes. Every rank must call it. The document is a `ShareDocument`.
+        """Give the part of this rank. Every rank must call it. The document is a `ShareDocument`.
 
         Args:
-            encode_parts: Encodes what all ranks are said to have in common, and what is each rank's own.
+            encode_parts: Encodes the state that all ranks are said to share, and each rank's own.
 
         Raises:
-            StateError: If anything in it cannot be saved.
-            OtherRankError: If that is so on another rank.
-            RankLostError: If a rank is gone.
+            StateError: An entry cannot be saved.
+            OtherRankError: An entry of another rank cannot be saved.
+            RankLostError: A rank is gone.
         """
         encoded: list[EncodedState] = []  # what is common, what is own
         self._saves += 1
@@ -83,12 +83,12 @@ class RankComparison:
         return encode_share(common, own, found, rank=self._ranks.rank)
 
     def _differences(self, common: EncodedState, own: EncodedState, *, whole: bool) -> Differences:
-        """Find what this rank has otherwise than rank 0.
+        """Find the differences of this rank from rank 0.
 
         Args:
-            common: What all ranks are said to have in common.
-            own: What is each rank's own by the script's word.
-            whole: Whether to compare everything.
+            common: The state that all ranks are said to share.
+            own: The state that the script passes as each rank's own.
+            whole: Compare everything.
         """
         trees: list[Json] = []
 
@@ -110,7 +110,7 @@ class RankComparison:
         return found
 
     def _look_again(self, common: EncodedState, own: EncodedState) -> None:
-        """Find what is made equal before it counts, and forget what was known to differ."""
+        """Find entries that torch makes equal before they count, and forget the known differences."""
         self._joinables.find()
         buffers = self._joinables.buffers_made_equal(self._ranks.world_size)
         addresses = set(map(address_of, buffers))
@@ -124,7 +124,7 @@ class RankComparison:
         self._blob_count = len(common.blobs)
 
     def _compared(self, common: EncodedState, *, whole: bool) -> list[Blob]:
-        """Choose what to look at: the small, and the large whose turn it is, or all."""
+        """Choose the entries to compare, which are the small ones and the large ones of this turn, or all."""
         known, turn = self._made_equal | self._own, self._saves % _TURNS
         return [
             blob
@@ -133,7 +133,7 @@ class RankComparison:
         ]
 
     def _root(self, common: EncodedState) -> str:
-        """Give a digest of all that is compared: fast, and it does not say where a difference is."""
+        """Give a fast digest of all compared entries, which does not show the place of a difference."""
         small: list[Any] = []
         large: list[Blob] = []
         for blob in self._compared(common, whole=False):
@@ -162,7 +162,7 @@ def _is_small(raw: Any) -> bool:
 
 
 def _digests(blobs: Sequence[Blob]) -> list[str]:
-    """Give a digest of each: equal for equal bytes that are on devices of the same kind."""
+    """Give a digest of each. Equal bytes on devices of the same kind have equal ones."""
     on_devices = iter(device_digests([blob.raw for blob in blobs if isinstance(blob.raw, DeviceBytes)]))
     return [next(on_devices) if isinstance(blob.raw, DeviceBytes) else _digest(blob.raw) for blob in blobs]
 

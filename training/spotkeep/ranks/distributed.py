@@ -1,10 +1,10 @@
-"""How the ranks of a distributed training talk to each other about checkpoints.
+"""The messages between the ranks of a distributed training about checkpoints.
 
-Two process groups of gloo's, apart from the training's own: one for the thread that trains, one for the thread that
-writes. What the writer waits for can so neither mix with nor wait behind the training's collectives (NCCL's run in the
-order of the GPU's stream). A rank that is killed is noticed at once, because its connections close, and the rank that
-notices closes its own: no rank waits for a dead one. Files would not do as the channel: each host of a SageMaker job
-has its own disk. Messages are JSON.
+They have two process groups of gloo, apart from the training's own. One is for the thread that trains, one for the
+thread that writes. So the writer's messages neither mix with nor wait behind the training's collectives (NCCL's run in
+the order of the GPU's stream). A killed rank is noticed at once, because its connections close. The rank that notices
+closes its own, so no rank waits for a dead one. Files are no channel, because each host of a SageMaker job has its own
+disk. Messages are JSON.
 """
 
 from __future__ import annotations
@@ -162,16 +162,16 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
 
 
 def together(ranks: Ranks, act: Callable[[], Json]) -> list[Json]:
-    """Do something on every rank: it succeeds on all of them, or fails on all of them.
+    """Run a function on every rank. It succeeds on all of them, or fails on all of them.
 
     Returns:
-        What it gave on each rank; JSON values.
+        The result of each rank, as JSON values.
 
     Raises:
-        OtherRankError: If it went wrong on another rank only.
-        DamagedCheckpointError: If nothing is wrong but damage, wherever that was found.
-        RankLostError: If a rank is gone.
-        BaseException: What went wrong on this rank.
+        OtherRankError: Another rank failed, and this one did not.
+        DamagedCheckpointError: Damage is the only failure, on any rank.
+        RankLostError: A rank is gone.
+        BaseException: The failure of this rank.
     """
     if ranks.world_size == 1:
         return [act()]

@@ -1,7 +1,7 @@
-"""What torch wraps around modules and optimizers so that ranks train together, found wherever the script has it.
+"""torch's wrappers around modules and optimizers for training with several ranks, found anywhere in the script.
 
-A script often passes the module without its wrapper, and a framework makes the wrapper in its own loop. So it is looked
-for among all objects of the process, which takes some ten milliseconds: seldom, and not at each step.
+A script often passes the module without its wrapper, and a framework makes the wrapper in its own loop. So the search
+goes through all objects of the process. That takes some ten milliseconds, and happens rarely, not at each step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spotkeep.state.encoding import objects_in
 
 
 class Joinables:
-    """The wrappers of this process: `DistributedDataParallel`, `ZeroRedundancyOptimizer` and the like."""
+    """The wrappers of this process, such as `DistributedDataParallel` and `ZeroRedundancyOptimizer`."""
 
     def __init__(self) -> None:
         self._found: list[weakref.ref[Any]] = []
@@ -46,7 +46,7 @@ class Joinables:
         ]
 
     def problems(self, *states: Mapping[str, Any]) -> list[str]:
-        """Name what they keep between steps, and no entry of the state does.
+        """Name values that they keep between steps and that no entry of the state holds.
 
         Args:
             *states: Names and objects.
@@ -94,12 +94,15 @@ class Joinables:
 
 
 def _reachable(entry: Any) -> list[Any]:
-    """Give what an object refers to, directly or by an attribute."""
+    """Give the objects that an object refers to, directly or by an attribute."""
     return [inner for outer in gc.get_referents(entry) for inner in (outer, *gc.get_referents(outer))]
 
 
 def _keeps_something(kept: Any) -> bool:
-    """Say whether a hook's state changes from step to step: those of torch count their iterations; tensors do."""
+    """Say whether a hook's state changes from step to step.
+
+    It does if it holds a count of iterations, as torch's hooks do, or tensors.
+    """
     values = [
         getattr(kept, name, None) for name in (*getattr(type(kept), "__slots__", ()), *getattr(kept, "__dict__", ()))
     ]

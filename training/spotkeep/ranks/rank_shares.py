@@ -1,8 +1,8 @@
-"""Whose part of a checkpoint is whose, when several ranks write it together. Pure.
+"""The division of a checkpoint among the ranks that write it together. Pure.
 
-What the ranks have in common is written once, by rank 0. What belongs to a rank is written by that rank: what it has
-otherwise than rank 0, then what the script passed as each rank's own. All files stand in one row, first those of the
-common state, then those of each rank, so a reader that knows how many files the others have knows the names of its own.
+Rank 0 writes the common state once. Each other rank writes its differences from rank 0, and then the state that the
+script passed as each rank's own. All files have numbers in one row, first the common ones, then those of each rank. So
+a reader that knows the other ranks' numbers of files knows its own names.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from spotkeep.state.encoding import Blob, EncodedState, Json
 
 @dataclass(frozen=True)
 class ShareDocument:
-    """The state documents of what one rank writes.
+    """The state documents of one rank's part.
 
     Attributes:
-        common: What all ranks have in common; None unless this is rank 0.
-        common_files: How many files it has.
-        differences: What this rank has otherwise in it, the files numbered from 0.
-        own: What is the rank's own, its files numbered after those.
-        own_files: How many files both have.
+        common: The common state of all ranks. None on other ranks than 0.
+        common_files: The number of its files.
+        differences: The differences of this rank from it, with files numbered from 0.
+        own: The rank's own state, with files numbered after those.
+        own_files: The number of files of both.
     """
 
     common: Json
@@ -49,11 +49,11 @@ class ShareDocument:
 
 @dataclass(frozen=True)
 class WrittenShare:
-    """What one rank has written.
+    """The written part of one rank.
 
     Attributes:
         files: Its files, those of the common state first.
-        share: How many of them are its own, and what they hold; the file numbers are those of the checkpoint.
+        share: The number of its own files, and their content. The file numbers are those of the checkpoint.
     """
 
     files: tuple[DataFile, ...]
@@ -65,14 +65,14 @@ class WrittenShare:
 
     @classmethod
     def from_message(cls, message: Json, *, first: int) -> WrittenShare:
-        """Read what `as_message` gave.
+        """Read a message of `as_message`.
 
         Args:
             message: The message.
             first: The number of its first file in the checkpoint.
 
         Raises:
-            MalformedManifestError: If a file has the name or the number of another.
+            MalformedManifestError: A file has the name or the number of another.
         """
         return cls(parse_files(message["files"], first=first), parse_share(message["share"]))
 
@@ -80,12 +80,12 @@ class WrittenShare:
 def encode_share(
     common: EncodedState, own: EncodedState, differences: Differences = None, *, rank: int
 ) -> EncodedState:
-    """Put together what one rank writes. The document is a `ShareDocument`.
+    """Put together the part of one rank. The document is a `ShareDocument`.
 
     Args:
-        common: What all ranks are said to have in common.
-        own: What the script passed as each rank's own.
-        differences: What this rank has otherwise than rank 0 in what is common.
+        common: The state that all ranks are said to share.
+        own: The state that the script passed as each rank's own.
+        differences: The differences of this rank from rank 0 in the common state.
         rank: Its number.
     """
     written = common if rank == 0 else EncodedState(document=None, blobs=())
@@ -115,10 +115,10 @@ def first_files(counts: Sequence[int]) -> list[int]:
 
 
 def rank_share(document: ShareDocument, *, first: int) -> RankShare:
-    """Give what is a rank's own, as it stands in the checkpoint.
+    """Give a rank's own part in the form of the checkpoint.
 
     Args:
-        document: What the rank writes.
+        document: The part that the rank writes.
         first: The number of its first file.
     """
     first += document.common_files
@@ -130,17 +130,17 @@ def rank_share(document: ShareDocument, *, first: int) -> RankShare:
 
 
 def merged(shares: Sequence[WrittenShare]) -> tuple[tuple[DataFile, ...], tuple[RankShare, ...]]:
-    """Put together what all ranks have written: the files in order, and each rank's part."""
+    """Put together the parts of all ranks, with the files in order, and each rank's part."""
     return tuple(file for share in shares for file in share.files), tuple(share.share for share in shares)
 
 
 def differing_paths(manifest: Manifest) -> list[str]:
-    """Name what not all ranks that wrote a checkpoint had in common, though they were said to."""
+    """Name the entries that the ranks of a checkpoint were said to share and did not."""
     return list(dict.fromkeys(path for share in manifest.ranks for path in own_paths(share.differences)))
 
 
 def trained_names(state: Json) -> frozenset[str]:
-    """Give the names at the top of a state document under which trained numbers stand: parts of a model, for example.
+    """Give the names at the top of a state document that hold trained numbers, for example parts of a model.
 
     An array of floating-point numbers counts as trained. Random states and places in the data are whole numbers.
     """
@@ -166,19 +166,19 @@ def view_for(
     change_allowed: bool,
     trained: Collection[str] = (),
 ) -> RankView:
-    """Choose what a rank takes of a checkpoint.
+    """Choose the part of a checkpoint for a rank.
 
     Args:
-        manifest: That of the checkpoint.
-        rank: The rank of the training that goes on.
-        world_size: Likewise.
-        per_rank: The names that are each rank's own there.
-        change_allowed: Whether another number of ranks may go on without what was each rank's own.
-        trained: The names among `per_rank` under which trained numbers stand (`trained_names`).
+        manifest: The manifest of the checkpoint.
+        rank: The rank in the resumed training.
+        world_size: The number of ranks in the resumed training.
+        per_rank: The names of each rank's own state there.
+        change_allowed: Another number of ranks may go on without each rank's own state.
+        trained: The names among `per_rank` that hold trained numbers (`trained_names`).
 
     Raises:
-        WorldSizeError: If another number of ranks wrote it, and there is something that only they could use. Trained
-            numbers are refused even where the change is allowed: the training would begin with the initial ones.
+        WorldSizeError: Another number of ranks wrote it, and it has a state that only they could use. Trained numbers
+            are refused even where the change is allowed, because the training would begin with the initial ones.
     """
     if manifest.world_size == world_size:
         return manifest.view(rank)

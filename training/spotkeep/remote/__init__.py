@@ -1,1 +1,1 @@
-"""The second tier: checkpoints in S3, for places where nothing uploads them for us."""
+"""The second tier, with checkpoints in S3, for machines whose platform does not upload them."""

@@ -1,9 +1,9 @@
-"""The second tier: checkpoints in S3, laid out as in their directory, each whole or invisible there too.
+"""Checkpoints in S3, with the layout of their directory, each whole or invisible there too.
 
-Data files go first and the manifest last, so a manifest in S3 vouches for bytes that are there. What S3 has of a file
-that a crash cut off is not sent again. A download trusts nothing: names come from a verified manifest, sizes must be
-those of the objects that are there, every chunk is verified before it is written, and the local manifest comes last.
-What a crash left of a download is verified where it lies and not fetched again.
+Data files go first and the manifest last, so a manifest in S3 stands for bytes that are there. After a crash in the
+middle of a file, parts in S3 are not sent again. A download trusts nothing. Names come from a verified manifest, sizes
+must be those of the objects, every chunk is verified before it is written, and the local manifest comes last. After a
+crash in the middle of a download, the local bytes are verified and not fetched again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DRAFT_SUFFIX = ".draft"
 
 @dataclass(frozen=True)
 class _Span:
-    """A part of a file: its number from 1, its first byte, and how many."""
+    """A part of a file, by its number from 1, its first byte, and its length."""
 
     number: int
     start: int
@@ -64,9 +64,9 @@ class Upload:
 
     Attributes:
         step: Completed steps.
-        total_bytes: What there is to send.
-        done_bytes: What S3 has of it.
-        sent_bytes: What this process sent of that.
+        total_bytes: The bytes of the checkpoint.
+        done_bytes: The bytes that S3 has of it.
+        sent_bytes: The bytes that this process sent of that.
         cancelled: Set it to break off before the next part.
     """
 
@@ -97,13 +97,13 @@ class RemoteCheckpoints:
     """The checkpoints of one run in S3.
 
     Args:
-        place: Where they are.
-        directory: Where they are on this machine.
-        objects: The bucket; by default with the credentials of the environment.
+        place: Their place in S3.
+        directory: Their directory on this machine.
+        objects: The bucket, by default with the credentials of the environment.
         storage: The file operations of the directory.
 
     Raises:
-        MissingLibraryError: If boto3 is not installed.
+        MissingLibraryError: boto3 is not installed.
     """
 
     def __init__(
@@ -159,12 +159,12 @@ class RemoteCheckpoints:
         return Upload(step, raw, manifest, files)
 
     def send(self, upload: Upload, *, pace: Pace) -> None:
-        """Upload a checkpoint, what S3 has of it already excepted. Its manifest is there when all of it is.
+        """Upload a checkpoint, except for the parts that S3 has already. Its manifest appears last.
 
         Raises:
-            TransferCancelledError: If it was cancelled.
-            DamagedCheckpointError: If the local files are not what they were.
-            RemoteError: If S3 refuses. Sending again goes on where this ended.
+            TransferCancelledError: It was cancelled.
+            DamagedCheckpointError: The local files have changed.
+            RemoteError: S3 refuses. Another send goes on where this one ended.
         """
         key = self._key(upload.step, MANIFEST_NAME)
         labels = {_LABEL: hashlib.sha256(upload.raw_manifest).hexdigest()}
@@ -186,15 +186,15 @@ class RemoteCheckpoints:
         """Download a checkpoint into the local directory, verified. Gives its size in bytes.
 
         Args:
-            step: Which one.
+            step: The step of the checkpoint.
             cancelled: Set it to break off before the next part.
 
         Raises:
-            TransferCancelledError: If it was cancelled.
-            DamagedCheckpointError: If what is in S3 is not whole.
-            NewerFormatError: If a newer library wrote it.
-            RemoteError: If S3 cannot be read.
-            SaveError: If the disk refuses.
+            TransferCancelledError: It was cancelled.
+            DamagedCheckpointError: The checkpoint in S3 is not whole.
+            NewerFormatError: A newer library wrote it.
+            RemoteError: S3 cannot be read.
+            SaveError: The disk refuses.
         """
         names = self._found().get(step, {})
         raw, manifest = self._fetch_manifest(step, names)
@@ -235,10 +235,10 @@ class RemoteCheckpoints:
         self._objects.write(self.place.prefix + name, raw, labels={})
 
     def fetch_note(self, name: str, *, max_bytes: int) -> bytes | None:
-        """Read such a file; None when there is none, or it is larger than it may be.
+        """Read such a file. None when there is none, or it is too large.
 
         Raises:
-            RemoteError: If S3 cannot be read.
+            RemoteError: S3 cannot be read.
         """
         there = self._objects.labels(self.place.prefix + name)
         if there is None or not 0 < there[0] <= max_bytes:
@@ -246,12 +246,12 @@ class RemoteCheckpoints:
         return self._download(self.place.prefix + name, 0, there[0])
 
     def prune(self, retention: Retention, *, uploading: Collection[int] = ()) -> list[int]:
-        """Remove what need not stay, and what was begun and never finished. Gives the steps removed.
+        """Remove old checkpoints and unfinished uploads. Gives the steps removed.
 
-        Call it when a new checkpoint is there whole: the newest ones stay, as many as in the local directory.
+        Call it when a new checkpoint is there whole. As many of the newest stay as in the local directory.
 
         Raises:
-            RemoteError: If S3 refuses.
+            RemoteError: S3 refuses.
         """
         for key, upload in self._objects.unfinished_uploads(self.place.prefix):
             match = _KEY.fullmatch(key[len(self.place.prefix) :])
@@ -276,7 +276,7 @@ class RemoteCheckpoints:
     def missing(self, retention: Retention) -> int | None:
         """Give the newest local checkpoint that is to stay beside the newest ones and was not there at the last prune.
 
-        It was superseded while it waited. What is among the newest ones is not given: it may have to go soon.
+        A newer one took its place while it waited. The newest ones are not given, because they may have to go soon.
         """
         local = self._directory.steps()
         newest, older = local[: retention.newest], local[retention.newest :]
@@ -319,7 +319,7 @@ class RemoteCheckpoints:
         self._objects.finish_upload(key, upload_id, parts)
 
     def _begun(self, key: str) -> tuple[str, dict[int, Part]] | None:
-        """Find what a crash left of an upload."""
+        """Find the parts of an upload that a crash cut off."""
         try:
             uploads = [upload for name, upload in self._objects.unfinished_uploads(key) if name == key]
             if not uploads:
@@ -385,7 +385,7 @@ class RemoteCheckpoints:
 
     @contextlib.contextmanager
     def _writable(self, path: Path, size: int) -> Iterator[tuple[int, bool]]:
-        """Open a file of this size to fill it; says whether something may be in it already."""
+        """Open a file of this size to fill it, and say whether it may have content already."""
         descriptor = self._storage.open_to_fill(path)
         try:
             filled = os.fstat(descriptor).st_size > 0
@@ -405,7 +405,7 @@ class RemoteCheckpoints:
         return False
 
     def _download(self, key: str, start: int, size: int) -> bytes:
-        """Read a range; a connection that is cut in the middle of an answer is no end."""
+        """Read a range. After a cut connection it reads on."""
         pause = _FIRST_PAUSE_SECONDS
         for _ in range(_DOWNLOAD_ATTEMPTS - 1):
             try:
@@ -420,7 +420,7 @@ class RemoteCheckpoints:
         return self._objects.read(key, start=start, size=size)
 
     def _found(self) -> dict[int, dict[str, int]]:
-        """List what is there: steps, newest first, and the names and sizes of their files."""
+        """List the steps in S3, newest first, with the names and sizes of their files."""
         found: dict[int, dict[str, int]] = {}
         for count, stored in enumerate(self._objects.listing(self.place.prefix)):
             if count >= _MOST_OBJECTS:
@@ -473,7 +473,7 @@ def _spans(size: int) -> Iterator[_Span]:
 
 
 def _altered(raw: bytes, span: _Span, file: DataFile) -> int | None:
-    """Find the first chunk of some bytes that is not what it should be; None when all are."""
+    """Find the first chunk of some bytes that does not match its checksum. None when all match."""
     view = memoryview(raw)
     for offset in range(0, span.size, CHUNK_BYTES):
         number = (span.start + offset) // CHUNK_BYTES

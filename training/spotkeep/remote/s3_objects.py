@@ -1,7 +1,7 @@
-"""The few calls to Amazon S3 that a second tier of checkpoints needs: the only module that knows boto3.
+"""The few calls to Amazon S3 that a second tier of checkpoints needs. No other module knows boto3.
 
-boto3 is imported on use; every AWS training image has it. Every byte that is sent carries its CRC-32, which S3 compares
-before it accepts them. Throttles, faults and cut connections are retried by the SDK, in its standard mode.
+boto3 is imported on use, and every AWS training image has it. All sent bytes carry their CRC-32, which S3 compares
+before it accepts them. The SDK retries throttles, faults and cut connections in its standard mode.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GONE = ("NoSuchUpload", *_NOT_FOUND)
 
 @dataclass(frozen=True)
 class S3Place:
-    """Where in S3: a bucket and a prefix that ends with a slash or is empty."""
+    """A place in S3, with a bucket and a prefix that ends with a slash or is empty."""
 
     bucket: str
     prefix: str
@@ -60,7 +60,7 @@ class S3Place:
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object as a listing shows it: its key, its size in bytes, and the tag of its content where S3 names one."""
+    """An object in a listing, with its key, its size in bytes, and the tag of its content if S3 names one."""
 
     key: str
     size: int
@@ -73,8 +73,8 @@ class Part:
 
     Attributes:
         number: From 1.
-        etag: What S3 calls it by.
-        crc32: The CRC-32 of its bytes, Base64; None where S3 names none.
+        etag: S3's tag of it.
+        crc32: The CRC-32 of its bytes, Base64. None where S3 names none.
         size: Its length in bytes.
     """
 
@@ -84,7 +84,7 @@ class Part:
     size: int
 
     def is_that_of(self, raw: Buffer) -> bool:
-        """Say whether these are its bytes: by the checksum, or by the tag, which is an MD5 where there is no key."""
+        """Say whether these are its bytes, by the checksum, or by the tag, which is an MD5 without a KMS key."""
         if self.size != len(raw):
             return False
         if self.crc32 is not None:
@@ -97,10 +97,10 @@ class S3Objects:
 
     Args:
         bucket: Its name.
-        client: A boto3 client; made from the environment by default.
+        client: A boto3 client, made from the environment by default.
 
     Raises:
-        MissingLibraryError: If boto3 is not installed.
+        MissingLibraryError: boto3 is not installed.
     """
 
     def __init__(self, bucket: str, *, client: Any | None = None) -> None:
@@ -126,16 +126,16 @@ class S3Objects:
             return found["ContentLength"], found.get("Metadata", {})
 
     def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
-        """Read a range of an object; fewer bytes than asked for only when it ends there.
+        """Read a range of an object. It gives fewer bytes only at the object's end.
 
         Args:
             key: Its key.
             start: The first byte.
-            size: How many bytes.
-            etag: The tag of the content that is wanted; None for whatever is there.
+            size: The number of bytes.
+            etag: The tag of the wanted content. None for any content.
 
         Raises:
-            RemoteError: If it cannot be read; `missing` when there is no such object, or none of that size.
+            RemoteError: It cannot be read. It is `missing` when there is no such object, or none of that size.
         """
         asked = {"Range": f"bytes={start}-{start + max(size, 1) - 1}"} | ({"IfMatch": etag} if etag else {})
         with _telling(f"{self._name(key)} cannot be read"), contextlib.ExitStack() as stack:
@@ -153,7 +153,7 @@ class S3Objects:
             )
 
     def delete(self, key: str) -> None:
-        """Delete an object; one that does not exist is fine."""
+        """Delete an object. A missing one is no error."""
         with _telling(f"{self._name(key)} cannot be deleted"):
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
@@ -167,7 +167,7 @@ class S3Objects:
             return upload
 
     def unfinished_uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """List what was begun below a prefix and never finished: keys and ids of uploads, the newest first."""
+        """List the unfinished uploads below a prefix by keys and ids, the newest first."""
         with _telling(f"the unfinished uploads of s3://{self._bucket}/{prefix} cannot be listed"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
             found = list(islice((upload for page in pages for upload in page.get("Uploads", ())), _MOST_LISTED))
@@ -175,7 +175,7 @@ class S3Objects:
             return [(upload["Key"], upload["UploadId"]) for upload in found]
 
     def parts(self, key: str, upload: str) -> list[Part]:
-        """List the parts that S3 has of an upload; none when there is no such upload any more."""
+        """List the parts that S3 has of an upload. An upload that no longer exists has none."""
         with _telling(f"the parts of {self._name(key)} cannot be listed"):
             try:
                 pages = self._client.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload)
@@ -203,7 +203,7 @@ class S3Objects:
             return Part(number=number, etag=sent["ETag"], crc32=checksum, size=len(raw))
 
     def finish_upload(self, key: str, upload: str, parts: Sequence[Part]) -> None:
-        """Make the object of its parts, whatever their order here; S3 compares their checksums once more."""
+        """Make the object of its parts, in any order. S3 compares their checksums once more."""
         ordered = sorted(parts, key=lambda part: part.number)
         with _telling(f"{self._name(key)} cannot be put together"):
             self._client.complete_multipart_upload(
@@ -220,7 +220,7 @@ class S3Objects:
             )
 
     def abort_upload(self, key: str, upload: str) -> None:
-        """Throw the parts of an upload away; one that does not exist any more is fine."""
+        """Throw the parts of an upload away. A missing one is no error."""
         with _telling(f"the upload of {self._name(key)} cannot be aborted"):
             try:
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
@@ -233,7 +233,7 @@ class S3Objects:
 
 
 def crc32(raw: Buffer) -> str:
-    """Give the CRC-32 as S3 writes it: four big-endian bytes in Base64."""
+    """Give the CRC-32 in S3's form, four big-endian bytes in Base64."""
     return base64.b64encode(zlib.crc32(raw).to_bytes(4, "big")).decode("ascii")
 
 
@@ -257,7 +257,7 @@ def _client() -> Any:
 
 @contextlib.contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Turn the SDK's many errors into one that says what could not be done."""
+    """Turn the SDK's many errors into one that names the failed call."""
     try:
         yield
     except (RemoteError, GeneratorExit):

@@ -1,1 +1,1 @@
-"""When it is saved: the interval, and the history of interruptions that it is computed from."""
+"""The times of saves, by an interval and by the history of interruptions that it is computed from."""

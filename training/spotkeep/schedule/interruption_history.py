@@ -1,9 +1,8 @@
-"""What the interruptions of a run so far tell about the next one: an expectation that its own history corrects.
+"""The expected time to the next interruption, first a default, then corrected by the run's own history.
 
-A run lives through many processes. Each leaves a line in a small file beside the checkpoints, which goes wherever they
-go: when it began, when it was last seen, and how it ended. One that never said how it ended was taken away without a
-notice in time. The first expectation counts as one interruption that was seen: after a few, the run's own experience
-weighs more.
+A run has many processes. Each leaves a line in a small file beside the checkpoints. The line holds the time of its
+start, the last time it was seen, and the kind of its end. A process without an end was taken away without a notice in
+time. The default counts as one interruption. After a few, the run's own history weighs more.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ _LONGEST_SECONDS = 28 * 86_400.0
 _logger = logging.getLogger("spotkeep")
 
 NOTICED, LEFT = "noticed", "left"
-"""How a process may end: saved in time after a notice; in any other way of its own accord (done, or an error)."""
+"""The kinds of a process's end. One is a save in time after a notice.
+
+The other is any end of its own accord, done or with an error.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,13 @@ class InterruptionHistory:
 
 
 def expect(prior: InterruptionOutlook, lives: Sequence[ProcessLife]) -> InterruptionOutlook:
-    """Correct an expectation by what has happened.
+    """Correct an expectation by the run's history.
 
     The prior counts as one interruption after its mean time, noticed with its chance (the mean of a gamma and of a beta
     distribution that are updated).
 
     Args:
-        prior: What was expected before anything was seen.
+        prior: The expectation before the first process.
         lives: The processes of the run before this one.
     """
     interruptions = 1 + sum(life.ending != LEFT for life in lives)
@@ -117,7 +119,7 @@ def history_bytes(lives: Sequence[ProcessLife]) -> bytes:
 
 
 def parse_history(raw: bytes) -> tuple[ProcessLife, ...]:
-    """Read lives from the bytes of their file. What makes no sense is passed over: it is only an expectation."""
+    """Read lives from the bytes of their file. Malformed lines are passed over, because it is only an expectation."""
     try:
         lives = json.loads(raw)["lives"]
         found = [life for life in map(_life, lives[-_REMEMBERED:]) if life is not None]

@@ -1,9 +1,8 @@
-"""When to save: by steps, by seconds, or as often as pays. Pure: the time is an argument.
+"""The times of saves, by steps, by seconds, or by the best interval. Pure, with the time as an argument.
 
-Saving too often costs time, saving too seldom loses work. With C the extra training time of one checkpoint and M the
-mean time between interruptions, the loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An
-interruption whose notice comes in time loses nothing, so only the share 1 - q of them counts: tau = sqrt(2 C M / (1 -
-q)).
+Frequent saves cost time, and rare saves lose work. With C the extra training time of one checkpoint and M the mean time
+between interruptions, the loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An interruption with a
+notice in time loses nothing, so only the share 1 - q counts, and tau = sqrt(2 C M / (1 - q)).
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _LEAST_REST = 2.0
 
 @dataclass(frozen=True)
 class InterruptionOutlook:
-    """What is expected of the machine.
+    """The expected interruptions of the machine.
 
     Attributes:
-        mean_seconds_between: From one interruption to the next.
-        notice_chance: That a notice arrives in time to save, from 0 to 1.
+        mean_seconds_between: Seconds from one interruption to the next.
+        notice_chance: The chance of a notice in time for a save, from 0 to 1.
     """
 
     mean_seconds_between: float = 3 * 3600.0
@@ -55,9 +54,9 @@ def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: Inte
     """Choose the interval that loses the least time.
 
     Args:
-        extra_seconds: By how much a checkpoint lengthens the training.
-        durable_seconds: From the call until a checkpoint is durable; at least twice that passes between two saves.
-        outlook: What is expected of the machine.
+        extra_seconds: Seconds by which a checkpoint lengthens the training.
+        durable_seconds: Seconds from the call until a checkpoint is durable. Saves are at least twice as far apart.
+        outlook: The expected interruptions.
     """
     unnoticed = 1.0 - outlook.notice_chance
     mean = outlook.mean_seconds_between
@@ -77,16 +76,18 @@ def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: Inte
 
 
 def rounded(seconds: float) -> str:
-    """Write a number of seconds as people read it: three digits that count, `0.017` or `10,800`."""
+    """Write a number of seconds with three significant digits, such as `0.017` or `10,800`."""
     return f"{seconds:,.0f}" if 100 <= seconds < math.inf else f"{seconds:.3g}"
 
 
 class ExtraTime:
-    """Measures by how much checkpoints lengthen a training: the calls, and the slower steps while one is written.
+    """Measures the time by which checkpoints lengthen a training.
 
-    The calls are measured exactly. What the steps lose is a small difference of noisy times: the steps beside a save
-    against the mean of the quiet ones (the mean, because where every tenth step is slow, the median is not what a step
-    takes). A single save may seem to gain time; only all of them together may not.
+    It adds the calls and the slower steps during a write.
+
+    The calls are measured exactly. The loss of the steps is a small difference of noisy times, the steps beside a save
+    against the mean of the quiet ones. It takes the mean, because the median hides that every tenth step is slow. A
+    single save may seem to gain time, and only the sum of all may not.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class ExtraTime:
         self.failed()
 
     def failed(self) -> None:
-        """Forget what a save that never became durable has cost."""
+        """Forget the cost of a save that never became durable."""
         self._call, self._slow_seconds, self._slow_steps = 0.0, 0.0, 0
 
     @property
@@ -133,26 +134,25 @@ class ExtraTime:
 
     @property
     def durable_seconds(self) -> float:
-        """How long a checkpoint takes until it is durable; 0 before the first one."""
+        """The median seconds until a checkpoint is durable, 0 before the first one."""
         return statistics.median(self._durable) if self._durable else 0.0
 
     @property
     def fastest_durable_seconds(self) -> float:
-        """How long the fastest one took; 0 before the first one."""
+        """Seconds until the fastest checkpoint was durable, 0 before the first one."""
         return min(self._durable, default=0.0)
 
 
 class SaveSchedule:
-    """Says when a save is due.
+    """Decides if a save is due.
 
     Args:
-        every_steps: After so many steps. These are kept to the step: a save that is still running is waited for.
-        every_seconds: After so many seconds, or as often as pays when `auto`. Saves by the clock wait for their turn:
-            while one is running, none is due.
+        every_steps: The interval in steps. It is kept exactly, so a save waits for one that is still running.
+        every_seconds: The interval in seconds, or `auto` for the best interval. While a save is running, none is due.
         auto: Choose the seconds.
         outlook: For `auto`.
-        announce: Called with the first interval that `auto` chose from measurements, and each one that differs notably
-            (by half) from the last one announced.
+        announce: Called with the first interval that `auto` chose from measurements, and with each one that differs by
+            half from the last announced one.
     """
 
     def __init__(
@@ -214,9 +214,9 @@ class SaveSchedule:
 
 
 def _mean_without_extremes(values: Collection[float]) -> float:
-    """Average, but for the largest and the smallest of many: one long step (something compiled) does not decide it.
+    """Average without the largest and the smallest of many, so that one long step (a compilation) does not decide it.
 
-    No more are left out. Where every tenth step is slow, those must count, and few saves meet one.
+    No more are left out. If every tenth step is slow, those must count, and few saves meet one.
     """
     ordered = sorted(values)
     return statistics.fmean(ordered[1:-1] if len(ordered) >= _REMEMBERED_SAVES else ordered)

@@ -1,1 +1,1 @@
-"""What is saved: the state of a training as a tree of arrays and values, and back into the objects it came from."""
+"""The saved state of a training as a tree of arrays and values, and its way back into the script's objects."""

@@ -1,7 +1,7 @@
-"""NumPy arrays and torch tensors as raw bytes and back, without importing either before they are needed.
+"""NumPy arrays and torch tensors as raw bytes and back. Neither library is imported before it is needed.
 
-A value can only be an array or a tensor when its library is already imported, so saving looks into `sys.modules`;
-loading imports the library that the checkpoint names, because the state could not be given back without it.
+A value can only be an array or a tensor when its library is already imported, so a save looks into `sys.modules`. A
+load imports the library that the checkpoint names, because the state needs it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Buffer = Union[bytes, bytearray, memoryview]
 
 _MAX_DIMENSIONS = 64
 _DTYPE = re.compile(r"[<>|][a-zA-Z][0-9]*(\[[0-9]*[a-zA-Z]+\])?")
-"""What `dtype.str` gives: the order of bytes, a kind, a size, and the unit of a time."""
+"""The form of `dtype.str`, which gives the order of bytes, a kind, a size, and the unit of a time."""
 _TORCH_DTYPES = frozenset(
     (
         *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
@@ -34,11 +34,11 @@ _TORCH_DTYPES = frozenset(
 
 
 class UnsupportedArrayError(Exception):
-    """An array or tensor has a type that raw bytes cannot carry; the message says which."""
+    """An array or tensor has a type that raw bytes cannot carry. The message names the type."""
 
 
 class InvalidArrayError(Exception):
-    """A stored description of an array makes no sense; the message says why."""
+    """A stored description of an array makes no sense. The message says why."""
 
 
 def is_numpy_array(value: Any) -> bool:
@@ -60,7 +60,7 @@ def is_torch_tensor(value: Any) -> bool:
 
 
 def is_wrapper(tensor: Any) -> bool:
-    """Say whether a tensor is of a class of its own, whose memory may be anywhere."""
+    """Say whether a tensor has a class of its own, whose memory may be anywhere."""
     torch = sys.modules["torch"]
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
@@ -93,10 +93,12 @@ def dump_numpy(array: Any) -> tuple[dict[str, Any], Buffer]:
 
 
 def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
-    """Give an array for what `dump_numpy` described: `like` itself where that has the very form, else a new one.
+    """Give an array for a description of `dump_numpy`.
+
+    An array `like` of the same form is reused, and otherwise a new one is made.
 
     Raises:
-        InvalidArrayError: If the description makes no sense or does not match the number of bytes.
+        InvalidArrayError: The description makes no sense or does not match the number of bytes.
     """
     np = _import("numpy", needed_for="arrays")
     shape = _shape(meta)
@@ -183,7 +185,7 @@ class DeviceBytes:
         return size
 
     def start_copy(self, target: memoryview) -> Callable[[], None]:
-        """Begin to copy the bytes to memory. Gives what waits until all copies from this GPU are done."""
+        """Begin to copy the bytes to memory. Gives a function that waits for all copies from this GPU."""
         torch: Any = sys.modules["torch"]
         raw = self._tensor.reshape(-1).view(torch.uint8)
         torch.frombuffer(target, dtype=torch.uint8).copy_(raw, non_blocking=True)
@@ -208,7 +210,7 @@ class DeviceBytes:
         return (str(self._tensor.device), self._tensor.data_ptr())
 
     def sums(self) -> Any:
-        """Add the bytes up, on the GPU: the columns of a table of 64-bit words, then what is less than a row."""
+        """Add the bytes up on the GPU, first the columns of a table of 64-bit words, then the rest."""
         torch: Any = sys.modules["torch"]
         raw = self._tensor.reshape(-1).view(torch.uint8)
         row_bytes = 8 * _WORDS_IN_A_ROW
@@ -228,11 +230,11 @@ def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
 
 
 _WORDS_IN_A_ROW = 511
-"""No power of two, so that what changes its place among like things meets another sum."""
+"""No power of two, so that a value that moves among equal ones changes another sum."""
 
 
 def device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
-    """Give a digest of each, added up on the GPU they are on: equal bytes have equal ones."""
+    """Give a digest of each, added up on its GPU. Equal bytes have equal digests."""
     if not raws:
         return []
     torch: Any = sys.modules["torch"]
@@ -251,7 +253,7 @@ def device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
 
 
 def address_of(value: Any) -> tuple[str, int] | None:
-    """Say where a tensor's memory, or the bytes that `dump_torch` gave for it, begins; None where that is nowhere."""
+    """Give the address of a tensor's memory, or of the bytes that `dump_torch` gave for it. None without memory."""
     if isinstance(value, DeviceBytes):
         return value.address
     if isinstance(value, memoryview):
@@ -347,10 +349,12 @@ def torch_bytes(tensor: Any) -> memoryview:
 
 
 def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
-    """Give a tensor on the CPU for what `dump_torch` described: the memory of `like` where that fits, else a new one.
+    """Give a tensor on the CPU for a description of `dump_torch`.
+
+    The memory of `like` is reused if it fits, and otherwise new memory is taken.
 
     Raises:
-        InvalidArrayError: If the description makes no sense or does not match the number of bytes.
+        InvalidArrayError: The description makes no sense or does not match the number of bytes.
     """
     torch = _import("torch", needed_for="tensors")
     _require_little_endian()
@@ -411,14 +415,14 @@ def _shape(meta: dict[str, Any]) -> list[int]:
 
 
 def _spelling(description: str) -> str:
-    """Refuse what no `dtype.str` gives: NumPy reads old names and lists of types too, and warns of some of them."""
+    """Refuse a text that no `dtype.str` gives. NumPy also reads old names and lists of types, and warns of some."""
     if _DTYPE.fullmatch(description) is None or description[1] == "a":
         raise TypeError(f"{description!r} is not NumPy's own spelling of a type, such as '<f8'")
     return description
 
 
 def _descr(description: Any) -> Any:
-    """JSON turns the tuples of a structured dtype into lists; NumPy wants the tuples."""
+    """Turn lists into tuples. JSON holds the tuples of a structured dtype as lists, and NumPy wants tuples."""
     if not isinstance(description, list):
         raise TypeError(f"a structured dtype is {description!r}, not a list of fields")
     fields = []

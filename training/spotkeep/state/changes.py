@@ -1,7 +1,9 @@
-"""What a training changes on its way that a resume would not find again: the form of its state, and tensors beside it.
+"""Changes during a training that a restarted script would not make again.
 
-A script that starts again makes its state as it did at first. Parameter groups, layers and shapes that came later are
-not there when a checkpoint is put back, and what a module keeps outside of its `state_dict` begins anew.
+They are in the form of its state and in tensors beside it.
+
+A restarted script builds its first state. It lacks parameter groups, layers and shapes that came later, so a checkpoint
+with them does not fit. A module's tensors outside of its `state_dict` also begin anew.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ class Beginning:
         ]
 
     def changed_form(self, state: Mapping[str, Any], document: Json) -> list[str]:
-        """Say what has another form than at the beginning.
+        """Name the entries that have another form than at the beginning.
 
         Args:
             state: The live state.
-            document: What it encodes to.
+            document: Its encoded form.
         """
         forms = self._forms_of(state, document)
         changes = []
@@ -61,7 +63,7 @@ class Beginning:
         return changes
 
     def changed_beside(self) -> list[str]:
-        """Name the tensors and numbers of modules, outside of any `state_dict`, that are not what they were."""
+        """Name the tensors and numbers of modules, outside of any `state_dict`, that have changed."""
         changed = [name for name, read, before in self._beside if not _same(_identity(read()), before)]
         return changed + [name for name, now, key, before in self._numbers if now.get(key, before) != before == before]
 
@@ -70,7 +72,7 @@ class Beginning:
 
 
 def _forms(live: Any, node: Json, path: str) -> Iterator[tuple[str, Any]]:
-    """Give each array and object of a live state with what must be alike when it is restored."""
+    """Give each array and object of a live state with the properties that a restore needs alike."""
     if isinstance(live, dict) or (isinstance(live, Mapping) and path == "state"):
         for (key, value), (_, item) in zip(live.items(), encoded_pairs(node)):
             yield from _forms(value, item, f"{path}[{key!r}]")
@@ -108,7 +110,7 @@ def _change(before: Any, now: Any) -> str:
 
 
 def _identity(value: Any) -> Any:
-    """Give what is not the same once a tensor, or a list of tensors, has been changed or replaced."""
+    """Give a value that changes when a tensor, or a list of tensors, is changed or replaced."""
     if isinstance(value, list):
         return [_identity(item) for item in value]
     if not arrays.is_torch_tensor(value):

@@ -1,7 +1,6 @@
-"""Compares what a live state encodes to with what was saved: structure, types, orders in memory, plain values. Pure.
+"""Compares an encoded live state with a saved one in structure, types, orders in memory and plain values. Pure.
 
-The bytes of arrays are compared where the files are known (`disk/chunked_files.py`); here it is found out which belong
-together.
+`disk/chunked_files.py` compares the bytes of arrays, because it knows the files. This module finds the pairs.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ _MAPPINGS = ("dict", "counter", "state_dict")
 
 @dataclass(frozen=True)
 class Difference:
-    """One entry that is not what was saved.
+    """One entry that differs from the saved one.
 
     Attributes:
-        path: Where it is, for example `state['model']['weight']`.
-        problem: What was saved and what is there.
-        of_array: Whether it is an array or tensor, in the checkpoint or here.
-        added: Whether the checkpoint has nothing there.
+        path: Its place, for example `state['model']['weight']`.
+        problem: The saved value and the live one, in words.
+        of_array: It is an array or tensor, in the checkpoint or here.
+        added: The checkpoint has nothing there.
     """
 
     path: str

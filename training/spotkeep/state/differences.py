@@ -1,15 +1,15 @@
-"""What one state has otherwise than another, on the level of their documents. Pure.
+"""Differences between the states of two ranks, as documents. Pure.
 
-Several ranks write what they have in common once, and each beside it what it has otherwise than rank 0. A document is
-compared as a tree: what stands at a key of a dictionary by itself, anything else (an array, a number, a list) by a
-digest of all of it. Differences are a tree, too:
+Several ranks write their common state once, and each rank beside it its differences from rank 0. A document is compared
+as a tree. The value at a key of a dictionary is compared by itself. Any other node (an array, a number, a list) is
+compared by one digest. Differences are a tree, too:
 
-| node | says |
+| node | meaning |
 |---|---|
 | `{"own": document}` | this stands here instead of the other's |
 | `{"changed": [[key, node], ...], "removed": [key, ...]}` | the other's dictionary, but for these keys |
 
-The second has `"beside"`, too, where a `state_dict` carries something else beside its items.
+The second has `"beside"`, too, where a `state_dict` carries data beside its items.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_TEXT = 64
 
 
 def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
-    """Give a state document as a tree of digests: pairs for a dictionary, a text for anything else.
+    """Give a state document as a tree of digests, with pairs for a dictionary and a text for any other value.
 
     Args:
         document: The state document.
@@ -56,12 +56,12 @@ def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
 
 
 def differences(document: Json, tree: Json, other: Json) -> Differences:
-    """Give what a state has otherwise than another one; None where that is nothing.
+    """Give the differences of a state from another one. None without a difference.
 
     Args:
         document: The state document.
         tree: Its digests.
-        other: Those of the other one.
+        other: The digests of the other state.
     """
     if tree == other:
         return None
@@ -82,7 +82,7 @@ def differences(document: Json, tree: Json, other: Json) -> Differences:
 
 
 def with_differences(document: Json, found: Differences) -> Json:
-    """Give a state document from the other's and what it has otherwise."""
+    """Give a state document from the other's document and the differences."""
     if found is None:
         return document
     if "own" in found:
@@ -100,14 +100,14 @@ def with_differences(document: Json, found: Differences) -> Json:
 
 
 def own_document(found: Differences) -> Json:
-    """Give what a state has otherwise as a state document, for who looks at it alone."""
+    """Give the differences alone as a state document."""
     if found is None:
         return {"dict": []}
     return found["own"] if "own" in found else {"dict": [[key, own_document(node)] for key, node in found["changed"]]}
 
 
 def own_paths(found: Differences, path: str = "state") -> list[str]:
-    """Name what a state has otherwise."""
+    """Name the entries that differ."""
     if found is None:
         return []
     if "own" in found:
@@ -153,7 +153,7 @@ def apart(found: Differences, blobs: Sequence[Blob]) -> tuple[Differences, tuple
 
 
 def own_places(found: Differences) -> set[tuple[int, int]]:
-    """Give the places of the bytes that differences refer to: file numbers and offsets."""
+    """Give the places of the bytes that differences refer to, as file numbers and offsets."""
     places: set[tuple[int, int]] = set()
 
     def note(place: Json) -> Json:
@@ -165,7 +165,7 @@ def own_places(found: Differences) -> set[tuple[int, int]]:
 
 
 def _pairs_of(document: Json) -> list[Json] | None:
-    """Give the keys and values of a dictionary or a `state_dict`; None for anything else."""
+    """Give the keys and values of a dictionary or a `state_dict`. None for any other value."""
     if not isinstance(document, dict):
         return None
     body = document.get("state_dict")
@@ -178,7 +178,7 @@ def _beside(document: Json) -> Json:
 
 
 def _are_pairs(found: Any) -> bool:
-    """Say whether these are pairs whose keys stand for themselves: bytes and tuples do not."""
+    """Say whether these are pairs with keys that stand for themselves. Bytes and tuples do not."""
     pairs = isinstance(found, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in found)
     return pairs and all(_is_plain_key(key) for key, _ in found)
 

@@ -1,13 +1,13 @@
-"""A training state as a JSON document plus raw bytes, and back. Pure: it touches no file.
+"""A training state as a JSON document plus raw bytes, and back. Pure, without files.
 
-The document holds the structure and the small values; whatever is large (arrays, tensors, bytes) becomes a blob that
-the document refers to by its place. Nothing in the document can name code: decoding builds plain values only.
+The document holds the structure and the small values. Each large value (an array, a tensor, bytes) becomes a blob, and
+the document holds its place. Nothing in the document can name code, and decoding builds plain values only.
 
 | value | in the document |
 |---|---|
 | None, bool, str, int below 2^53, finite float | itself |
 | list | a JSON array |
-| anything else | an object with one key that names the kind, for example `{"tuple": [...]}` |
+| any other value | an object with one key that names the kind, for example `{"tuple": [...]}` |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HASHABLE_KEYS = (str, int, float, complex, bool, bytes, tuple, type(None))
 
 
 class MalformedStateError(Exception):
-    """A state document makes no sense; the message says why."""
+    """A state document makes no sense. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Blob:
 
     Attributes:
         file_index: Number of the data file, from 0.
-        offset: First byte within that file; a multiple of 64, and of 4096 for 4096 bytes or more.
-        raw: The bytes, or where they are on a GPU.
+        offset: First byte within that file, a multiple of 64, and of 4096 for 4096 bytes or more.
+        raw: The bytes, or their place on a GPU.
     """
 
     file_index: int
@@ -82,12 +82,12 @@ def encode_state(
     """Turn a state into a document and blobs.
 
     Args:
-        state: Names and values; anything that `docs/checkpoint-format.md` lists.
-        max_file_bytes: A data file that holds something does not grow beyond this.
-        left_out: Objects that are not asked for their state: `LEFT_OUT` stands for it, which nothing decodes.
+        state: Names and values of the kinds in `docs/checkpoint-format.md`.
+        max_file_bytes: The limit of a data file that already holds a blob.
+        left_out: Objects whose state is not encoded. `LEFT_OUT` stands for it, which nothing decodes.
 
     Raises:
-        StateError: If anything in it cannot be saved; names every such entry.
+        StateError: An entry cannot be saved. The message names each.
     """
     encoder = _Encoder(max_file_bytes, left_out)
     document = encoder.encode(state, "state", depth=0, live=True)
@@ -106,15 +106,15 @@ def decode_state(
     """Turn a document back into plain values.
 
     Args:
-        document: What `encode_state` made, or anything else that was found in its place.
-        read: Gives the bytes for (file index, offset, size); may raise.
-        fill: Called with (file index, offset, memory) for each array and tensor, to fill the memory now or later.
-            Default: it is filled at once with what `read` gives.
-        live: The objects of a script. Where an array or tensor of theirs has the form of the saved one, that one is
-            filled and given back, instead of a new one.
+        document: A document of `encode_state`, or any JSON value found in its place.
+        read: Gives the bytes for (file index, offset, size). May raise.
+        fill: Called with (file index, offset, memory) for each array and tensor, to fill the memory now or later. By
+            default it is filled at once by `read`.
+        live: The objects of a script. A live array or tensor of the saved form is filled and given back, instead of a
+            new one.
 
     Raises:
-        MalformedStateError: If the document is not one that `encode_state` makes.
+        MalformedStateError: The document is not one of `encode_state`.
     """
 
     def fill_now(file_index: int, offset: int, memory: memoryview) -> None:
@@ -130,10 +130,10 @@ def decode_state(
 
 
 def copied_state(state: dict[str, Any]) -> dict[str, Any]:
-    """Give what a state holds as plain values that the training does not change any more.
+    """Give a state as plain values that the training does not change any more.
 
     Raises:
-        StateError: If anything in it cannot be saved.
+        StateError: An entry cannot be saved.
     """
     encoded = encode_state(state)
     raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
@@ -141,7 +141,10 @@ def copied_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def stateful_kind(value: Any) -> str | None:
-    """Say how an object gives and takes its state: `state_dict`, `bit_generator`, `set_state`, `setstate`, or None."""
+    """Name the way in which an object gives its state, `state_dict`, `bit_generator`, `set_state` or `setstate`.
+
+    None without one.
+    """
     if isinstance(value, type):
         return None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
@@ -168,7 +171,7 @@ def object_state(value: Any) -> Any:
 
 
 def objects_in(value: Any, path: str = "state", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Find what is not a plain value in a state, with its place: arrays, tensors and objects."""
+    """Find the arrays, tensors and objects in a state, with their places."""
     if isinstance(value, (dict, list, tuple)) or (depth == 0 and isinstance(value, Mapping)):
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             # There may be a hundred thousand numbers.
@@ -179,7 +182,7 @@ def objects_in(value: Any, path: str = "state", depth: int = 0) -> Iterator[tupl
 
 
 def encoded_pairs(node: Json) -> list[Json]:
-    """Give the pairs of an encoded mapping: a dictionary, a counter, or a kept `state_dict`."""
+    """Give the pairs of an encoded mapping, which is a dictionary, a counter, or a kept `state_dict`."""
     ((kind, body),) = node.items()
     pairs: list[Json] = body["items"] if kind == "state_dict" else body
     return pairs
@@ -303,7 +306,10 @@ class _Encoder:
         return pairs
 
     def _beside(self, value: Any, metadata: Any, path: str, *, depth: int) -> dict[str, Json]:
-        """Encode what a `state_dict` carries beside its items. Most modules have the same metadata as the others."""
+        """Encode the data that a `state_dict` carries beside its items.
+
+        Most modules have the same metadata as the others.
+        """
         beside: dict[str, Json] = {}
         if metadata:
             groups: dict[str, tuple[Any, list[str]]] = {}
@@ -331,7 +337,7 @@ class _Encoder:
 
 
 class _Decoder:
-    """Builds values from a document that may be hostile: every claim is checked before it is used."""
+    """Builds values from a document that may be hostile. Every claim is checked before it is used."""
 
     def __init__(
         self, read: Callable[[int, int, int], arrays.Buffer], fill: Callable[[int, int, memoryview], None]
@@ -483,5 +489,5 @@ def _type_name(value: Any) -> str:
 
 
 def with_article(name: str) -> str:
-    """Put the article before a type's name: an int, a str."""
+    """Put the article before a type's name, as in "an int" and "a str"."""
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

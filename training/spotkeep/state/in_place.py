@@ -1,6 +1,8 @@
-"""Whether memory can be filled in place: arrays that are read-only, tensors whose elements share a place, mapped files.
+"""Memory that cannot be filled in place.
 
-Reading a checkpoint into such memory fails, or ends the process. It is found out before the training begins.
+Examples are read-only arrays, tensors whose elements share a place, and mapped files.
+
+A read of a checkpoint into such memory fails or ends the process. So the library finds it before the training begins.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ _MAPS = Path("/proc/self/maps")
 
 
 class ProcessMemory:
-    """What of this process's memory may only be read, as it is now.
+    """The read-only parts of this process's memory at the moment.
 
-    Where the system does not say (other than Linux), all of it counts as writable.
+    On systems other than Linux, which do not say, all memory counts as writable.
     """
 
     def __init__(self) -> None:
@@ -45,7 +47,7 @@ class ProcessMemory:
 
 
 def array_problem(array: Any) -> str | None:
-    """Say why a NumPy array cannot be filled in place; None where it can."""
+    """Say why a NumPy array cannot be filled in place. None if it can."""
     if array.flags.writeable:
         return None
     return (
@@ -55,7 +57,7 @@ def array_problem(array: Any) -> str | None:
 
 
 def tensor_problem(tensor: Any, memory: ProcessMemory) -> str | None:
-    """Say why a tensor cannot be filled in place; None where it can."""
+    """Say why a tensor cannot be filled in place. None if it can."""
     if tensor.is_inference():
         return (
             "it was made in torch.inference_mode() and cannot be changed outside of it: make it outside, or pass "

@@ -36,14 +36,14 @@ class OpenGradients:
         self._skipping_is_said = False
 
     def begin_batch(self) -> None:
-        """Take note that a batch begins: steps are counted from here on."""
+        """Take note that a batch begins. Steps are counted from here on."""
         self._begun = True
         if loaded("torch") is not None:
             _count_steps()
             self._before = dict(_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the open gradients, for each optimizer: None, or one for each of its parameters, or None for it."""
+        """Give the open gradients of each optimizer, None or a list with a gradient or None for each parameter."""
         return {"optimizers": [self._open(optimizer) for optimizer in self._optimizers()]}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -53,10 +53,10 @@ class OpenGradients:
                 parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
     def warn_if_lost(self) -> None:
-        """Warn, once, where saves leave out gradients that are open.
+        """Warn once when saves leave out open gradients.
 
-        Not at the first: a gradient scaler leaves out steps, the first ones above all. Not in a loop that only calls
-        `save`: it does not say where a batch begins.
+        Not at the first, because a gradient scaler skips steps, the first ones above all. Not in a loop that only calls
+        `save`, because it does not say where a batch begins.
         """
         if self._begun and self._lost < _FIRST_WARNING:
             optimizers = list(self._optimizers())
@@ -121,7 +121,7 @@ def _stepped(optimizer: Any, *_: Any) -> None:
 
 
 def _key(optimizer: Any) -> int:
-    """Give what an optimizer and one around it have in common: the identity of the first parameter."""
+    """Give the identity of the first parameter, which an optimizer shares with a wrapper around it."""
     return next((id(parameter) for group in optimizer.param_groups for parameter in group["params"]), 0)
 
 

@@ -1,7 +1,9 @@
-"""The random numbers of a whole process as one object: Python's, NumPy's, and torch's on the CPU and on each GPU.
+"""The random numbers of a whole process as one object.
 
-Only libraries that the script has imported are looked at. What an object of its own draws from (a
-`numpy.random.Generator`, a `torch.Generator`) is not among them: that object goes into the state itself.
+They are Python's, NumPy's, and torch's on the CPU and on each GPU.
+
+Only libraries that the script has imported count. An object with a generator of its own (a `numpy.random.Generator`, a
+`torch.Generator`) is not included and goes into the state itself.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ class RandomStates:
 
 
 class RandomLane:
-    """Random states apart from those of the process: inside a `with` block they are drawn from instead of them.
+    """Random states apart from those of the process. Inside a `with` block draws come from them.
 
     Args:
-        states: Where it begins, as `capture_random_states` gives it.
+        states: Its beginning, as `capture_random_states` gives it.
     """
 
     def __init__(self, states: dict[str, Any]) -> None:
@@ -86,10 +88,10 @@ def bit_generator_state(generator: Any) -> dict[str, Any]:
 
 
 def set_bit_generator_state(generator: Any, state: dict[str, Any]) -> None:
-    """Give a `BitGenerator` back what `bit_generator_state` gave.
+    """Give a `BitGenerator` the state that `bit_generator_state` gave.
 
     Raises:
-        ValueError: If it is the state of another kind of generator.
+        ValueError: It is the state of another kind of generator.
     """
     known = dict(state)
     saved = known.pop(_SEED_SEQUENCE, None)
@@ -138,10 +140,10 @@ def capture_random_states(*, devices: bool = True) -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Set the global random states to what `capture_random_states` gave.
+    """Set the global random states to those that `capture_random_states` gave.
 
     Raises:
-        MissingLibraryError: If they are those of a library that is not installed here.
+        MissingLibraryError: A state belongs to a library that is not installed here.
     """
     python = states["python"]
     words = struct.unpack(f"<{len(python['words']) // 4}I", python["words"])

@@ -1,8 +1,8 @@
-"""Finds what a training uses, and what plain objects keep in their attributes.
+"""Finds the objects that a training uses, and the attributes of plain objects.
 
-A framework saves what it knows: the variables of a model, the moments of its optimizer. A script adds more: a second
-optimizer, a generator of random numbers, an order that is shuffled, a counter. They are found by going through the
-script's objects, from the model and the data on. Nothing here calls the script's code.
+A framework saves its own objects, such as the variables of a model and the moments of its optimizer. A script adds
+more, such as a second optimizer, a generator of random numbers, a shuffled order or a counter. A walk through the
+script's objects finds them, from the model and the data on. Nothing here calls the script's code.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class Reached:
-    """An object that a training can get at.
+    """An object that a training can reach.
 
     Attributes:
-        path: Where it is. Two objects never have the same.
+        path: Its place. Two objects never have the same.
         value: The object.
-        by_name: Whether the way to it leads through a name in the script's code, not through attributes alone.
+        by_name: The way to it goes through a name in the script's code, not through attributes alone.
     """
 
     path: str
@@ -51,14 +51,14 @@ class Reached:
 
 
 def reached(roots: Mapping[str, Any], *, through: tuple[type, ...] = ()) -> list[Reached]:
-    """Give every object that the script's own code can get at from some of its objects.
+    """Give every object that the script's own code can reach from some of its objects.
 
-    The way leads through dictionaries, lists and tuples, through attributes, and through the closures and the globals
-    that functions and methods of the script name. Objects of libraries are given, and not gone through.
+    The way goes through dictionaries, lists and tuples, through attributes, and through the closures and the globals
+    that functions and methods of the script name. Objects of libraries are given, and their attributes are not walked.
 
     Args:
         roots: Names and objects to begin with.
-        through: Classes of libraries whose attributes are gone through, too.
+        through: Classes of libraries whose attributes are walked, too.
 
     Returns:
         Each object once, in an order that is the same in every process, those in attributes first. Plain values,
@@ -87,7 +87,7 @@ def reached(roots: Mapping[str, Any], *, through: tuple[type, ...] = ()) -> list
 
 
 def is_own(kind: type) -> bool:
-    """Say whether a class is the script's own: of a module that lies outside Python's and the installed packages."""
+    """Say whether a class is the script's own. Its module lies outside Python and the installed packages."""
     return _is_own_module(kind.__module__)
 
 
@@ -100,14 +100,13 @@ def names_in_code(kind: Any) -> frozenset[str]:
 class ChangedAttributes:
     """The attributes of some objects that changed since this was made, for the state of a `Checkpointer`.
 
-    Plain values, containers of these, arrays and tensors are saved. What changes and cannot be saved is named in the
-    log, once.
+    Plain values, containers of these, arrays and tensors are saved. The log names, once, changes that cannot be saved.
 
     Args:
         owners: Paths and objects.
-        wanted: Says of an object and the name of an attribute whether it counts.
-        large: Whether large arrays are saved, too. Those of a dataset are its data.
-        remedy: What to do where an attribute changes that is not saved.
+        wanted: Decides, from an object and the name of an attribute, if it counts.
+        large: Large arrays are saved, too. Those of a dataset are its data.
+        remedy: The advice for a changed attribute that is not saved.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class ChangedAttributes:
             self._others[path] = {name for name in vars(owner) if not wanted(owner, name)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what changed, with paths as names."""
+        """Give the changes, with paths as names."""
         changed: dict[str, Any] = {}
         for path, name, value in self._changes():
             if _is_savable(value) and (self._large or not _is_large(value)):
@@ -139,10 +138,10 @@ class ChangedAttributes:
         return changed
 
     def load_state_dict(self, changed: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave; the other attributes get the values that they had first.
+        """Put back the changes that `state_dict` gave. All other attributes get their first values.
 
         Raises:
-            ValueError: If an object is not here; names each.
+            ValueError: An object is not here. The message names each.
         """
         missing = sorted(changed.keys() - self._owners.keys())
         if missing:
@@ -157,7 +156,7 @@ class ChangedAttributes:
                 _put(self._owners[path], name, value)
 
     def warn_of_changes(self) -> None:
-        """Name in the log, once, what changed."""
+        """Name the changes in the log, once."""
         for path, name, _ in self._changes():
             self._warn_of(path, name)
 
@@ -183,7 +182,7 @@ class ChangedAttributes:
 
 
 class _Watched:
-    """Stands for a value that is too large to be copied, or cannot be: a few places of it say whether it changed."""
+    """Stands for a value that is too large to be copied, or cannot be. A few places of it show a change."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -199,7 +198,7 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _inside(path: str, value: Any, through: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """Give what an object holds."""
+    """Give the objects inside an object."""
     if isinstance(value, dict):
         yield from ((f"{path}[{key!r}]", item) for key, item in islice(value.items(), _MOST_ITEMS))
     elif isinstance(value, (list, tuple)):
@@ -216,7 +215,7 @@ def _inside(path: str, value: Any, through: tuple[type, ...]) -> Iterator[tuple[
 
 
 def _named_by(value: Any) -> Iterator[tuple[str, Any]]:
-    """Give what code can get at by a name: its closure, its globals, and the defaults of its arguments."""
+    """Give the objects that code can name in its closure, its globals, and the defaults of its arguments."""
     if isinstance(value, types.GeneratorType):
         if value.gi_frame is not None and _is_own_module(value.gi_frame.f_globals.get("__name__", "")):
             yield from _globals(value.gi_code, value.gi_frame.f_globals)
@@ -381,7 +380,7 @@ def _sample(value: Any) -> Any:
 
 
 def _put(owner: Any, name: str, value: Any) -> None:
-    """Give an attribute a value. What the script may hold on to is filled in place."""
+    """Give an attribute a value. An object that the script may refer to is filled in place."""
     live = vars(owner).get(name, _MISSING)
     if _is_array(live) and type(live) is type(value) and live.shape == value.shape and live.dtype == value.dtype:
         if arrays.is_numpy_array(live) and live.flags.writeable:

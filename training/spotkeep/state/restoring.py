@@ -1,10 +1,10 @@
-"""Puts restored values into the objects of a running script, all or none, and finds out whether they are there.
+"""Puts restored values into the objects of a running script, all or none, and verifies the result.
 
-Arrays and tensors are filled in place, objects get their `load_state_dict` (or their generator state), dictionaries and
-lists get the restored content. What would not fit is found first, and nothing is changed then.
+Arrays and tensors are filled in place. Objects get their `load_state_dict` or their generator state. Dictionaries and
+lists get the restored content. A misfit is found first, and then nothing is changed.
 
-A loader may accept a state and keep another one. So what it was given is compared with what it gives afterwards. What
-can be put right is put right before; the rest is an error that names the entry.
+A loader may accept a state and keep another one. So the state before a load is compared with the state after it. Known
+deviations are corrected before. Any other is an error that names the entry.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
 
 class TakesEffectLater:
-    """An object that keeps what it is given until the script comes to it: it gives something else until then."""
+    """An object that keeps a given state until the script needs it. Until then it gives another one."""
 
 
 def warn_of_taken_names(given: Iterable[str], *, taken: Iterable[str]) -> None:
-    """Name in the log the entries of a script's state in whose place an integration saves what is its own.
+    """Name in the log the entries of a script's state that an integration replaces by its own.
 
-    Often that is the same object: the model, or the data.
+    Often both are the same object, the model or the data.
 
     Args:
-        given: The names of the script's.
-        taken: Those of the integration's.
+        given: The names in the script's state.
+        taken: The names in the integration's state.
     """
     both = sorted({*given} & {*taken})
     if both:
@@ -92,18 +92,18 @@ def check_state(state: Mapping[str, Any]) -> bool:
 
 
 def require_taken_back(state: Mapping[str, Any], *, digest: Callable[[arrays.Buffer], Any]) -> None:
-    """Let objects take back their own state, before any training is spent on what they would refuse at a resume.
+    """Let objects load their own state once, so that a refusal comes before any training time is spent.
 
-    Torch's own modules and optimizers are known to, and so are generators. An object without arrays is left alone, and
-    so is one that can be iterated over: its state is a place in the data, which must not move. What an object keeps in
-    its attributes is as it was afterwards, and so are the random numbers.
+    Torch's own modules and optimizers need no trial, and generators need none. Neither do objects without arrays, nor
+    iterable ones, whose state is a place in the data that must not move. Attributes of objects and random numbers are
+    unchanged afterwards.
 
     Args:
-        state: What `check_state` let pass.
+        state: A state that `check_state` accepted.
         digest: Gives equal values for equal bytes.
 
     Raises:
-        StateError: Naming every entry that does not take back what it gives.
+        StateError: An entry does not take its own state. The message names each.
     """
     problems: list[str] = []
     random = capture_random_states()
@@ -127,10 +127,10 @@ def require_taken_back(state: Mapping[str, Any], *, digest: Callable[[arrays.Buf
 
 
 def require_fit(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
-    """Find out whether a restored state fits a live one. Looks at forms only, not at what arrays hold.
+    """Check that a restored state fits a live one. Looks at forms only, not at the content of arrays.
 
     Raises:
-        StateMismatchError: Naming everything that does not fit.
+        StateMismatchError: Entries do not fit. The message names each.
     """
     problems = [f"the checkpoint has no state[{name!r}]" for name in state if name not in restored]
     problems += [
@@ -172,10 +172,10 @@ def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of a live state, and what was saved at their place.
+    """Bytes of a live state, and the place of the saved ones.
 
     Attributes:
-        form: Where they are, in the state and in the checkpoint.
+        form: Their place, in the state and in the checkpoint.
         raw: The bytes.
     """
 
@@ -184,10 +184,10 @@ class Held:
 
 
 def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[Held]]:
-    """Compare a live state with the document it was restored from, as far as its objects say what they hold.
+    """Compare a live state with the document it was restored from, as far as its objects give their content.
 
     Returns:
-        What differs, and the bytes that are still to be compared with those of the checkpoint.
+        The differences, and the bytes that are still to be compared with those of the checkpoint.
     """
     random = capture_random_states()
     try:
@@ -200,14 +200,14 @@ def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Differ
 
 
 def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:
-    """Judge what is not as it was saved.
+    """Judge the differences from the saved state.
 
-    Plain values of objects that are neither torch's nor ours may mean something else after a load (how often was it
-    resumed?). So they are said, and no error.
+    Plain values of objects that are neither torch's nor ours may change at a load, for example a count of resumes. The
+    log names such changes, and they are no error.
 
     Raises:
-        StateMismatchError: Naming every array and tensor that is not what was saved, and what torch's objects,
-            generators and plain parts of the state hold.
+        StateMismatchError: Arrays or tensors differ, or values of torch's objects, generators or plain parts of the
+            state. The message names each.
     """
     if not differences:
         return
@@ -235,10 +235,10 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
 
 
 def require_restored(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
-    """Compare a live state with values that are still in memory, those that `restore_state` was given.
+    """Compare a live state with values in memory that `restore_state` got.
 
     Raises:
-        StateMismatchError: Naming what is not as it was.
+        StateMismatchError: Entries differ. The message names each.
     """
     saved = encode_state(dict(restored))
     kept = {(blob.file_index, blob.offset): blob.raw for blob in saved.blobs}
@@ -276,12 +276,12 @@ def _package(value: Any) -> str:
 
 
 def _is_known(value: Any) -> bool:
-    """Say whether an object gives after a load what it was given, down to plain values."""
+    """Say whether an object is known to give after a load exactly the loaded state, down to plain values."""
     return _is_random(value) or is_optimizer(value) or _package(value) == "torch"
 
 
 def _says_nothing(value: Any) -> bool:
-    """Say whether an object does not give what it holds: it waits for the script, or for a pass over the data."""
+    """Say whether an object gives no state yet, because it waits for the script or for a pass over the data."""
     if isinstance(value, TakesEffectLater):
         return True
     return not is_module(value) and _is_iterable(value) and stateful_kind(value) == "state_dict"
@@ -301,7 +301,7 @@ def _may_be_tried(value: Any) -> bool:
 
 
 def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], Any]) -> list[str]:
-    """Let an object take back its own state. Gives what is wrong then."""
+    """Let an object load its own state. Gives the problem after that."""
     before = _snapshot(value, digest)
     torch = loaded("torch")
     no_memory = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
@@ -497,7 +497,7 @@ def _held(value: Any) -> bool:
 
 
 def _put_back(live: Any, saved: Any) -> Any:
-    """Fill a value in place where that can be, or take the saved one. Gives what stands there then."""
+    """Fill a value in place if possible, or take the saved one. Gives the resulting value."""
     if _fillable(live):
         _fill(live, saved)
         return live

@@ -1,4 +1,7 @@
-"""Files below a folder of the user that trains: paths are resolved with that user's rights, bytes moved by who asks."""
+"""Files below a folder of the user that trains.
+
+A process with that user's rights resolves paths, and the caller moves the bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class UserFiles:
 
     Args:
         base: The folder.
-        perform: Who performs the operations: a `UserProcess`, or this process where there is only one user.
+        perform: Performs the operations. It is a `UserProcess`, or this process with only one user.
     """
 
     def __init__(self, base: Path, *, perform: Perform = perform_here) -> None:
@@ -36,15 +39,15 @@ class UserFiles:
         return "" if found == "." else found
 
     def names(self, path: str) -> list[str]:
-        """List a folder; one that does not exist is empty."""
+        """List a folder. A missing one is empty."""
         return [str(name) for name in self._perform("names", path)]
 
     def find(self, paths: Sequence[str]) -> list[PathStatus | None]:
-        """Say what stands at each of these paths; None where nothing does."""
+        """Give the status of each of these paths, None for a missing one."""
         return [None if found is None else PathStatus(*found) for found in self._perform("find", list(paths))]
 
     def scan(self, path: str) -> dict[str, tuple[int, int]]:
-        """List the regular files below a folder, by paths relative to it: size, time of the last write in ns."""
+        """List the regular files below a folder by relative paths, with size and time of the last write in ns."""
         found = self._perform("scan", path, seconds=_TREE_SECONDS)
         return {str(name): (int(size), int(at)) for name, (size, at) in found.items()}
 
@@ -59,7 +62,7 @@ class UserFiles:
         return int(self._perform("open_within", folder, path))
 
     def open_to_fill(self, path: str) -> int:
-        """Open a regular file for reading and writing, made if it is missing; its content stays."""
+        """Open a regular file for reading and writing, and make a missing one. Its content stays."""
         return int(self._perform("open_to_fill", path))
 
     def create(self, path: str) -> int:
@@ -75,7 +78,7 @@ class UserFiles:
             os.close(descriptor)
 
     def write(self, path: str, raw: bytes) -> None:
-        """Write a file, whole or not at all; the disk has it then."""
+        """Write a file, whole or not at all. Afterwards it is on the disk."""
         draft = path + _DRAFT_SUFFIX
         descriptor = self.create(draft)
         try:
@@ -86,7 +89,7 @@ class UserFiles:
         self.rename(draft, path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its parents; an existing one is fine."""
+        """Make a folder and its parents. An existing one is no error."""
         self._perform("make_folder", path)
 
     def rename(self, source: str, target: str) -> None:
@@ -94,7 +97,7 @@ class UserFiles:
         self._perform("rename", source, target)
 
     def remove(self, path: str) -> None:
-        """Remove whatever stands there, with all below it; nothing is fine, too."""
+        """Remove a file, or a folder with its content. A missing one is no error."""
         self._perform("remove", path, seconds=_TREE_SECONDS)
 
     def sync_folder(self, path: str) -> None:

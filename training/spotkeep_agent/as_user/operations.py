@@ -1,9 +1,9 @@
-"""File operations below a folder whose owner may be hostile: no link is followed, only regular files are opened.
+"""File operations below a folder with a possibly hostile owner. They follow no link and open regular files only.
 
-Each walks from the folder to the parent by descriptors, so what is exchanged for a link meanwhile is refused, too. They
-run in the process that `process` starts, with the user's rights, or in this one where there is only one user.
+Each walks from the folder to the parent by descriptors, so it also refuses a part that becomes a link meanwhile. They
+run in the process that `process` starts, with the user's rights, or in this one with only one user.
 
-Paths are relative to the folder, with slashes; the empty one is the folder itself. All raise OSError.
+Paths are relative to the folder, with slashes. The empty one is the folder itself. All raise OSError.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _MODE = 0o644
 _PAUSE_SECONDS = 0.01
 
 MOST_NAMES = 1_000_000
-"""The most names in one answer; a folder that holds more is refused."""
+"""The most names in one answer. A folder with more is refused."""
 
 FILE, FOLDER, OTHER = "file", "folder", "other"
 
 
 class PathStatus(NamedTuple):
-    """What stands at a path, itself and not where it leads.
+    """The status of a path itself, not of a link's target.
 
     Attributes:
-        kind: FILE, FOLDER or OTHER: a link, a pipe, a device, a socket.
+        kind: FILE, FOLDER or OTHER. A link, a pipe, a device or a socket is OTHER.
         inode: Its number.
         size: In bytes.
         modified_ns: The last write, nanoseconds since the epoch.
@@ -49,7 +49,7 @@ class PathStatus(NamedTuple):
 
 
 def names(base: str, path: str) -> list[str]:
-    """List a folder; one that does not exist is empty."""
+    """List a folder. A missing one is empty."""
     try:
         with _folder(base, path) as descriptor:
             found = os.listdir(descriptor)  # noqa: PTH208 - a descriptor
@@ -60,14 +60,14 @@ def names(base: str, path: str) -> list[str]:
 
 
 def find(base: str, paths: Sequence[str]) -> list[Optional[PathStatus]]:  # noqa: UP045 - evaluated, by Python 3.9 too
-    """Say what stands at each of these paths; None where nothing does."""
+    """Give the status of each of these paths, None for a missing one."""
     return [_find(base, path) for path in paths]
 
 
 def scan(base: str, path: str) -> dict[str, tuple[int, int]]:
-    """List the regular files below a folder, by paths relative to it: size, and time of the last write.
+    """List the regular files below a folder by relative paths, with size and time of the last write.
 
-    Links to files are listed as what they lead to, and links to folders are not followed.
+    Links to files are listed as their targets, and links to folders are not followed.
     """
     found: dict[str, tuple[int, int]] = {}
     with _folder(base, path) as top:
@@ -102,7 +102,7 @@ def open_within(base: str, folder: str, path: str) -> int:
 
 
 def create(base: str, path: str) -> int:
-    """Make a new file and open it for writing; whatever but a folder stands there goes."""
+    """Make a new file and open it for writing. It replaces anything at its path but a folder."""
     with _parent(base, path) as (parent, name):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=parent)
@@ -110,13 +110,13 @@ def create(base: str, path: str) -> int:
 
 
 def open_to_fill(base: str, path: str) -> int:
-    """Open a regular file for reading and writing, made if it is missing; its content stays."""
+    """Open a regular file for reading and writing, and make a missing one. Its content stays."""
     with _parent(base, path) as (parent, name):
         return _regular(os.open(name, os.O_RDWR | os.O_CREAT | _FILE_FLAGS, _MODE, dir_fd=parent), path)
 
 
 def make_folder(base: str, path: str) -> None:
-    """Make a folder and its parents; the disk has the names of those that were made."""
+    """Make a folder and its parents. Afterwards the new names are on the disk."""
     made = ""
     for part in _parts(path):
         with _folder(base, made) as parent, contextlib.suppress(FileExistsError):
@@ -139,7 +139,7 @@ def rename(base: str, source: str, target: str) -> None:
 
 
 def remove(base: str, path: str) -> None:
-    """Remove whatever stands there, with all below it; nothing is fine, too."""
+    """Remove a file, or a folder with its content. A missing one is no error."""
     try:
         with _parent(base, path) as (parent, name):
             if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -229,7 +229,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     )
 }
 GIVE_DESCRIPTORS = frozenset({"open_file", "open_within", "create", "open_to_fill"})
-"""Those whose result is an open file."""
+"""The operations that give an open file."""
 
 
 def _find(base: str, path: str) -> Optional[PathStatus]:  # noqa: UP045

@@ -1,8 +1,8 @@
-"""A process that has dropped to the user that trains, and does there what root asks of it.
+"""A process that has dropped to the user that trains, and performs operations there for root.
 
-It is started as root, gives up root for good, and no process may look into it: the user may end or stop it, and gains
-nothing by that. What it answers is believed no more than what the user itself says: root takes regular files of the
-right file system, and waits for a bounded time.
+It starts as root and gives up root for good, and no process may look into it. The user may end or stop it, and gains
+nothing by that. Root trusts its answers no more than the user itself. Root takes regular files of the right file system
+only, and waits for a bounded time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _START = (
 _OPERATIONS_HERE: dict[str, Callable[..., Any]] = {**OPERATIONS, "end_processes": end_processes}
 
 Perform = Callable[..., Any]
-"""Performs an operation by its name: `perform(name, *arguments, base=..., descriptor=..., seconds=...)`."""
+"""Performs an operation by its name, as `perform(name, *arguments, base=..., descriptor=..., seconds=...)`."""
 
 
 def perform_here(
@@ -47,7 +47,7 @@ def perform_here(
     descriptor: int | None = None,
     seconds: float = SECONDS,
 ) -> Any:
-    """Perform an operation in this process: where there is only one user, it has that user's rights."""
+    """Perform an operation in this process. With only one user, it has that user's rights."""
     del seconds
     below = [] if base is None else [str(base)]
     handed = [] if descriptor is None else [descriptor]
@@ -55,7 +55,7 @@ def perform_here(
 
 
 class UserProcess:
-    """The process of one user; started at once, and anew when it has died. Several threads may use it.
+    """The process of one user. It starts at once, and anew after a death. Several threads may use it.
 
     Args:
         uid: The user's id.
@@ -82,15 +82,15 @@ class UserProcess:
         Args:
             name: The operation's name in `OPERATIONS`.
             arguments: Its own, JSON values.
-            base: The folder that its paths are below; None for an operation without one.
-            descriptor: A file to hand over; it stays open here.
-            seconds: How long it may take.
+            base: The folder of its paths. None for an operation without one.
+            descriptor: A file to hand over. It stays open here.
+            seconds: The longest time for it.
 
         Returns:
-            What it gives; a descriptor that is this process's own where it gives one.
+            The operation's result. A descriptor belongs to this process.
 
         Raises:
-            OSError: What it raises there; or the process has died, or not answered in time.
+            OSError: The operation raised it, or the process has died or not answered in time.
         """
         below = [] if base is None else [str(base)]
         request = json.dumps([name, [*below, *arguments]]).encode("ascii")

@@ -1,4 +1,4 @@
-"""Checkpoints on the volume, for the library's own reader and writer: its seam to a disk, with the user's rights."""
+"""Checkpoints on the volume for the library's own reader and writer, which reach the disk with the user's rights."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class UserStorage(LocalStorage):
         self._files = files
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents; an existing one is fine."""
+        """Make a directory and its parents. An existing one is no error."""
         self._files.make_folder(self._files.relative(path))
 
     def names(self, path: Path) -> list[str]:
-        """List a directory; one that does not exist is empty."""
+        """List a directory. A missing one is empty."""
         return self._files.names(self._files.relative(path))
 
     def is_directory(self, path: Path) -> bool:
@@ -38,7 +38,7 @@ class UserStorage(LocalStorage):
 
     @contextlib.contextmanager
     def create(self, path: Path, *, direct: bool = False) -> Iterator[int]:
-        """Make a new file through the page cache and give its descriptor; what stands there goes."""
+        """Make a new file through the page cache and give its descriptor. It replaces an existing one."""
         del direct
         descriptor = self._files.create(self._files.relative(path))
         try:
@@ -72,7 +72,7 @@ class UserStorage(LocalStorage):
         return ReadableFile(path, descriptor=self._files.open(self._files.relative(path)))
 
     def remove_file(self, path: Path) -> None:
-        """Remove a file; one that does not exist is fine."""
+        """Remove a file. A missing one is no error."""
         self._files.remove(self._files.relative(path))
 
     def remove_tree(self, path: Path) -> None:

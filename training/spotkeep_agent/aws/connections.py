@@ -1,6 +1,6 @@
-"""Sends requests over connections that are kept open: each new one costs the handshakes of TCP and TLS.
+"""Sends requests over kept connections, because each new one costs the handshakes of TCP and TLS.
 
-All of them can be broken off: who waits for the network when an interruption notice comes does not wait on.
+All of them can be broken off, so that no thread waits for the network after an interruption notice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from spotkeep_agent.errors import AwsUnavailableError
 
 _IDLE_SECONDS = 60.0
-"""How long an idle connection is kept: what lies between may forget one without a word (a NAT gateway after 350 s)."""
+"""The longest life of an idle connection. A NAT gateway on the way drops one silently after 350 s."""
 _PIECE_BYTES = 2**16
 _CLOSED_BY_SERVER = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
@@ -53,7 +53,7 @@ class Connections:
         weakref.finalize(self, _close, self._idle).atexit = False
 
     def close(self) -> None:
-        """Close what is idle. Requests may follow; they open new connections."""
+        """Close idle connections. Later requests open new ones."""
         with self._lock:
             _close(self._idle)
 
@@ -86,14 +86,14 @@ class Connections:
             url: Percent-encoded.
             headers: The headers of the request.
             body: The body of the request.
-            timeout_s: How long to wait for each answer of the network.
-            most_bytes: How large the body of the answer may be.
-            repeatable: Whether it may be sent twice. Only then it goes over a kept connection: the server may close
-                that at the very moment, and nothing says whether it has taken the request (RFC 9112, 9.3.1).
+            timeout_s: The longest wait for each answer of the network.
+            most_bytes: The largest body of the answer.
+            repeatable: It may be sent twice. Only such a request uses a kept connection. The server may close that at
+                the same moment, and then nothing says if it has taken the request (RFC 9112, 9.3.1).
 
         Raises:
-            OSError: If the network or the server fails.
-            AwsUnavailableError: If it is broken off, or the answer is too large.
+            OSError: The network or the server fails.
+            AwsUnavailableError: The request is broken off, or the answer is too large.
         """
         parts = urlsplit(url)
         host = _Host(parts.scheme, parts.netloc)
@@ -198,7 +198,7 @@ def _content(answer: http.client.HTTPResponse, *, most_bytes: int, what: str) ->
 
 
 def _has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Say whether the server has closed an idle connection: then there is something to read, the end."""
+    """Say whether the server has closed an idle connection. Then the end can be read from it."""
     waiting = select.poll()
     waiting.register(connection.sock, select.POLLIN)
     return bool(waiting.poll(0))

@@ -18,11 +18,11 @@ _logger = logging.getLogger("spotkeep.agent")
 
 
 class CurrentCredentials:
-    """Credentials. Several threads may use them; while one renews them, the others use those that are still good.
+    """Credentials for several threads. While one thread renews them, the others use the valid ones.
 
     Args:
         fetch: Gives new ones, or raises FetchError.
-        renew_seconds: How long before their end they are renewed.
+        renew_seconds: Seconds before their end at which they are renewed.
         clock: Seconds since the epoch.
     """
 
@@ -60,7 +60,7 @@ class CurrentCredentials:
             return self._found
 
     def forget(self) -> None:
-        """Fetch new ones next time: AWS says that these have run out."""
+        """Fetch new ones next time, because AWS says that these have expired."""
         self._found = None
 
     def _left(self, credentials: Credentials) -> float:

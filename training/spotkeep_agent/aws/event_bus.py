@@ -1,4 +1,4 @@
-"""What an instance sends to EventBridge: the controller knows of it at once, instead of at its next pass."""
+"""Events from an instance to EventBridge. The controller reacts at once, instead of at its next pass."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _logger = logging.getLogger("spotkeep.agent")
 
 
 class EventBus:
-    """One bus, and what is the same in every event.
+    """One bus, and the common fields of all events.
 
     Args:
         calls: To EventBridge.
-        bus: Its name; None to send nothing.
+        bus: Its name. None to send nothing.
         about: Fields of every event: run, attempt, instance_id, zone, instance_type.
     """
 
@@ -31,7 +31,7 @@ class EventBus:
         self._about = about
 
     def put(self, event: str, **fields: Any) -> None:
-        """Send one event. A failure to send goes into the log: the next pass of the controller reads the record."""
+        """Send one event. The log names a failure, and the next pass of the controller reads the record anyway."""
         if self._bus is None:
             return
         entry = {

@@ -1,4 +1,4 @@
-"""A run's job and its fleet record in the run table: the record is written only over the version that was read."""
+"""A run's job and its fleet record in the run table. The record is written only over the version that was read."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class FleetRecords:
         self._job_key = _key(fleet_job_key(run))
 
     def job(self) -> InstanceJob | None:
-        """Read what the instances are to do; None when the run has no job.
+        """Read the job of the instances. None when the run has none.
 
         Raises:
-            DocumentError: If it cannot be understood.
+            DocumentError: It cannot be understood.
         """
         item = self._get(self._job_key)
         return None if item is None else decode_job(item["job"]["S"])
 
     def read(self) -> FleetRecord | None:
-        """Read it; None when the run has none.
+        """Read the fleet record. None when the run has none.
 
         Raises:
-            DocumentError: If it cannot be understood.
+            DocumentError: It cannot be understood.
         """
         item = self._get(self._key)
         return None if item is None else fleet_record_of(item, run=self._run)

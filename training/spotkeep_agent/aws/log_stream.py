@@ -1,6 +1,6 @@
-"""The instance's log in CloudWatch: lines are gathered and sent every few seconds, in a thread of its own.
+"""The instance's log in CloudWatch. A thread of its own sends gathered lines every few seconds.
 
-A log that cannot be sent never holds the training up: what does not fit is left out, and the log says how much.
+The training never waits for the log. Lines without room are dropped, and the log says how many.
 Source: PutLogEvents, CloudWatch Logs API reference.
 """
 
@@ -21,7 +21,7 @@ from .calls import AwsCalls
 _TARGET = "Logs_20140328"
 _MAX_LINES = 50_000
 _MAX_BYTES = 64 * 2**20
-"""Of all lines that wait: 50,000 of 1.3 kB. An instance whose log is not taken trains in all of its memory but this."""
+"""The limit of all waiting lines, 50,000 of 1.3 kB. The training has all other memory of the instance."""
 _MAX_BATCH_EVENTS = 5_000
 _MAX_BATCH_BYTES = 900_000
 _EVENT_BYTES = 26
@@ -35,8 +35,8 @@ class LogStream:
 
     Args:
         calls: To CloudWatch Logs.
-        group: The log group; None to send nothing.
-        stream: The stream; it is made when it does not exist.
+        group: The log group. None to send nothing.
+        stream: The stream. A missing one is made.
         seconds: Between two batches.
     """
 
@@ -75,12 +75,12 @@ class LogStream:
             self._put_last(raw)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining lines."""
         self._stopping.set()
         self.flush()
 
     def flush(self) -> None:
-        """Send what there is, now."""
+        """Send all waiting lines now."""
         if self._group is None:
             return
         with self._sending:
@@ -113,7 +113,7 @@ class LogStream:
         return len(self._lines) < _MAX_LINES and self._waiting_bytes + len(raw) <= _MAX_BYTES
 
     def _put_back(self, batch: list[tuple[int, bytes]]) -> None:
-        """Put lines back to where they were; the last of them are left out where there is no room any more."""
+        """Put lines back in front of the waiting ones. The last of them are dropped when there is no room."""
         ends = list(accumulate((len(raw) for _, raw in batch), initial=self._waiting_bytes))
         kept = min(bisect_right(ends, _MAX_BYTES) - 1, _MAX_LINES - len(self._lines))
         self._left_out += len(batch) - kept

@@ -1,4 +1,4 @@
-"""Objects of S3 to files and back, in parts that several threads move side by side: no file is in memory whole."""
+"""Objects of S3 to files and back. Several threads move parts side by side, and no file is whole in memory."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WORKERS = 8
 
 @dataclass(frozen=True)
 class WantedFile:
-    """An object and the file that it becomes.
+    """An object and its file.
 
     Attributes:
         objects: The objects of its bucket.
         key: The key of the object.
         size: In bytes.
-        files: Below whose folder the file is made.
+        files: The folder of the file.
         path: The path of the file, below that folder.
-        modified_ns: Its time of the last write, nanoseconds since the epoch; None for now.
-        etag: The tag of the content that is wanted: parts of two contents make no file. None for whatever is there.
+        modified_ns: The file's time of the last write, nanoseconds since the epoch. None for now.
+        etag: The tag of the wanted content, because parts of two contents make no file. None for any content.
     """
 
     objects: S3Objects
@@ -45,7 +45,7 @@ class WantedFile:
 
 
 def draft_path(path: str) -> str:
-    """Give the path that a file has while it is filled: as long as any name may be, and no other file's."""
+    """Give the path of a file while it is filled. It is no longer than a name may be, and no other file has it."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{hashlib.sha256(name.encode()).hexdigest()[:32]}{DRAFT_SUFFIX}"
 
@@ -103,13 +103,13 @@ def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> 
     """Fetch objects to files, each whole or not at all.
 
     Args:
-        wanted: Which ones; asked for the next one when a thread is free for it.
+        wanted: The files. The next one is taken when a thread is free for it.
         cancelled: Set it to break off before the next part.
 
     Raises:
-        TransferCancelledError: If it was set.
-        RemoteError: If S3 cannot be read.
-        OSError: If the disk refuses.
+        TransferCancelledError: `cancelled` was set.
+        RemoteError: S3 cannot be read.
+        OSError: The disk refuses.
     """
     unfinished: set[_ArrivingFile] = set()
 
@@ -142,21 +142,21 @@ def send_file(
     pace: Pace | None = None,
     require_whole: Callable[[], None] = lambda: None,
 ) -> None:
-    """Send an open file. The object is there whole or not at all, and what it replaces stays until then.
+    """Send an open file. The object appears whole or not at all, and an earlier one stays until then.
 
     Args:
         objects: The objects of the bucket.
         key: The key of the object.
-        descriptor: The file descriptor of the file, as long as it is now.
+        descriptor: The file descriptor. The current length of the file is sent.
         labels: The metadata of the object.
         cancelled: Set it to break off before the next part.
-        pace: How fast; None for as fast as it goes.
-        require_whole: Called when everything has been read, before the object is there; may raise to prevent that.
+        pace: The speed. None for full speed.
+        require_whole: Called after the last read, before the object appears. It may raise to prevent that.
 
     Raises:
-        TransferCancelledError: If it was cancelled.
-        RemoteError: If S3 refuses.
-        OSError: If the file cannot be read, or has become shorter.
+        TransferCancelledError: `cancelled` was set.
+        RemoteError: S3 refuses.
+        OSError: The file cannot be read, or has become shorter.
     """
     size = os.fstat(descriptor).st_size
 
@@ -194,7 +194,7 @@ def send_file(
 
 
 def _spans(size: int) -> Iterator[_Span]:
-    """Cut a file into parts, few enough for S3; an empty file has an empty one."""
+    """Cut a file into parts, few enough for S3. An empty file has one empty part."""
     part = max(PART_BYTES, -(-size // _MOST_PARTS))
     for start in range(0, size or 1, part):
         yield _Span(start=start, size=min(part, size - start))

@@ -1,6 +1,6 @@
-"""S3 in the shape of boto3's client, as far as `spotkeep.remote` asks for it, and whole objects by their address.
+"""S3 in the shape of boto3's client, as far as `spotkeep.remote` needs it, and whole objects by their address.
 
-`spotkeep.remote.s3_objects.S3Objects` works with any client of that shape; on an instance there may be no boto3.
+`spotkeep.remote.s3_objects.S3Objects` works with any client of that shape. An instance may have no boto3.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from .calls import AwsAnswer, AwsCalls, _without_namespaces
 
 _METADATA_PREFIX = "x-amz-meta-"
 _ENCODED = {"encoding-type": "url"}
-"""Asked of listings: XML 1.0 has no control characters, and keys may."""
+"""A parameter of listings, because XML 1.0 has no control characters, and keys may."""
 
 
 class S3ClientError(OSError):
-    """S3 refused, or could not be reached; `response` is that of boto3's ClientError, then without a code."""
+    """S3 refused, or could not be reached.
+
+    `response` has the form of boto3's ClientError, without a code if S3 was not reached.
+    """
 
     def __init__(self, error: AgentError) -> None:
         code = error.code if isinstance(error, AwsCallRefusedError) else ""
@@ -59,7 +62,7 @@ class S3Client:
         self._calls = calls
 
     def get_paginator(self, operation: str) -> _Paginator:
-        """Give a paginator: list_objects_v2, list_multipart_uploads or list_parts."""
+        """Give a paginator of list_objects_v2, list_multipart_uploads or list_parts."""
         return _Paginator(self, operation)
 
     def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
@@ -251,7 +254,7 @@ def _document(answer: AwsAnswer) -> ET.Element:
 
 
 def _key_reader(listing: ET.Element) -> Callable[..., str]:
-    """Give the function that decodes a key of a listing: it is percent-encoded where the listing says so."""
+    """Give the function that decodes a key of a listing, which may be percent-encoded."""
     encoded = listing.findtext("EncodingType") == "url"
 
     def key(item: ET.Element, name: str = "Key") -> str:

@@ -14,7 +14,7 @@ from .calls import AwsCalls
 from .credentials import CurrentCredentials
 
 RENEW_SECONDS = 900.0
-"""They last an hour: for a quarter of it the function may be out of reach, and nothing is missing."""
+"""A quarter of the credentials' hour. For so long the function may be out of reach without harm."""
 _logger = logging.getLogger("spotkeep.agent")
 
 _TRIES = 12
@@ -66,12 +66,13 @@ class RunCredentials:
 
 
 def wait_for(credentials: CurrentCredentials, *, sleep: Callable[[float], None]) -> None:
-    """Wait until there are credentials, some three minutes.
+    """Wait for credentials, up to some three minutes.
 
-    EC2 may not know a new instance yet, and a function that all instances of an interrupted zone ask is throttled.
+    EC2 may not know a new instance yet. Lambda may throttle the function when all instances of an interrupted zone
+    invoke it.
 
     Raises:
-        CredentialsUnavailableError: If there are none; says the last reason.
+        CredentialsUnavailableError: There are none. The message has the last reason.
     """
     problem = ""
     for attempt in range(_TRIES):

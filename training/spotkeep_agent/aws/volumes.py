@@ -65,7 +65,7 @@ class Volumes:
         )
 
     def instances(self, ids: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Describe the states of instances; one that is gone without a trace is missing."""
+        """Describe the states of instances. One that EC2 no longer knows is missing."""
         parameters = _filters({"instance-id": list(ids)})
         return tuple(
             (_text(item, "instanceId"), _text(item, "instanceState/name"))
@@ -74,7 +74,7 @@ class Volumes:
         )
 
     def create_snapshot(self, volume: str, *, operation: int, tags: Mapping[str, str] | None = None) -> str:
-        """Make a snapshot. Not sent again when there is no answer: it would be made twice."""
+        """Make a snapshot. Without an answer it is not sent again, because EBS would make it twice."""
         parameters = {
             "VolumeId": volume,
             "Description": f"Spotkeep: {self._run} moves to another zone",
@@ -85,7 +85,7 @@ class Volumes:
         )
 
     def create_volume(self, spec: VolumeSpec, *, zone: str, operation: int, size_gb: int, snapshot: str | None) -> str:
-        """Make a volume; with the same operation again, it is the same volume."""
+        """Make a volume. The same operation gives the same volume."""
         parameters = {
             "AvailabilityZone": zone,
             "VolumeType": spec.type,
@@ -105,7 +105,7 @@ class Volumes:
         return _text(self._calls.query("ec2", "CreateVolume", parameters, version=_VERSION), "volumeId")
 
     def attach(self, volume: str) -> None:
-        """Attach a volume to this instance under any device name: the device is found by the volume's id."""
+        """Attach a volume to this instance under any device name. The volume's id finds the device."""
         for letter in _DEVICE_LETTERS:
             parameters = {"VolumeId": volume, "InstanceId": self._instance, "Device": f"/dev/sd{letter}"}
             try:
@@ -118,7 +118,7 @@ class Volumes:
                 return
 
     def detach(self, volume: str, *, instance: str, force: bool) -> None:
-        """Detach a volume; one that is not attached there any more is fine."""
+        """Detach a volume. One that is not attached there any more is no error."""
         parameters = {"VolumeId": volume, "InstanceId": instance, **({"Force": "true"} if force else {})}
         try:
             self._calls.query("ec2", "DetachVolume", parameters, version=_VERSION)
@@ -127,11 +127,11 @@ class Volumes:
                 raise
 
     def delete_volume(self, volume: str) -> None:
-        """Delete a volume; one that does not exist any more is fine."""
+        """Delete a volume. A missing one is no error."""
         self._delete("DeleteVolume", {"VolumeId": volume})
 
     def delete_snapshot(self, snapshot: str) -> None:
-        """Delete a snapshot; one that does not exist any more is fine."""
+        """Delete a snapshot. A missing one is no error."""
         self._delete("DeleteSnapshot", {"SnapshotId": snapshot})
 
     def _delete(self, action: str, parameters: Mapping[str, str]) -> None:

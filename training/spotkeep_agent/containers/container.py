@@ -1,15 +1,16 @@
-"""The container of a training: its image and the login for it, the words that run it, its end.
+"""The container of a training, with its image and the login for it, the words that run it, and its end.
 
-What is chosen here, and why:
+These are the choices and their reasons.
 
-- the network of the instance: the rule that closes the metadata service goes by user, so it holds for the container's
+- The network is the instance's. The rule that closes the metadata service goes by user, so it holds for the container's
   processes as for any other of this user, and the agent tries the very same way. Through a bridge a packet counts as
-  root's, and the hop limit alone would keep the service closed;
-- the user that trains, no capability, no new privileges: the script's rights are those that it has without a container;
-- no `--init`: the runner is made to be process 1, and passes signals on;
-- no log of docker's: the agent reads what is printed, and a second copy would fill the root volume;
-- the image is on the instance, not on the run's volume: a docker that keeps its files there would hold the volume when
-  it is to be let go of, and every snapshot would carry the image along.
+  root's, and the hop limit alone would keep the service closed.
+- The container runs as the user that trains, without capabilities and new privileges. The script has the same rights
+  without a container.
+- There is no `--init`. The runner is made to be process 1, and passes signals on.
+- Docker keeps no log. The agent reads the output, and a second copy would fill the root volume.
+- The image is on the instance, not on the run's volume. Otherwise docker would hold the volume when it is to be
+  detached, and every snapshot would carry the image along.
 
 Source: GetAuthorizationToken, Amazon ECR API reference.
 """
@@ -32,7 +33,7 @@ from spotkeep_fleet.ecr_images import ecr_registry
 from .docker import Docker
 
 NAME = "spotkeep-training"
-"""The container's name: an instance has one agent, and an agent one training."""
+"""The container's name. An instance has one agent, and an agent one training."""
 _ENVIRONMENT_NAME = "environment.json"
 _ENTER = "spotkeep_agent/containers/enter.py"
 _SPARE_SECONDS = 10
@@ -40,15 +41,15 @@ _ECR_LOGIN = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 
 
 class Container:
-    """What a training runs in.
+    """The container of a training.
 
     Args:
         image: With its tag or digest.
         docker: Docker on this machine.
         calls: To Amazon ECR.
-        user: Who trains.
+        user: The user that trains.
         state: A folder of the agent's, in memory on an instance.
-        gpus: Whether this instance has NVIDIA GPUs.
+        gpus: This instance has NVIDIA GPUs.
     """
 
     def __init__(
@@ -88,13 +89,13 @@ class Container:
         """Write the environment for it, and give the words that run it.
 
         Args:
-            runner: What follows `spotkeep.pyz`.
+            runner: The words after `spotkeep.pyz`.
             environment: The environment of the runner, beside the image's own.
-            base: Where the volume is mounted.
+            base: The mount point of the volume.
             notices: The folder in which agent and training leave each other notices.
 
         Raises:
-            OSError: If the environment cannot be written.
+            OSError: The environment cannot be written.
         """
         self._write_environment(environment)
         root = import_root()
@@ -129,7 +130,9 @@ class Container:
 
 
 def container_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Give what a container has of the agent's environment: where AWS is. The rest is the instance's, not the image's.
+    """Give the part of the agent's environment for a container, which is the place of AWS.
+
+    The rest is the instance's, not the image's.
 
     Args:
         inherited: The agent's own.
@@ -166,5 +169,5 @@ def _mount(path: Path, *, readonly: bool = False) -> list[str]:
 
 
 def _half_of_the_memory() -> int:
-    """Give what `/dev/shm` has on a machine, where docker would give 64 MiB: data loaders pass batches through it."""
+    """Give the size of `/dev/shm` on a machine. Docker would give 64 MiB, and data loaders pass batches through it."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -1,6 +1,6 @@
-"""The docker of this machine, by its command line: is it there, a login, a pull, the end of a container.
+"""The docker of this machine by its command line, with a check, a login, a pull, and the end of a container.
 
-Sources: Docker's command-line reference; "Private registry authentication" (Amazon ECR user guide); "Installing the
+Sources: Docker's command-line reference, "Private registry authentication" (Amazon ECR user guide), "Installing the
 NVIDIA Container Toolkit" (NVIDIA's documentation)
 """
 
@@ -46,7 +46,7 @@ _FOR_GOOD = (
     ),
     (r"manifest unknown|not found|name unknown|invalid reference", "correct the image's name, tag or digest"),
 )
-"""What a registry or docker says that it says to the next instance as well, and what to do."""
+"""Messages of a registry or docker that the next instance would get as well, each with a remedy."""
 
 _logger = logging.getLogger("spotkeep.agent")
 
@@ -57,7 +57,7 @@ class _Done(NamedTuple):
 
     @property
     def last_line(self) -> str:
-        """What was said last, which is why it failed."""
+        """The last line of its output, which has the reason of a failure."""
         lines = self.said.strip().splitlines()
         return lines[-1].strip()[-_LONGEST_SAID:] if lines else f"exit code {self.code}"
 
@@ -66,9 +66,9 @@ class Docker:
     """The docker of this machine.
 
     Args:
-        environment: The agent's own; its PATH finds docker.
-        configuration: A folder for logins, which is made and removed: in memory on an instance, and root's alone.
-        cancelled: Set it to break off what is under way; a container is removed all the same.
+        environment: The agent's own. Its PATH finds docker.
+        configuration: A folder for logins, which is made and removed. On an instance it is in memory, and root's alone.
+        cancelled: Set it to break off running commands. A container is removed all the same.
 
     Attributes:
         environment: The environment of its commands.
@@ -97,11 +97,11 @@ class Docker:
         """Make sure that containers can run here.
 
         Args:
-            gpus: Whether they need NVIDIA's runtime: this instance has such GPUs.
+            gpus: They need NVIDIA's runtime, because this instance has such GPUs.
 
         Raises:
-            ImageRefusedError: If the AMI lacks what they need.
-            ImageUnavailableError: If docker does not answer.
+            ImageRefusedError: The AMI lacks a requirement.
+            ImageUnavailableError: Docker does not answer.
         """
         found = self._runtimes()
         if found.code:
@@ -132,7 +132,7 @@ class Docker:
         self._persist(*words, given=password, failure=f"the login to {registry} failed", seconds=_ANSWER_SECONDS)
 
     def forget_logins(self) -> None:
-        """Remove what `login` left."""
+        """Remove the files of `login`."""
         shutil.rmtree(self._configuration, ignore_errors=True)
 
     def pull(self, image: str) -> str | None:
@@ -160,7 +160,7 @@ class Docker:
         return self._run("info", "--format", "{{json .Runtimes}}", seconds=_ANSWER_SECONDS)
 
     def _start_service(self) -> None:
-        """Start docker's service, which an AMI may leave to who needs it; the answer of docker says whether it runs."""
+        """Start docker's service, which an AMI may leave stopped. Docker's next answer shows if it runs."""
         program = shutil.which("systemctl", path=self._path)
         if program is not None:
             self._execute([program, "start", "docker"], seconds=_SERVICE_SECONDS)
@@ -201,7 +201,7 @@ class Docker:
         """Run a command to its end.
 
         Raises:
-            ImageUnavailableError: If it takes too long, or is broken off: docker gives up a pull whose command is gone.
+            ImageUnavailableError: It takes too long, or is broken off. Docker gives up a pull whose command is gone.
         """
         ends = time.monotonic() + seconds
         process = subprocess.Popen(

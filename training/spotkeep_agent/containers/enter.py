@@ -1,9 +1,9 @@
-"""The first program in a container: takes the job's environment from a file, and becomes Spotkeep's runner.
+"""The first program in a container. It takes the job's environment from a file, and becomes Spotkeep's runner.
 
-The environment comes in a file of the user that trains, which only this user reads. Docker's own `--env-file` knows no
-line breaks, and its versions disagree about quotes; options are read by everybody who may list processes.
+The environment comes in a file that only the user that trains can read. Docker's own `--env-file` knows no line breaks,
+and its versions disagree about quotes. Options are visible to each user that may list processes.
 
-It runs on whatever `python3` an image has, so it says which one is too old before it imports anything else of ours.
+It runs on any `python3` of an image, so it refuses an old one before it imports anything else of ours.
 
 Usage: `python3 -I enter.py ENVIRONMENT.json IMPORT_ROOT run [OPTION ...] -- COMMAND [ARGUMENT ...]`
 """

@@ -1,6 +1,5 @@
-"""What notifications say: plain text that reads well in a mail client, for a person who has other things to do. Pure.
+"""The texts of notifications. They are plain text that reads well in a mail client, for a busy person. Pure.
 
-One module a subject, each with functions that compose a `Notification` from the record: `endings`, `on_the_way`,
-`pools`, `sweeps`, `schedules`. Under them `composition`, what every notification has, and `run_summary` and `wording`,
-how it says it.
+A module a subject composes a `Notification` from the record: `endings`, `on_the_way`, `pools`, `sweeps`, `schedules`.
+`composition` has the common parts, and `run_summary` and `wording` the common words.
 """

@@ -1,4 +1,6 @@
-"""What every notification has in common: its id, its subject, its attributes, the facts for programs, its signature.
+"""The common parts of notifications.
+
+They are the id, the subject, the attributes, the facts for programs and the signature.
 
 A notification is composed from the record when the run moves, not when it is sent, so every delivery of it is the same.
 """
@@ -23,15 +25,15 @@ _NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What happened to a run that a notification is about.
+    """The event in a run that a notification is about.
 
     Attributes:
         run: The run item.
-        attempt: The number of the attempt that it happened to.
+        attempt: The number of the event's attempt.
         deployment: The deployment's name.
-        nth: Which one of its kind of the attempt, from 1; 0 where there is one.
-        happened_at: When.
-        created_at: When the notification is written.
+        nth: The number among events of its kind in the attempt, from 1. 0 for a kind that comes once.
+        happened_at: The time of the event.
+        created_at: The time when the notification is written.
     """
 
     run: Run
@@ -55,13 +57,13 @@ def compose(
     """Compose a notification of a run.
 
     Args:
-        moment: What it is about.
-        kind: Of what kind that is; the last part but one of the notification's id.
+        moment: The event.
+        kind: Its kind, the last part but one of the notification's id.
         subject: The end of the subject, after deployment and run.
         paragraphs: The lines of the body.
-        commands: What to do next, with what each is for, under them.
-        reason: The end reason, for subscribers who filter by it.
-        facts: For programs, beside those of the run.
+        commands: Commands for the reader, each with its purpose, under the lines.
+        reason: The end reason, for subscribers that filter by it.
+        facts: Facts for programs, beside those of the run.
     """
     run = moment.run
     return addressed(
@@ -99,23 +101,23 @@ def addressed(
     happened_at: datetime,
     created_at: datetime,
 ) -> Notification:
-    """Return a notification with its id, its subject as SNS takes it, what subscribers filter by, and its signature.
+    """Return a notification with its id, its subject in SNS's form, the attributes for filters, and its signature.
 
     Args:
-        what: What it is about.
-        subject_id: The id of that.
-        name: Its name.
-        owner: Its owner.
+        what: The kind of its object, such as a run.
+        subject_id: The id of the object.
+        name: The object's name.
+        owner: The object's owner.
         deployment: The deployment's name.
-        kind: Of what kind it is; the last part but one of its id.
-        attempt: The attempt, or part, that it is about.
-        nth: Which one of its kind of the attempt; 0 where there is one.
+        kind: The notification's kind, the last part but one of its id.
+        attempt: The number of the attempt or part.
+        nth: The number among notifications of its kind in the attempt. 0 for a kind that comes once.
         subject: The end of the subject, after deployment and id.
-        lines: The body, without who sent it.
-        attributes: What subscribers may filter by, beside what they always may.
-        facts: For programs.
-        happened_at: When it happened.
-        created_at: When it is written.
+        lines: The body, without the signature.
+        attributes: More attributes for filters of subscribers.
+        facts: Facts for programs.
+        happened_at: The time of the event.
+        created_at: The time when it is written.
     """
     notification_id = f"{subject_id}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
     signature = ["", "-- ", f"Sent by Spotkeep, deployment {deployment}", f"Notification {notification_id}"]

@@ -141,10 +141,10 @@ def ending_notification(
     Args:
         run: The run item, ended, with its cost.
         deployment: The deployment's name.
-        created_at: When the notification is written.
+        created_at: The time when the notification is written.
         pool: The warm pool that its last job left.
-        metrics: What its script measured.
-        is_doubtful: Whether its script only counts as done.
+        metrics: The metrics that its script measured.
+        is_doubtful: Its script only counts as done.
 
     Returns:
         None when the run asked for no notification of this kind.

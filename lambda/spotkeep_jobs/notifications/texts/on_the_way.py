@@ -1,4 +1,4 @@
-"""Notifications of a run that goes on: interrupted, resumed, waiting, on a fallback, on demand, checkpoint stale."""
+"""Notifications of a run that goes on, after an interruption, a resume, a long wait or a fallback."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def next_fallback_notification(moment: Moment, *, left: Attempt, job: NextJob) -
 
 
 def long_wait_notification(moment: Moment, *, waited_seconds: float, because: str | None) -> Notification:
-    """Compose the notification that a run has been waiting for capacity for long, and waits on.
+    """Compose the notification that a run has waited long for capacity, and still waits.
 
     Args:
-        moment: When that was seen; its `nth` says after which interruption it waits, 0 before its first capacity.
-        waited_seconds: Since when.
-        because: What AWS says of why; None where it says nothing.
+        moment: The event. Its `nth` is the number of the interruption before the wait, 0 before the first capacity.
+        waited_seconds: The length of the wait so far.
+        because: AWS's reason. None without one.
     """
     run = moment.run
     where, why = f"{run.capacity} {run.instance_type}", "AWS has none to spare"
@@ -224,11 +224,11 @@ def stale_checkpoint_notification(moment: Moment, *, freshness: Freshness) -> No
 
 
 def log_refused_notification(moment: Moment, *, warning: str) -> Notification:
-    """Compose the notification that something in a job's log was not taken, or not all of it was read.
+    """Compose the notification that the controller refused or did not read a part of a job's log.
 
     Args:
-        moment: When that was seen.
-        warning: What was not.
+        moment: The event.
+        warning: The refused or unread part.
     """
     run = moment.run
     return compose(
@@ -270,10 +270,10 @@ def max_cost_near_notification(moment: Moment, *, spent_usd: float, about: bool,
     """Compose the notification that most of a run's max_cost is spent while it goes on.
 
     Args:
-        moment: When that was seen.
-        spent_usd: What the run has cost so far.
-        about: Whether a live job is counted, whose bill is not known.
-        max_cost_usd: What the run may cost.
+        moment: The event.
+        spent_usd: The cost of the run so far.
+        about: The cost counts a live job, whose bill is not known.
+        max_cost_usd: The limit of the run.
     """
     run = moment.run
     saves = "saves first and is stopped; its checkpoints stay" if resumable(run) else "is stopped"

@@ -1,4 +1,4 @@
-"""The words for warm pools: in the timeline, in their notifications, and in that of a run's end."""
+"""The words for warm pools in the timeline, in their notifications, and in the notification of a run's end."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def pool_expiring_notification(
 
     Args:
         run: The item of its run.
-        pool: The pool, as it waits.
-        idle_usd: What its waiting has cost so far, if its price is known.
+        pool: The waiting pool.
+        idle_usd: The cost of its wait so far, if its price is known.
         deployment: The deployment's name.
-        created_at: When the notification is written.
+        created_at: The time when the notification is written.
     """
     left = spoken_duration((pool.kept_until - created_at).total_seconds())
     waited = spoken_duration((created_at - pool.kept_since).total_seconds())
@@ -114,7 +114,7 @@ def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at:
 
 
 def pool_left(pool: Pool | None) -> list[str]:
-    """Return what the end of a run says of the pool that its last job left."""
+    """Return the words on the pool that a run's last job left, for the notification of its end."""
     if pool is None or pool.state is not PoolState.AVAILABLE:
         return []
     kept = spoken_duration((pool.kept_until - pool.kept_since).total_seconds())

@@ -1,9 +1,11 @@
-"""What looks like a secret in the words of a failure, taken out: they go to every subscriber of the deployment. Pure.
+"""Removes texts that look like secrets from the words of a failure, which go to every subscriber of the deployment.
 
-A failure's reason quotes the command that failed, with its arguments, and the last lines that a script printed. Secrets
-are known by their form, by the name before them or by their place in an address. Others are not recognised.
+Pure.
 
-Sources: "Understand unique ID prefixes" (IAM user guide); RFC 6750 (bearer tokens); RFC 3986, 3.2.1 (user information).
+A failure's reason quotes the failed command with its arguments, and the last lines that a script printed. Secrets are
+known by their form, by the name before them or by their place in an address. Others are not recognised.
+
+Sources: "Understand unique ID prefixes" (IAM user guide), RFC 6750 (bearer tokens), RFC 3986, 3.2.1 (user information).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _FORMS: Final = (
 
 
 def without_secrets(text: str) -> str:
-    """Take out what looks like a secret, and leave what stands around it.
+    """Remove texts that look like secrets, and leave the text around them.
 
     Args:
         text: The words of a failure, some kilobytes.

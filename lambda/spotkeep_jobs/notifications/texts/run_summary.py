@@ -1,4 +1,4 @@
-"""What a notification says of a run: how long, how much, what it measured, where its files are, what to do next."""
+"""A notification's summary of a run, with its duration, cost, metrics, files, and commands for the reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_LINES: Final = 10
 
 
 def facts_of(run: Run) -> list[str]:
-    """Return when it ended, what it ran on, how often it was interrupted, what it cost and saved."""
+    """Return the end's time, the instance types, the number of interruptions, the cost and the savings."""
     lines = fact_line("Run", run.run)
     if run.ended_at is not None:
         lines += fact_line("Ended", clock(run.ended_at))
@@ -55,7 +55,7 @@ def _interruptions(run: Run, cost: Cost) -> str:
 
 
 def paid_for(cost: Cost, *, unit: str) -> str:
-    """Return what SageMaker bills for the run."""
+    """Return the time and the money that SageMaker bills for the run."""
     billed = spoken_duration(cost.billed_seconds) + unit
     if not cost.billed_seconds:
         return "nothing"
@@ -65,7 +65,7 @@ def paid_for(cost: Cost, *, unit: str) -> str:
 
 
 def _paid_on_ec2(cost: Cost) -> str:
-    """Say what was paid, in the time of instances: of a market's price, seconds on demand mean little."""
+    """Return the bill in the time of instances, because seconds on demand mean little for a market's price."""
     if not cost.training_seconds:
         return "nothing"
     time = f"{spoken_duration(cost.training_seconds)} of instances"
@@ -100,7 +100,7 @@ def _stored(gb_hours: float, usd: float | None, *, what: str) -> str:
 
 
 def saved_by(cost: Cost, *, unit: str) -> str:
-    """Return what it saved against the same work on demand, and why SageMaker may show another percentage."""
+    """Return the savings against the same work on demand, and the reason for another percentage in SageMaker."""
     if cost.saved_percent is None and cost.unknown_prices:
         return f"not known: the price of {', '.join(cost.unknown_prices)} is not known here"
     if cost.saved_percent is None:
@@ -167,12 +167,12 @@ def resumable(run: Run) -> bool:
 
 
 def _has_trained(run: Run) -> bool:
-    """Return whether there may be checkpoints; a run whose usage is not known may have some."""
+    """Return whether there may be checkpoints. A run of unknown usage may have some."""
     return run.cost is None or run.cost.training_seconds > 0
 
 
 def measured(metrics: ScriptMetrics | None) -> list[str]:
-    """Return a paragraph of the metrics, those with a goal first; empty where there are none."""
+    """Return a paragraph of the metrics, those with a goal first. Empty without metrics."""
     if metrics is None or not metrics.metrics:
         return []
     in_order = sorted(metrics.metrics.items(), key=lambda named: named[1].goal is None)
@@ -185,7 +185,7 @@ def measured(metrics: ScriptMetrics | None) -> list[str]:
 
 
 def _spoken_metric(metric: Metric) -> str:
-    """Return a metric's last and best value, with their steps: `0.231 at step 9,000; best 0.219 at step 7,500`."""
+    """Return a metric's last and best value with steps, such as `0.231 at step 9,000; best 0.219 at step 7,500`."""
     best = "" if metric.best is None else f"; best {_at(metric.best, metric.best_step)}"
     return f"{_at(metric.last, metric.last_step)}{best}"
 

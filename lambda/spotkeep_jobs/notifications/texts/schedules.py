@@ -1,4 +1,4 @@
-"""The notification of a schedule: that it fired, and what it was to launch was refused."""
+"""The notification of a schedule that fired while the launcher refused its document."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def refused_firing_notification(
 
     Args:
         schedule: The schedule's item.
-        fired_at: The time of the firing, by the schedule: each try of it has the same.
-        refusal: What is wrong with its document.
-        next_firing: When it fires next; None for never, or where that is not known.
+        fired_at: The schedule's time of the firing. Each try of it has the same.
+        refusal: The launcher's refusal of its document.
+        next_firing: The time of the next firing. None for never, or for an unknown one.
         deployment: The deployment's name.
-        now: When the notification is written.
+        now: The time when the notification is written.
     """
     again = "" if next_firing is None else f"It fires again at {clock(next_firing)}. "
     lines = [

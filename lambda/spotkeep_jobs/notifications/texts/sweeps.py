@@ -1,4 +1,4 @@
-"""The notifications of a sweep: that it ended, and that its money is nearly spent."""
+"""The notifications of a sweep, one at its end, and one when most of its money is spent."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KINDS: Final = {
     SweepState.FAILED: NotificationKind.FAILED,
     SweepState.STOPPED: NotificationKind.STOPPED,
 }
-"""A paused sweep has not ended for its user, who paused it: no notification says so."""
+"""A paused sweep has no notification, because its own user paused it."""
 
 _MOST: Final = 0.8
-"""Of a max_cost: what it has left then pays for few trials, if for any."""
+"""The share of a max_cost after which the rest pays for few trials, if for any."""
 
 
 def sweep_ending_notification(*, sweep: Sweep, deployment: str, now: datetime) -> Notification | None:
@@ -79,10 +79,10 @@ def sweep_max_cost_near_notification(
 
     Args:
         sweep: The sweep's item.
-        spent_usd: What its trials have cost so far.
-        max_cost_usd: What the sweep may cost.
+        spent_usd: The cost of its trials so far.
+        max_cost_usd: The limit of the sweep.
         deployment: The deployment's name.
-        now: When it was seen.
+        now: The time of the controller's pass.
     """
     return _composed(
         sweep=sweep,

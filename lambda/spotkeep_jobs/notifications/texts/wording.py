@@ -1,4 +1,4 @@
-"""How a notification says a duration, a sum, a time: lines that read well in a mail client."""
+"""The words for durations, sums and times, in lines that read well in a mail client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL_COLUMNS: Final = 13
 
 @dataclass(frozen=True, kw_only=True)
 class EndingWords:
-    """How one end reason is put into words: in the timeline, in a notification's subject, and in its first sentence."""
+    """The words for one end reason in the timeline, in a notification's subject, and in its first sentence."""
 
     timeline: str
     subject: str
@@ -25,10 +25,10 @@ class EndingWords:
 
 
 def spoken_duration(seconds: float) -> str:
-    """Write a duration the way a person says it: `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
+    """Write a duration as a person says it, such as `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
 
     Args:
-        seconds: The duration; below zero counts as zero.
+        seconds: The duration. A negative one counts as zero.
     """
     total = max(0, round(seconds))
     if total >= 600:
@@ -47,7 +47,7 @@ def spoken_duration(seconds: float) -> str:
 
 
 def spoken_usd(amount: float) -> str:
-    """Write US dollars: cents, and more places where cents would say zero."""
+    """Write US dollars in cents, and with more places where cents would be zero."""
     if 0 < abs(amount) < 0.01:
         return f"${amount:.4f}".replace("$-", "-$")
     return f"${amount:,.2f}".replace("$-", "-$")
@@ -62,7 +62,7 @@ def wrapped(text: str, *, columns: int = COLUMNS) -> list[str]:
 
 
 def fact_line(label: str, text: str) -> list[str]:
-    """Return a label and what it says, in as many lines as that needs."""
+    """Return a label and its text, in as many lines as they need."""
     indent = " " * (_LABEL_COLUMNS + 2)
     return textwrap.wrap(
         text,
@@ -75,7 +75,7 @@ def fact_line(label: str, text: str) -> list[str]:
 
 
 def command_lines(*commands: tuple[str, str]) -> list[str]:
-    """Return commands with what each is for, beside it where the lines are wide enough."""
+    """Return commands, each with its purpose beside it where the lines are wide enough."""
     width = max(len(command) for command, _ in commands)
     beside = [f"  {command:<{width}}   {purpose}" for command, purpose in commands]
     if all(len(line) <= COLUMNS for line in beside):
@@ -84,7 +84,7 @@ def command_lines(*commands: tuple[str, str]) -> list[str]:
 
 
 def quoted_reason(reason: str | None) -> list[str]:
-    """Return what AWS or the script said of a failure, without secrets, cut where it gets too long for a mail."""
+    """Return the reason of a failure in the words of AWS or the script, without secrets, cut for a mail."""
     if not reason or not reason.strip():
         return []
     text = without_secrets(reason.strip())

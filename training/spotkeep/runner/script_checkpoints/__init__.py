@@ -1,6 +1,6 @@
-"""What an interruption cut off among checkpoints that a script writes itself, found before the script starts.
+"""Finds checkpoints of the script's own that an interruption cut off, before the script starts.
 
-`putting_aside` acts. `cut_off` decides, folder by folder: `files` has a table of the formats of single files, and the
-modules of the libraries (`trainer`, `accelerate`, `distributed`, `orbax`, `keras`, `tensorflow`) say what a folder of
-theirs must hold. Nothing is loaded or executed, and what cannot be judged stays.
+`putting_aside` acts. `cut_off` decides, folder by folder. `files` has a table of the formats of single files. The
+modules of the libraries (`trainer`, `accelerate`, `distributed`, `orbax`, `keras`, `tensorflow`) know the files that a
+folder of theirs must hold. Nothing is loaded or executed, and a folder of unknown form stays.
 """

@@ -1,4 +1,4 @@
-"""The folder of accelerate's `save_state`, whatever its name is: `checkpoints/checkpoint_4`, `epoch_3`, `step_500`.
+"""The folder of accelerate's `save_state` under any name, such as `checkpoints/checkpoint_4`, `epoch_3`, `step_500`.
 
 Source: `save_accelerator_state` and `load_accelerator_state`, accelerate 1.
 """
@@ -18,7 +18,7 @@ _IN_EACH = re.compile(
     r"(model|pytorch_model)(_[0-9]+)?\.(safetensors|bin)|(optimizer|scheduler|sampler|dl_state_dict)(_[0-9]+)?\.bin"
     r"|custom_checkpoint_[0-9]+\.pkl|scaler\.pt|(pytorch_model_fsdp|optimizer)(_[0-9]+)?(\.bin)?"
 )
-"""Those of each rank are not among them: the next machine may have fewer."""
+"""The files of each rank are not among them, because the next machine may have fewer."""
 
 
 def _recognises(folder: Folder) -> bool:

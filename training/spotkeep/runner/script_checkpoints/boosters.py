@@ -1,8 +1,8 @@
-"""Says whether a model of XGBoost or LightGBM is whole. What else has such a name is not judged.
+"""Says whether a model of XGBoost or LightGBM is whole. Other files with such a name are not judged.
 
-- XGBoost's UBJSON (`.ubj`, and without a known name since 2.1): an object, whose arrays hold their lengths.
-- XGBoost's JSON: the version closes it.
-- LightGBM's text: the parameters close it, and behind them Python's categories.
+- XGBoost's UBJSON (`.ubj`, and without a known name since 2.1) is an object, whose arrays hold their lengths.
+- XGBoost's JSON ends with the version.
+- LightGBM's text ends with the parameters, and behind them Python's categories.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def begins_as_booster(head: bytes) -> bool:
 
 
 def booster_problem(file: BinaryIO, head: bytes, size: int) -> str | None:
-    """Say why a model of XGBoost or LightGBM is not whole; None when it is, or is none.
+    """Say why a model of XGBoost or LightGBM is not whole. None for a whole one and for other files.
 
     Args:
         file: The file.
@@ -56,7 +56,7 @@ def booster_problem(file: BinaryIO, head: bytes, size: int) -> str | None:
         size: Its length in bytes.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     if head.startswith(UBJSON):
         return _ubjson_problem(file)
@@ -98,7 +98,7 @@ def _lightgbm_problem(file: BinaryIO, size: int) -> str | None:
 def _ubjson_problem(file: BinaryIO) -> str | None:
     """Step over the value that the file holds. An array of numbers of one type is one step.
 
-    Source: https://ubjson.org, and what XGBoost 3.2 writes.
+    Source: https://ubjson.org, and the files of XGBoost 3.2.
     """
     file.seek(0)
     open_ones: list[_Open] = []

@@ -1,7 +1,7 @@
-"""Says whether a file of a known format is whole, from its head and its end; nothing in it is loaded.
+"""Says whether a file of a known format is whole, from its head and its end. Nothing in it is loaded.
 
-A process that is killed while it writes leaves a file that ends too early, and so does a copy that was made meanwhile.
-Each of these formats says somewhere how long it is, or ends in a way of its own:
+A process that is killed during a write leaves a file that ends too early, and so does a copy during that write. Each of
+these formats holds its length, or has an end of its own.
 
 - HDF5: the superblock holds the end-of-file address, and is written last. Source: HDF5 File Format Specification, II.A.
 - Zip: the central directory is written last.
@@ -33,13 +33,13 @@ NPY = b"\x93NUMPY"
 COMPRESSED = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 """How gzip and zlib begin."""
 _OPEN_FOR_WRITING = 1 | 4
-"""The consistency flags of a file whose writer has not closed it: any, and one with concurrent readers."""
+"""The consistency flags of a file whose writer has not closed it. One is for any writer, one for concurrent readers."""
 _OBJECT_HEADERS = (b"OHDR", b"\x01\0")
 _TABLE_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 HEAD_BYTES = 512
 _UNSIGNED = {2: "<H", 4: "<I", 8: "<Q"}
 _MOST_HEADER_BYTES = 100 * 2**20
-"""The longest header of a safetensors file: the format's own bound."""
+"""The longest header of a safetensors file, by the format's own bound."""
 _MOST_NPY_HEADER_BYTES = 2**16
 _PLAIN_TYPE = re.compile(rb"'descr': *'[<>|=]?([biufcmMSUV])([0-9]{1,9})(?:\[[^]']*\])?'")
 _SHAPE = re.compile(rb"'shape': *\(((?:[0-9]{1,18},? ?)*)\)")
@@ -59,7 +59,7 @@ def is_table(path: Path) -> bool:
 
 
 def zeros_problem(file: BinaryIO, size: int) -> str | None:
-    """Say why a file that begins with zeros is not whole; None if HDF5 begins behind them."""
+    """Say why a file that begins with zeros is not whole. None if HDF5 begins behind them."""
     if not size:
         return "it is empty"
     offset = HEAD_BYTES  # HDF5 lets a block of the user's own stand first, of 512 bytes times a power of two
@@ -78,8 +78,8 @@ def hdf5_problem(file: BinaryIO, head: bytes, size: int, *, kept_open: bool = Fa
         file: The file.
         head: Its first bytes.
         size: Its length.
-        kept_open: It may be one that a training keeps open and flushes, not one that is written at once. What was
-            flushed can be read though nothing has closed the file, but for version 3, which HDF5 then refuses.
+        kept_open: A training may keep it open and flush it. Flushed data can be read without a close, but for version
+            3, which HDF5 then refuses.
     """
     padded = head.ljust(HEAD_BYTES, b"\0")
     version = head[8]
@@ -117,7 +117,7 @@ def zip_problem(file: BinaryIO) -> str | None:
 
 
 def member_of_zip(file: BinaryIO, ending: str, *, most_bytes: int) -> bytes | None:
-    """Read the one member of a zip file with a name that ends so; None where there is none that is not compressed.
+    """Read the one member of a zip file with this end of its name. None without an uncompressed one.
 
     Args:
         file: The file.
@@ -125,7 +125,7 @@ def member_of_zip(file: BinaryIO, ending: str, *, most_bytes: int) -> bytes | No
         most_bytes: A longer member is not read.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     try:
         with _archive(file) as archive:

@@ -24,7 +24,7 @@ from .trainer import TRAINER
 
 _KINDS = (TRAINER, ACCELERATE, DCP, DEEPSPEED_TAG, ORBAX, SAVED_MODEL)
 _PARTS = (DCP, DEEPSPEED, DEEPSPEED_TAG)
-"""What may stand within a checkpoint of another kind."""
+"""The kinds that may be inside a checkpoint of another kind."""
 _NEAREST = 3
 """So many checkpoints on each side are compared."""
 _ENOUGH = 2
@@ -40,7 +40,7 @@ class CutOff(NamedTuple):
 
     Attributes:
         paths: Its files, or its folder.
-        problem: What is wrong with it.
+        problem: The damage, in words.
     """
 
     paths: tuple[Path, ...]
@@ -48,11 +48,11 @@ class CutOff(NamedTuple):
 
 
 def cut_off_in(folder: Folder, unreadable: Callable[[OSError], None]) -> Iterator[CutOff]:
-    """Find what is not whole in a folder that holds checkpoints, and below it.
+    """Find the cut-off checkpoints in a folder and below it.
 
     Args:
         folder: The folder.
-        unreadable: Called for each checkpoint of which something cannot be read: it is not judged.
+        unreadable: Called for each checkpoint that cannot be read and so is not judged.
     """
     for numbered in _series_in(folder):
         yield from _cut_off_of(numbered, unreadable)
@@ -105,7 +105,7 @@ def _kind_of(folder: Folder, whole: list[tuple[Kind | None, Folder]]) -> Kind | 
 
 
 def _is_part_of(folder: Folder, earlier: Folder) -> bool:
-    """Say whether a folder of a step holds nothing but what the one before holds, too."""
+    """Say whether a folder of a step only holds files that the one before holds, too."""
     names = _names_below(folder)
     return _OF_A_STEP.fullmatch(folder.path.name.lower()) is not None and bool(names) and names <= _names_below(earlier)
 
@@ -139,7 +139,7 @@ def _is_of_a_step(folder: Folder) -> bool:
 
 
 def _missing(folder: Folder, series: Series) -> str | None:
-    """Say what two checkpoints before have, or more, and this one has not. The script made their layout."""
+    """Name the files that at least two earlier checkpoints have and this one lacks. The script made their layout."""
     before, after = ([states for states in map(_states, each) if states] for each in (series.earlier, series.after))
     if len(before) < _ENOUGH:
         return None
@@ -170,7 +170,7 @@ def _broken_files(folder: Folder) -> Iterator[CutOff]:
 
 
 def _boosters_without_a_beginning(folder: Folder) -> Iterator[str]:
-    """Find what is too short to say what it is, and is numbered among models of XGBoost or LightGBM."""
+    """Find files that are too short to show their format, with numbers among models of XGBoost or LightGBM."""
     numbered = [name for name in sorted(folder.files) if files.may_be_booster(name) and place_of(name)]
     boosters = {series_of(name) for name in numbered if files.is_booster(folder.path / name)}
     for name in numbered:

@@ -1,7 +1,8 @@
-"""Checkpoints of which each rank writes a part: torch's DCP (FSDP, Lightning's sharded `.ckpt`) and DeepSpeed.
+"""Checkpoints with a part from each rank, of torch's DCP (FSDP, Lightning's sharded `.ckpt`) and of DeepSpeed.
 
-DCP's `.metadata` is written last. It is a pickle that names the files, and where in them each tensor is. Source:
-`torch/distributed/checkpoint/filesystem.py`; DeepSpeed: `save_checkpoint` in `deepspeed/runtime/engine.py`.
+DCP's `.metadata` is written last. It is a pickle that names the files and the places of all tensors in them.
+Source: `torch/distributed/checkpoint/filesystem.py`, and for DeepSpeed `save_checkpoint` in
+`deepspeed/runtime/engine.py`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _data_problem(path: Path, end: int) -> str | None:
 
 
 def _ends(metadata: bytes) -> dict[str, int]:
-    """Read how long each file is, from the place and the length of what is in it."""
+    """Read the length of each file from the places and the lengths of its tensors."""
     ends: dict[str, int] = {}
     values = plain_values(metadata)
     for place in range(len(values) - 5):
@@ -111,10 +112,10 @@ def _deepspeed_problem(folder: Folder, _: Series) -> str | None:
 
 
 def name_latest(folder: Folder) -> None:
-    """Let DeepSpeed's file `latest` name the newest folder that is there; without any it goes, too.
+    """Let DeepSpeed's file `latest` name the newest folder. Without any folder the file is removed.
 
     Raises:
-        OSError: If it cannot be read or written.
+        OSError: It cannot be read or written.
     """
     path = folder.path / _LATEST
     tags = [name for name, inner in folder.folders.items() if _is_tag(inner)]

@@ -1,4 +1,4 @@
-"""Says whether a file that a framework wrote is whole. What has none of the known formats is not judged."""
+"""Says whether a framework's file is whole. A file of no known format is not judged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OF_TORCH = re.compile(
 )
 _COMPRESSED = (*_PICKLES, ".pkl.gz", ".npy.gz")
 _BOOSTERS = re.compile(r".*\.(json|txt|model|xgb|bst|lgb|bin|deprecated|[0-9]+)|[^.]+|.*\.snapshot_iter_[0-9]+")
-"""Names that XGBoost's and LightGBM's models have, and many other files: the content decides."""
+"""Names of XGBoost's and LightGBM's models, and of many other files. The content decides."""
 _SHORTEST_BYTES = 22
 """The length of an empty zip file. A superblock is longer."""
 _FIRST_BYTES = (b"\x80", b"x", b"\x1f")
@@ -59,14 +59,14 @@ def is_judged(name: str) -> bool:
 
 
 def problem_of(path: Path, *, name: str | None = None) -> str | None:
-    """Say why a file is not whole; None when it is, or when it is not judged.
+    """Say why a file is not whole. None for a whole one and for one that is not judged.
 
     Args:
-        path: Where it is.
-        name: Its name, which decides what it may be, if that is not the path's: a copy may have another.
+        path: Its path.
+        name: Its name, which decides its possible formats, if that is not the path's. A copy may have another.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     name = name or path.name
     judged = is_judged(name)
@@ -108,7 +108,7 @@ def ends_before_it_says_what_it_is(path: Path) -> bool:
     """Say whether a file is so short that it may be the beginning of a booster's model, whose name says nothing.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     with open_unnoticed(path) as file:
         head = file.read(len(UBJSON) + 1)

@@ -21,12 +21,12 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class Folder:
-    """What is in a folder. Hidden folders, those of the library and SageMaker's marks of a copy are left out.
+    """The content of a folder, without hidden folders, the library's own, and SageMaker's markers.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         files: The names of its regular files.
-        links: The names of the symbolic links in it that lead to something.
+        links: The names of its symbolic links to existing targets.
         folders: Its folders, by name.
         complete: Everything below it was read. There may be too much of it, and a folder may not be readable.
     """
@@ -54,10 +54,10 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """Read a folder and what is below it: up to 100,000 files, and 40 folders deep.
+    """Read a folder and its folders, up to 100,000 files, and 40 folders deep.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     return _read(path, budget=[_MOST_FILES], depth=0)
 
@@ -92,7 +92,7 @@ def _read(path: Path, *, budget: list[int], depth: int) -> Folder:
 def _is_the_librarys(folder: Folder) -> bool:
     """Say whether a folder is one of the library's own checkpoints, or its copy of a best model.
 
-    A script may give the names, too. Of a best model the copy holds what is needed to load it, and nothing to resume.
+    A script may use the same names. The copy of a best model holds the files for a load, and none for a resume.
     """
     if RECORD_OF_A_COPY in folder.files and folder.path.parent.parent.name == BEST_MODELS:
         return True
@@ -101,7 +101,7 @@ def _is_the_librarys(folder: Folder) -> bool:
 
 
 def series_of(name: str) -> str:
-    """Give what the numbered names of one series have in common: `checkpoint-#` of `checkpoint-500`."""
+    """Give the common form of one series of numbered names, such as `checkpoint-#` of `checkpoint-500`."""
     return _NUMBER.sub("#", name)
 
 

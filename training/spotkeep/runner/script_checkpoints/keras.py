@@ -1,4 +1,4 @@
-"""Keras' `BackupAndRestore`: weights, and the epoch they are of. They go together, and a second pair replaces them."""
+"""Keras' `BackupAndRestore`, which writes weights with their epoch. A second pair replaces both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECOND = ".bkp"
 
 
 def backup_problem(folder: Folder) -> str | None:
-    """Say why a backup is not whole, apart from its weights themselves; None also where there is none."""
+    """Say why a backup is not whole, apart from its weights themselves. None also without a backup."""
     if EPOCH not in folder.files:
         return None
     if BACKUP not in folder.files:

@@ -1,4 +1,4 @@
-"""What a library must say of its folders so that they can be judged."""
+"""The facts on a library's folders that a judgement needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .folder import Folder
 
 
 class Series(NamedTuple):
-    """The nearest other checkpoints of a training: it writes the same files each time.
+    """The nearest other checkpoints of a training, which writes the same files each time.
 
     Attributes:
         earlier: Whole ones of this kind with a smaller number, the largest last.
@@ -26,8 +26,8 @@ class Kind(NamedTuple):
     """A folder that is one checkpoint.
 
     Attributes:
-        recognises: Whether a folder is of this kind, by what is in it.
-        problem: Why it is not whole, or None.
+        recognises: Whether a folder is of this kind, by its content.
+        problem: The reason why it is not whole, or None.
     """
 
     recognises: Callable[[Folder], bool]

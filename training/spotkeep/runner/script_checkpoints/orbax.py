@@ -1,10 +1,12 @@
-"""Orbax's checkpoints, and those that Flax writes with it: a folder for each step, an item in it or in a folder of it.
+"""Orbax's checkpoints, and Flax's, which it writes with Orbax.
 
-An item's arrays are in a database (OCDBT), or in a folder of zarr for each. The files of a database that lead to others
-begin with their own length. Those that hold the arrays have names of chance, which only packed files know: that one of
-several is missing, or cut off, is not seen here. Orbax itself refuses it.
+Each step has a folder, with an item in it or in a folder of it.
 
-Source: `orbax/checkpoint/_src`, Orbax 0.12; https://google.github.io/tensorstore/kvstore/ocdbt; zarr 2 and 3.
+An item's arrays are in a database (OCDBT), or in a folder of zarr for each. The files of a database that refer to
+others begin with their own length. The files with the arrays have random names, which only packed files know. So a
+missing or cut-off one of several is not seen here. Orbax itself refuses it.
+
+Source: `orbax/checkpoint/_src`, Orbax 0.12, https://google.github.io/tensorstore/kvstore/ocdbt, zarr 2 and 3.
 """
 
 from __future__ import annotations
@@ -70,18 +72,18 @@ def _arrays_in(root: dict[str, Any]) -> set[str]:
 
 
 def _items_are_missed(folder: Folder, series: Series) -> bool:
-    """Say whether an item must be there. Of older checkpoints a script may have removed what it does not need."""
+    """Say whether an item must be there. A script may have removed unneeded items of older checkpoints."""
     return not series.after or any(set(each.folders) - folder.names for each in series.earlier[-1:])
 
 
 def _in_the_one_before(folder: Folder, earlier: Folder) -> set[str]:
-    """Give what that checkpoint has, but for items that this one was saved without."""
+    """Give the items of that checkpoint, but for those that this one was saved without."""
     here = frozenset(folder.folders)
     return {part for part in _parts(earlier) if "/" not in part or part.partition("/")[0] in here}
 
 
 def _parts(folder: Folder) -> Iterator[str]:
-    """Give the names of what each checkpoint of a training has. Those named by chance count as one."""
+    """Give the names in each checkpoint of a training. Random ones count as one."""
     for inner in folder.below():
         for name in inner.files | inner.links:
             if _IN_EACH.fullmatch(name) and not _OF_ANOTHER_PROCESS.search(folder.name_of(inner.path / name)):
@@ -119,7 +121,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _length_in(folder: Folder, name: str) -> int | None:
-    """Read how long a file is that leads to others; None for data."""
+    """Read the length of a file that refers to others. None for data."""
     with open_unnoticed(folder.path / name) as file:
         head = file.read(12)
     if not head.startswith(_LEADS_ON):
@@ -140,7 +142,7 @@ def _is_apart(value: dict[str, object]) -> bool:
 
 
 def _chunks(folder: Folder, name: str) -> list[str]:
-    """Name the chunks of an array: Orbax writes each, also one of zeros. None of them where its form is not known."""
+    """Name the chunks of an array. Orbax writes each, also one of zeros. None of them where its form is not known."""
     array = json_object(folder.path / name) or {}
     try:
         if name == _ZARR_2:

@@ -1,7 +1,7 @@
 """Says whether a pickle is whole, and reads plain values out of one. Nothing of it is executed.
 
-A pickle is a row of operations: a byte that names it, and an argument whose length that byte decides. So one can step
-over it, and over large arguments without reading them, until the operation that ends it. Source: `pickletools.py`.
+A pickle is a row of operations, each a byte with its name and an argument whose length that byte decides. So one can
+step over it, and over large arguments without reading them, until the operation that ends it. Source: `pickletools.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO, Union
 Plain = Union[str, int, None]
 
 PROTOCOLS = tuple(bytes((0x80, number)) for number in range(2, 6))
-"""How pickles begin that are judged: those of protocol 2 to 5. Older ones are text."""
+"""The beginnings of pickles that are judged, of protocol 2 to 5. Older ones are text."""
 
 _ARGUMENT_BYTES = {ord(op.code): op.arg.n if op.arg else 0 for op in pickletools.opcodes}
 _LENGTHS = {pickletools.TAKEN_FROM_ARGUMENT1: "<B", pickletools.TAKEN_FROM_ARGUMENT4: "<i",
@@ -35,22 +35,22 @@ _CHUNK_BYTES = 2**20
 _RAW_DATA = b"ArrayWrapper"
 """In the name of joblib's classes behind which an array's bytes follow that are the argument of no operation."""
 _OLD_TORCH = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
-"""With this number begins what torch wrote before it wrote zip files: pickles, and then raw data."""
+"""The number at the beginning of torch's files before zip files. They hold pickles, and then raw data."""
 
 
 class _NoPickleError(Exception):
-    """What follows is no operation of a pickle."""
+    """The next byte is no operation of a pickle."""
 
 
 def pickle_problem(file: BinaryIO, size: int) -> str | None:
-    """Say why a pickle is not whole; None when it is, or when it cannot be judged.
+    """Say why a pickle is not whole. None for a whole one and for one that cannot be judged.
 
     Args:
         file: It begins with one of `PROTOCOLS`.
         size: Its length in bytes.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     file.seek(size - 1)
     ends = file.read(1) == b"."
@@ -68,7 +68,7 @@ def pickle_problem(file: BinaryIO, size: int) -> str | None:
 
 
 def _is_whole(file: BinaryIO, size: int) -> bool | None:
-    """Step over the pickles in a file; None where only its last byte can be asked."""
+    """Step over the pickles in a file. None where only its last byte can be checked."""
     stopped = False
     for count, (code, argument) in enumerate(_operations(file, size, over_frames=True)):
         if _RAW_DATA in argument or count == _MOST_OPERATIONS:
@@ -85,7 +85,7 @@ def _is_whole(file: BinaryIO, size: int) -> bool | None:
 def plain_values(content: bytes) -> list[Plain]:
     """Give the texts, integers, booleans and nulls of a pickle in their order, each as often as it is used.
 
-    What else is in it is left out. What is not whole is read as far as it goes.
+    Other values are left out. A cut-off pickle is read to its end.
     """
     found: list[Plain] = []
     memo: dict[int, Plain] = {}

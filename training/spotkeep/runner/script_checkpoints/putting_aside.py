@@ -1,9 +1,9 @@
-"""Puts aside what an interruption cut off among checkpoints that a script writes itself, before the script starts.
+"""Puts checkpoints of the script's own that an interruption cut off aside, before the script starts.
 
-A script that knows nothing of Spotkeep takes the newest of its checkpoints, and one that is not whole ends it, at each
-attempt anew. What is not whole leaves the checkpoint directory, so the newest whole one is the newest there is. Nothing
-is deleted on this machine: it keeps its name, in a directory beside. SageMaker then removes the copy in S3, where the
-bucket keeps its versions.
+A script that knows nothing of Spotkeep takes its newest checkpoint, and a cut-off one ends it at each attempt. So
+cut-off ones leave the checkpoint directory, and the newest whole one is the newest of all. Nothing is deleted on this
+machine, and files keep their names in a directory beside. SageMaker then removes the copy in S3, where the bucket keeps
+its versions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .tensorflow import name_newest
 
 
 def put_aside_cut_off(checkpoints: Path, aside: Path) -> None:
-    """Put aside what is not whole, and say so: an event and a line of standard error for each checkpoint.
+    """Put cut-off checkpoints aside, and report each by an event and a line of standard error.
 
-    What cannot be read or moved is left to the script, and said, too.
+    Unreadable or immovable ones are left to the script, and reported, too.
 
     Args:
         checkpoints: The directory that the platform keeps.
-        aside: Where to; made when something goes there.
+        aside: The directory for them, made with the first.
     """
     try:
         _put_aside(checkpoints, aside)
@@ -62,7 +62,7 @@ def _put_aside(checkpoints: Path, aside: Path) -> None:
 
 
 def _lead_links_to_newest(folder: Folder) -> None:
-    """Let a link to what was put aside lead to the newest of that series that is left, or remove it.
+    """Point a link to a removed checkpoint to the newest of its series, or remove it.
 
     Lightning's `last.ckpt` is such a link (`save_last="link"`).
     """

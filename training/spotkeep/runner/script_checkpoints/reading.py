@@ -1,6 +1,6 @@
 """Reads small files of a checkpoint, with a bound on memory and without a trace.
 
-Reading leaves no time of access behind where the system allows it: by that a rehearsal sees which checkpoints the
+Reads leave no time of access behind where the system allows it. A rehearsal sees by that time which checkpoints the
 script itself has read.
 """
 
@@ -37,10 +37,10 @@ def text_of(path: Path) -> str:
 
 
 def json_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object; None when the file holds no whole one. Of one with more than 64 MiB the object is empty.
+    """Read a JSON object. None when the file holds no whole one. An object of more than 64 MiB counts as empty.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: It cannot be read.
     """
     with open_unnoticed(path) as file:
         content = file.read(_MOST_JSON_BYTES + 1)

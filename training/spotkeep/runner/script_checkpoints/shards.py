@@ -1,4 +1,4 @@
-"""Weights in several files and the index that names them: Hugging Face's, and Keras' `.weights.json`."""
+"""Weights in several files and the index that names them, of Hugging Face and of Keras (`.weights.json`)."""
 
 from __future__ import annotations
 

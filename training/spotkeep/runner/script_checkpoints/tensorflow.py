@@ -42,12 +42,12 @@ def tables_in(folder: Folder) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def name_newest(folder: Folder) -> None:
-    """Let the file `checkpoint` name what is there; it names what is not, when it reached S3 first.
+    """Let the file `checkpoint` name existing checkpoints. It may reach S3 before the one that it names.
 
-    Without any of that it goes, too: nothing is lost by it.
+    Without any checkpoint the file is removed, and nothing is lost.
 
     Raises:
-        OSError: If it cannot be read or written.
+        OSError: It cannot be read or written.
     """
     if _NAMES_THE_NEWEST not in folder.files:
         return

@@ -1,8 +1,8 @@
-"""Hugging Face's `checkpoint-<step>`: what the Trainer writes into it, and what a resume without it would do.
+"""Hugging Face's `checkpoint-<step>`, its files, and the effect of each missing one on a resume.
 
-The Trainer goes on without a word where the optimizer, the learning rate's schedule or the random states are missing,
-since `save_only_model=True` writes none of them. Which it was is in `training_args.bin`, in the state that is there,
-or in the checkpoints before. Source: `_save_checkpoint` and `_load_optimizer_and_scheduler`, transformers 4 and 5.
+The Trainer goes on silently without the optimizer, the learning rate's schedule or the random states, since
+`save_only_model=True` writes none of them. The setting is in `training_args.bin`, in the state, or shows in the
+checkpoints before. Source: `_save_checkpoint` and `_load_optimizer_and_scheduler`, transformers 4 and 5.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FOLDER_OF_NO_WEIGHTS = re.compile(r"optimizer(_[0-9]+)?")
 
 
 def has_weights(folder: Folder) -> bool:
-    """Say whether there is a file that may hold weights: any that is not known to hold something else."""
+    """Say whether there is a file that may hold weights. Any file counts that is not known to hold other data."""
     if any(not _NO_WEIGHTS.fullmatch(name) for name in folder.files | folder.links):
         return True
     return any(
@@ -60,7 +60,7 @@ def json_problem(folder: Folder) -> str | None:
 
 
 def weights_problem(folder: Folder) -> str | None:
-    """Say what is missing of the weights: shards, or what they are an adapter of."""
+    """Name the missing part of the weights, a shard or the base model of an adapter."""
     for shards in shards_in(folder):
         if shards.problem:
             return shards.problem
@@ -145,7 +145,7 @@ def _ranks_problem(folder: Folder, processes: Any) -> str | None:
 
 
 def _arguments(folder: Folder) -> dict[str, Any] | None:
-    """Read the Trainer's arguments: a pickle, whose texts are followed by their values; None where that is not so."""
+    """Read the Trainer's arguments from a pickle, whose texts are followed by their values. None for any other file."""
     if _ARGUMENTS not in folder.files:
         return None
     with open_unnoticed(folder.path / _ARGUMENTS) as file:
