@@ -1,4 +1,4 @@
-"""What every measurement shows and ends with: bars, tables, a JSON document that says when and where it was made."""
+"""The output of every measurement: bars, tables, and a JSON document with its time and machine."""
 
 from __future__ import annotations
 

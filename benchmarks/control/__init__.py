@@ -1,4 +1,4 @@
-"""The functions that follow runs, put to the test without an account: tortured, fed with bad input, and measured.
+"""The functions that follow runs, measured without an account.
 
-What they would meet at AWS is modelled (`tests/models`); the functions themselves are the real ones.
+The functions are the real ones. `tests/models` has models of the AWS services that they call.
 """

@@ -1,4 +1,4 @@
-"""Measures what the functions ask of AWS: ``python -m benchmarks.control``."""
+"""Measures the functions' calls of AWS with ``python -m benchmarks.control``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the functions ask of AWS, counted on the model: no clock of this machine is in any figure but `wall_s`.
+"""The functions' calls of AWS, counted on the model. No clock of this machine is in any figure but `wall_s`.
 
-Time is the model's: a SageMaker call takes half a second, because the simulated account allows two a second, and every
-other call ten milliseconds.
+Time is the model's. A SageMaker call takes half a second, because the simulated account allows two a second. Every
+other call takes ten milliseconds.
 """
 
 from __future__ import annotations

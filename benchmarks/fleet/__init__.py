@@ -1,5 +1,5 @@
-"""Measures what a recovery on an EC2 instance takes: ``make bench-fleet``.
+"""Measures recoveries on EC2 instances with ``make bench-fleet``.
 
-`recoveries.py` takes instances away, `targets.py` judges. `tests/models/fleet_site.py` is a deployment as an agent sees
-it.
+`recoveries.py` takes instances away, `__main__.py` judges. `tests/models/fleet_site.py` is a deployment as an agent
+sees it.
 """

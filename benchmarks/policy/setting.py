@@ -1,4 +1,4 @@
-"""What is measured, and on what: the jobs, the windows, the split of the zones, the targets."""
+"""The setting of the measurements. It has the jobs, the windows, the split of the zones, and the targets."""
 
 from __future__ import annotations
 

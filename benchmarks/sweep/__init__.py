@@ -1,1 +1,1 @@
-"""Sweeps, measured: what a search spends to reach an objective, with and without interruptions."""
+"""The spending of searches until they reach an objective, with and without interruptions."""

@@ -1,10 +1,10 @@
-"""What a sweep of many trials asks of AWS, without a queue and through one, on an account held to AWS's rates.
+"""The calls of AWS by a sweep of many trials, without a queue and through one, on an account held to AWS's rates.
 
 Time is the account's (`tests.models.simulated_account`). Trainings end on the hour, all at once, which is the hardest
 on the rates. No clock of this machine is in any figure but `describe_s`.
 
-Prices: DynamoDB on demand in us-east-1, https://aws.amazon.com/dynamodb/pricing/on-demand/ and Lambda,
-https://aws.amazon.com/lambda/pricing/, November 2026.
+Prices are those of November 2026 in us-east-1. Sources: DynamoDB on demand,
+https://aws.amazon.com/dynamodb/pricing/on-demand/ and Lambda, https://aws.amazon.com/lambda/pricing/
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What searches spend to come to an objective: without interruptions, and with those of recorded zones.
+"""The spending of searches until an objective, without interruptions and with those of recorded zones.
 
-Time is simulated, losses are read from the table. A search has spent the time in which its workers had capacity:
-starts and lost work are in it, waiting is not. Without interruptions nothing but epochs is counted.
+Time is simulated, and losses are read from the table. A search spends the time in which its workers have capacity.
+Starts and lost work are in it, waiting is not. Without interruptions nothing but epochs is counted.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Spotkeep's CDK constructs: one file a construct, each ready to be placed in a stack on its own."""
+"""Spotkeep's CDK constructs, a module a subject. Each construct can stand in a stack on its own."""

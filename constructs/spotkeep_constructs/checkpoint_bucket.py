@@ -1,4 +1,4 @@
-"""Where checkpoints, models, sources and bundles live: the bucket, its key and the log of who touched it."""
+"""The bucket of checkpoints, models, sources and bundles, with its key and its access log."""
 
 from __future__ import annotations
 

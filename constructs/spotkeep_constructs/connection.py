@@ -1,4 +1,4 @@
-"""What a client has to know to use a deployment, in one SSM parameter with a name it can guess."""
+"""The connection of clients to a deployment, in one SSM parameter with a name that they can guess."""
 
 from __future__ import annotations
 

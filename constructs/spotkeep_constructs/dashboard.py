@@ -1,4 +1,4 @@
-"""One page that says how a deployment's runs, money and functions do: a CloudWatch dashboard."""
+"""A CloudWatch dashboard of a deployment's runs, money and functions."""
 
 from __future__ import annotations
 

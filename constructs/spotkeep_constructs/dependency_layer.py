@@ -1,10 +1,12 @@
-"""The functions' third-party packages: a layer for a lock, built from a hashed lock with uv, kept between synths.
+"""The functions' third-party packages, in a layer for each hashed lock.
 
-No Docker: uv picks wheels for the target platform. The asset's hash is ours (lock, target, services, way of building),
-so it changes when the platform does and never because a wheel's file times did.
+uv builds a layer, and a synth keeps it for the next.
 
-A cold start unpacks and reads what is in here, so it holds no more than the functions use: botocore describes every
-service of AWS, which are most of its bytes, and only those that the functions call are kept.
+No Docker is needed, since uv picks wheels for the target platform. The asset's hash is ours (lock, target, services,
+way of building). It changes when the platform does, and never because a wheel's file times did.
+
+A cold start unpacks and reads the layer, so it holds no more than the functions use. botocore's descriptions of all
+services of AWS are most of its bytes. The layer keeps those that the functions call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the stacks of a deployment share: the code of functions, jobs and instances, and how it is built."""
+"""The parts that the stacks of a deployment share. They are the code of functions, jobs and instances."""
 
 from __future__ import annotations
 

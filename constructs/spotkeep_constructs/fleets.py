@@ -1,6 +1,6 @@
-"""EC2 fleets as IAM sees them: who may launch them, follow them, end them, and clear away what they left.
+"""EC2 fleets as IAM sees them, with the permissions to launch, follow and end them and to clear away their remains.
 
-It creates nothing: a fleet comes from the launcher with a run, and goes with it.
+It creates nothing. A fleet comes from the launcher with a run, and goes with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The schedules that a function makes for itself: a group of their own, and the role they fire with.
+"""The schedules that a function makes for itself, with a group of their own and the role in which they fire.
 
-The function makes them when it needs them; a template cannot.
+A template cannot make them, since the function needs each at its own time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log group of EC2 instances: what trainings print, one stream an attempt."""
+"""The log group of EC2 instances. It has the output of trainings, one stream an attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launches jobs: the launcher, the roles jobs run with, what they start with, and the users' policies."""
+"""The launcher with the roles of jobs, the bundle that they start with, and the users' policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network EC2 instances run in: a small one of our own that bills nothing while idle, or one that exists."""
+"""The network of EC2 instances. It is a small one of our own that bills nothing while idle, or an existing one."""
 
 from __future__ import annotations
 

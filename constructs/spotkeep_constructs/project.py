@@ -1,4 +1,4 @@
-"""Where in the checkout a synth finds what it packs, and where it keeps what it built."""
+"""The paths in a checkout from which a synth packs, and to which it builds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Systems Manager's sessions as IAM sees them: who may open a shell in a run, and what an agent needs to take it.
+"""Systems Manager's sessions as IAM sees them, with the permissions of the launcher and of an instance's agent.
 
-Users have no permission of this: the launcher opens a session for who may act on the run, as it stops and resumes runs.
-A policy of IAM could not say so: a training job is named in a session's target alone, by its name, which users choose.
+Users have no such permission. The launcher opens a session for a person who may act on the run, as it stops and resumes
+runs. No policy of IAM could do that, since a session's target names a training job by its name alone, which users
+choose.
 """
 
 from __future__ import annotations

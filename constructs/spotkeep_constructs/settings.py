@@ -1,7 +1,8 @@
-"""What a team can set of a deployment, as one typed value read from the CDK context and checked as a whole.
+"""The settings of a deployment, as one typed value that is read from the CDK context and checked as a whole.
 
-Defaults live here and in the `spotkeep` object of cdk.json; `-c <setting>=<value>` overrides both. Nothing is looked up
-in AWS: a synth needs no account. Every wrong value is reported at once, each with its field, what was found and a fix.
+Defaults live here and in the `spotkeep` object of cdk.json. `-c <setting>=<value>` overrides both. Nothing is looked up
+in AWS, so a synth needs no account. Every wrong value is reported at once, each with its field, the value found and a
+fix.
 """
 
 from __future__ import annotations

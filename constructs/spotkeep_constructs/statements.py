@@ -1,6 +1,6 @@
-"""One spelling of an IAM permission: actions on resources under conditions, and the reason for every wildcard.
+"""One spelling of an IAM permission. It has actions on resources under conditions, and the reason for every wildcard.
 
-And one of a denial, which needs no reason.
+A denial has a spelling of its own, which needs no reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one artifact that runs inside a job or on an instance: `training/` packed as a zipapp and uploaded."""
+"""The one artifact that runs inside a job or on an instance. It is `training/`, packed as a zipapp and uploaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person who launches and follows runs may do, and nothing else."""
+"""The permissions of a person who launches and follows runs, and no others."""
 
 from __future__ import annotations
 

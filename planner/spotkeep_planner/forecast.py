@@ -1,8 +1,8 @@
-"""What will it cost, when will it be done, how often will it be interrupted: as distributions, from the fitted model.
+"""Distributions of cost, end and interruptions of a run, from the fitted model.
 
-The policy that would steer the run is played on many imagined futures. Each future draws its own hazards from what the
-fit leaves open, and a frailty on top, as days differ by more than chance.
-Prices go on as they went in some stretch of the past.
+The policy that would steer the run is played on many imagined futures. Each future draws its own hazards from the range
+that the fit leaves open. A frailty comes on top, as days differ by more than chance. Prices go on as they went in some
+stretch of the past.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The job that is planned: how much work, what a restart and a save cost, and by when it must be done."""
+"""The job that is planned, with its work, its deadline, and the cost of a restart and of a save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts a plan together: what is known, what each policy would do with it, where to run, how often to save."""
+"""Puts a plan together from the known facts. It has each policy's forecast, the zones, and the interval of saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forecast as a picture: how cost and finish are spread, for each policy."""
+"""A picture of a forecast. It shows the spread of cost and finish for each policy."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Plays a policy on a trace, exactly and for many windows at once.
 
-Time runs in the ticks of the trace. At the start of a tick a policy sees which zones have capacity in that tick and
-what they cost, and all that came before; it says what to use for the tick: nothing, spot in one zone, or on-demand.
-Using something else than before costs a restart, during which capacity is paid and no work is done. Spot capacity that
-is not there in a tick was taken at its start: work since the last checkpoint is lost, unless the job saves on the
-notice. Capacity is billed to the second, to the moment the work is done. On-demand capacity is always there.
+Time runs in the ticks of the trace. At the start of a tick a policy sees the past, the zones with capacity in that
+tick, and their prices. It chooses nothing, spot in one zone, or on-demand for the tick. A change costs a restart,
+during which capacity is paid and no work is done. Spot capacity that is absent in a tick was taken at its start. The
+work since the last checkpoint is then lost, unless the job saves on the notice. Capacity is billed to the second, until
+the work is done. On-demand capacity is always there.
 
-The windows are independent: each is an element of every array, and ends when its work is done.
+The windows are independent. Each is an element of every array, and ends when its work is done.
 """
 
 from __future__ import annotations

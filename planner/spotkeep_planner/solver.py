@@ -1,9 +1,12 @@
-"""Solves a job against a capacity model: when to be on demand, for every amount of work and slack that can come.
+"""Solves a job against a capacity model.
+
+The solution says when to be on demand, for every possible amount of work and slack.
 
 The value of a state is the lowest expected cost to the end. A state is the work left, the slack (time left beyond the
-work left), what is in use, and the cell of the capacity model. A step in time either does work (slack stays) or does
-not (slack shrinks), so the program runs over the time left, and on an array over the slack. Spending more slack than
-there is has a price that no saving pays: the deadline is a hard constraint, and the guard stands behind it.
+work left), the capacity in use, and the cell of the capacity model. A step in time either does work, and the slack
+stays, or does none, and the slack shrinks. So the program runs over the time left, on an array over the slack. Spending
+more slack than there is has a price that no saving pays. The deadline is a hard constraint, and the guard stands behind
+it.
 """
 
 from __future__ import annotations

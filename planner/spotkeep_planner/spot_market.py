@@ -1,7 +1,7 @@
-"""What an AWS account can say of spot capacity before any run: prices over 90 days, and placement scores.
+"""The facts of an AWS account about spot capacity before any run, which are prices over 90 days and placement scores.
 
-Neither says when capacity could be had. Prices say what each zone costs; a placement score, from 1 to 10, says how
-likely a request is to succeed now. How capacity comes and goes is left to the prior and to the runs (`SeenSpell`).
+Neither says when capacity could be had. Prices say the cost of each zone. A placement score, from 1 to 10, says how
+likely a request is to succeed now. The prior and the runs (`SeenSpell`) say how capacity comes and goes.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html
