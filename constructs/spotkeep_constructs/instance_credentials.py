@@ -9,7 +9,7 @@ from constructs import Construct
 from spotkeep_constructs.instance_role import InstanceRole
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.run_role import RunRole
-from spotkeep_jobs.functions.environment import CredentialsEnvironment
+from spotkeep_jobs.settings import CredentialsSettings
 
 
 class InstanceCredentials(Construct):
@@ -47,7 +47,7 @@ class InstanceCredentials(Construct):
             package="instance_credentials",
             deployment=deployment,
             platform=platform,
-            environment=CredentialsEnvironment.variables(instance_role_arn=instances.role.role_arn),
+            environment=CredentialsSettings.variables(instance_role_arn=instances.role.role_arn),
             timeout=Duration.seconds(20),
             description="Gives an instance the credentials of its own run",
         )
@@ -65,4 +65,4 @@ class InstanceCredentials(Construct):
             run_role: The role, which trusts the function's.
         """
         run_role.let_assume(self.role)
-        self.function.add_variables(CredentialsEnvironment.variables(run_role_arn=run_role.role.role_arn))
+        self.function.add_variables(CredentialsSettings.variables(run_role_arn=run_role.role.role_arn))

@@ -20,7 +20,7 @@ from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.function_code import FunctionCode
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 from spotkeep_constructs.statements import allow, allow_regional, together
-from spotkeep_jobs.functions.environment import Environment
+from spotkeep_jobs.settings import FunctionSettings
 
 ENVIRONMENT_BYTES = 4_096
 """Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. It measures them as JSON."""
@@ -142,7 +142,7 @@ class JobFunction(Construct):
         self._variables: Mapping[str, str] = {}
         variables = self._with_room_for(
             {
-                **Environment.variables(deployment=deployment),
+                **FunctionSettings.variables(deployment=deployment),
                 "POWERTOOLS_SERVICE_NAME": name,
                 "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
                 "POWERTOOLS_LOG_LEVEL": "INFO",

@@ -154,7 +154,7 @@ class SpotCompute(Construct):
         )
 
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
-        """Return what a function that launches fleets reads of them: fields of `RunEnvironment`.
+        """Return what a function that launches fleets reads of them: fields of `DeploymentSettings`.
 
         What the settings say of fleets lies with the function's code.
 

@@ -11,7 +11,7 @@ from constructs import Construct
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.statements import allow
-from spotkeep_jobs.functions.environment import WebhookEnvironment
+from spotkeep_jobs.settings import WebhookSettings
 
 
 class Webhook(Construct):
@@ -63,7 +63,7 @@ class Webhook(Construct):
             package="webhook",
             deployment=deployment,
             platform=platform,
-            environment=WebhookEnvironment.variables(
+            environment=WebhookSettings.variables(
                 webhook_address_secret_arn=address_secret_arn, webhook_secret_arn=self.secret.secret_arn
             ),
             timeout=Duration.seconds(30),
