@@ -31,13 +31,11 @@ from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import endpoint_region
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.document.limits import LONGEST_CHOICE_SECONDS
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.table_client import RUN_RETENTION_DAYS
-from spotkeep_jobs.settings import DeploymentSettings, LauncherSettings
+from spotkeep_jobs.settings import LONGEST_CHOICE_SECONDS, DeploymentSettings, LauncherSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient

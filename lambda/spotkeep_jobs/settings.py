@@ -15,9 +15,11 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from spotkeep_jobs.document.deployment_policy import NO_LIMITS, PoolRules, SpendingLimits
-from spotkeep_jobs.document.queues import Queues
+from spotkeep_jobs.document.deployment_facts import NO_LIMITS, PoolRules, SpendingLimits
+from spotkeep_jobs.document.queue import Queues
 
+LONGEST_CHOICE_SECONDS: Final = 50
+"""The timeout of the function `search`, in seconds. The launcher that waits for its answer has a minute."""
 _PREFIX: Final = "SPOTKEEP_"
 _BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"
 _PACKED: Final = Path(__file__).parents[1] / "variables.json"

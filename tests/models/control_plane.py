@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Final
 
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.queues import Queue, Share
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.orphans.collector import orphan_collector
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable

@@ -13,8 +13,7 @@ from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.deployment import Clients, Deployment
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable

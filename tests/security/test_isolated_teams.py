@@ -24,8 +24,8 @@ from spotkeep_jobs.backends.sagemaker.request import (
     output_prefix_for,
 )
 from spotkeep_jobs.deployment import Deployment
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.run_table import RunTable

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import traits_of
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
+from spotkeep_jobs.document.deployment_facts import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from spotkeep_jobs.deployment import Clients, Deployment
-from spotkeep_jobs.document.deployment_policy import SpendingLimits
+from spotkeep_jobs.document.deployment_facts import SpendingLimits
 from spotkeep_jobs.settings import LauncherSettings
 
 REQUIRED = {

@@ -26,6 +26,7 @@ from spotkeep_jobs.record.until_written import until_written
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.settings import DeploymentSettings
 

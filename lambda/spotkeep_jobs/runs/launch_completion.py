@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
-from spotkeep_jobs.document.limits import MAX_FALLBACKS
+from spotkeep_jobs.document.capacity import MAX_FALLBACKS
 from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.document.limits import MAX_PRIORITY
+from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.spending import cost_problems
+from spotkeep_jobs.document.spending import cost_problems
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from spotkeep_jobs.backends.job_phases import time_in, waiting_since
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase
-from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
+from spotkeep_jobs.document.capacity import Fallback, fallbacks_of
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
     long_quota_wait_notification,

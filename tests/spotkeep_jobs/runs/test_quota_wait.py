@@ -10,7 +10,7 @@ import pytest
 from controller.events import Hint, Subject
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
-from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_a_job
+from spotkeep_jobs.document.capacity import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
