@@ -13,6 +13,7 @@ from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHEC
 from spotkeep_jobs.document.queues import Queue
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.training_image import aws_image, default_image_for, saves_checkpoints
+from spotkeep_jobs.with_changes import with_changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +106,15 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
         framework = framework if image is None else None
     if image is None and algorithm is not None and defaults.region is not None and not on_ec2:
         image = aws_image(ALGORITHM_IMAGES[algorithm], region=defaults.region, instance_types=every_type)
-    update: dict[str, Any] = {
-        "image": image,
-        "framework": framework,
-        "checkpoints": checkpoints,
-        "max_run": max_run,
-        "max_wait": max_wait,
-        "capacity": capacity,
-        "share": share,
-    }
     if not (request.instance_types and request.instance_type):
-        update |= {"instance_types": types or None, "instance_type": None}
-    return request.model_copy(update=update)
+        request = with_changes(request, instance_types=types or None, instance_type=None)
+    return with_changes(
+        request,
+        image=image,
+        framework=framework,
+        checkpoints=checkpoints,
+        max_run=max_run,
+        max_wait=max_wait,
+        capacity=capacity,
+        share=share,
+    )

@@ -52,7 +52,7 @@ def format_time(at: datetime) -> str:
 
 
 def in_utc_milliseconds(at: datetime) -> datetime:
-    """Return a time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
+    """Return a time as the record keeps it. One fact is then one record, for `with_changes` does not convert values."""
     at = at.astimezone(UTC)
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
@@ -70,7 +70,7 @@ Goal: TypeAlias = Literal["minimize", "maximize"]
 
 
 class Record(BaseModel):
-    """Base of everything in the run table: frozen; a change is a copy (`model_copy(update=...)`).
+    """Base of everything in the run table: frozen; a change is a copy (`with_changes`).
 
     Unknown fields are ignored, so that an older reader understands what a newer function wrote.
     """

@@ -28,6 +28,7 @@ from spotkeep_jobs.runs.callers import (
 from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.run_group import members_of
 from spotkeep_jobs.runs.taken_ids import problems_of_run_id
+from spotkeep_jobs.with_changes import with_changes
 
 FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
@@ -92,7 +93,7 @@ class Acceptance:
         others = [] if draft is None else self._others(draft, caller=caller)
         if validation.request is not None and not others:
             return validation.request
-        taken = draft and self.taken(draft.model_copy(update={"token": draft.token or default_token}), origin=origin)
+        taken = draft and self.taken(with_changes(draft, token=draft.token or default_token), origin=origin)
         checked = self.check(draft) if draft is not None else Checked()
         problems = [*validation.problems, *others, *checked.problems, *(taken or ())]
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))

@@ -29,6 +29,7 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.quota_wait import is_due, request_after_wait, wait_for_quota
+from spotkeep_jobs.with_changes import with_changes
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A function that began to create a job this long ago is dead: none runs so long, even with a minute for the clocks."""
@@ -170,8 +171,8 @@ class LaunchCompletion:
         if not wrote_it:
             now = self._now()
             parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
-            attempt = attempt.model_copy(update={"create_begun_at": now, "job_request": parameters})
-            begun = RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt)
+            attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
+            begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
             run = self._table.commit(begun, begins_job=True)
         jobs = self._backends.of(attempt)
         try:

@@ -16,6 +16,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import max_cost_near_notificat
 from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
+from spotkeep_jobs.with_changes import with_changes
 
 NEAR: Final = 0.8
 """The part of max_cost whose spending is worth a notification."""
@@ -45,7 +46,7 @@ def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = Fal
             run=run, attempt=attempt.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now
         )
         notifications.append(max_cost_near_notification(moment, spent_usd=spent_usd, about=about, max_cost_usd=limit))
-    run = run.model_copy(update={"max_cost_is_near": True})
+    run = with_changes(run, max_cost_is_near=True)
     return Held(run=run, attempt=attempt, timeline=[entry], notifications=notifications)
 
 
@@ -88,7 +89,7 @@ def hold_to_max_cost(facts: JobFacts) -> Held:
     if not ends and job.phase is not JobPhase.UPLOADING and cost.usd >= last_usd:
         text = f"max_cost ({request.max_cost:.2f} USD) is spent: its job is asked to end, and saves first"
         entry = TimelineEntry(run=near.run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
-        ended = attempt.model_copy(update={"fallback_left_at": now, "max_cost_is_spent": True})
+        ended = with_changes(attempt, fallback_left_at=now, max_cost_is_spent=True)
         return replace(near, attempt=ended, timeline=[*near.timeline, entry])
     if attempt.fallback_left_at is not None or not cost.bills or not cost.usd_per_second:
         return near  # Time does not spend it.

@@ -13,6 +13,7 @@ from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts
+from spotkeep_jobs.with_changes import with_changes
 
 
 def hold_to_max_run(facts: JobFacts) -> Held:
@@ -30,7 +31,7 @@ def hold_to_max_run(facts: JobFacts) -> Held:
     if left <= timedelta(0) and not ends:
         text = f"Has trained the {format_duration(max_run)} that it may: its job is asked to end"
         entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
-        attempt = attempt.model_copy(update={"fallback_left_at": now, "max_run_is_over": True})
+        attempt = with_changes(attempt, fallback_left_at=now, max_run_is_over=True)
         return Held(run=run, attempt=attempt, timeline=[entry])
     due_again_at = now + max(left, timedelta(0)) if job.phase in ON_INSTANCES_PHASES else None
     return Held(run=run, attempt=attempt, due_again_at=due_again_at)

@@ -13,6 +13,7 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.launch_context import LaunchContext
 from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
 from spotkeep_jobs.runs.run_access import known_run
+from spotkeep_jobs.with_changes import with_changes
 
 
 class Priorities:
@@ -66,7 +67,7 @@ class Priorities:
                 raise RequestRefusedError([_refused(run, "is over", "Wait until its end is recorded.")]) from None
         if run.queue.priority == priority:
             return run
-        now, before, place = self._now(), run.queue.priority, run.queue.model_copy(update={"priority": priority})
+        now, before, place = self._now(), run.queue.priority, with_changes(run.queue, priority=priority)
         entry = TimelineEntry(
             run=run_id,
             attempt=run.attempt,
@@ -76,10 +77,8 @@ class Priorities:
         )
         return self._table.commit(
             RunChange(
-                run=run.model_copy(
-                    update={"queue": place, "request": {**run.request, "priority": priority}, "updated_at": now}
-                ),
-                attempt=attempt.model_copy(update={"queue": place}),
+                run=with_changes(run, queue=place, request={**run.request, "priority": priority}, updated_at=now),
+                attempt=with_changes(attempt, queue=place),
                 timeline=(entry,),
             )
         )

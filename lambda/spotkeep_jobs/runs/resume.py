@@ -26,6 +26,7 @@ from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
 from spotkeep_jobs.runs.run_access import known_run
+from spotkeep_jobs.with_changes import with_changes
 
 
 class Resumption:
@@ -135,7 +136,7 @@ class Resumption:
             raise RequestRefusedError([_cost_not_known(request)])
         if changed and request.backend == "ec2" and self._checks is not None:
             # Its volume is there, and is not asked for again.
-            types = self._checks.check(request.model_copy(update={"volume": None}))
+            types = self._checks.check(with_changes(request, volume=None))
             if types.problems:
                 raise RequestRefusedError(types.problems)
         run, attempt, timeline = self._new_attempts.of_ended_run(run, request, spent_usd=spent or 0.0, changed=changed)

@@ -37,6 +37,7 @@ from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
 from spotkeep_jobs.runs.log_alerts import asks_for_its_log
 from spotkeep_jobs.runs.transition import decide
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -252,7 +253,7 @@ class RunReconciler:
             return ()
         changes = decide(
             JobFacts(
-                run=run.model_copy(update={"log_reading": None}) if reading else run,
+                run=with_changes(run, log_reading=None) if reading else run,
                 request=facts.request,
                 attempt=facts.attempt,
                 earlier=facts.earlier,

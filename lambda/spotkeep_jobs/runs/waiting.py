@@ -15,6 +15,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
 from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
+from spotkeep_jobs.with_changes import with_changes
 
 
 def hold_to_waits(facts: JobFacts) -> Held:
@@ -37,7 +38,7 @@ def hold_to_waits(facts: JobFacts) -> Held:
     if leaves_at is not None and now >= leaves_at and not stops:
         text = f"Has waited long enough for {fallback}: its job is asked to end"
         entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
-        left = attempt.model_copy(update={"fallback_left_at": now})
+        left = with_changes(attempt, fallback_left_at=now)
         return Held(run=run, attempt=left, timeline=[entry], due_again_at=notifies_at)
     if notifies_at is not None and now >= notifies_at and not stops:
         return _notified(facts, since=since, because=facts.job.waits_because, due_again_at=leaves_at)
@@ -76,7 +77,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
     asked = NotificationKind.QUEUE_BLOCKED in run.notify
     return Held(
         run=run,
-        attempt=attempt.model_copy(update={"queue_blocked_notified": True}),
+        attempt=with_changes(attempt, queue_blocked_notified=True),
         timeline=[entry],
         notifications=[queue_blocked_notification(moment, because=because)] if asked else [],
     )
@@ -100,7 +101,7 @@ def _notified(facts: RunFacts, *, since: datetime, because: str | None, due_agai
         notification = long_quota_wait_notification(moment, waited_seconds=waited_seconds, reason=reason)
     return Held(
         run=facts.run,
-        attempt=attempt.model_copy(update={"long_wait_notified": attempt.interruptions}),
+        attempt=with_changes(attempt, long_wait_notified=attempt.interruptions),
         notifications=[notification],
         due_again_at=due_again_at,
     )

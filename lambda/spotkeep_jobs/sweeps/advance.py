@@ -62,6 +62,7 @@ from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
 from spotkeep_jobs.sweeps.trial_documents import trial_document
+from spotkeep_jobs.with_changes import with_changes
 
 MOST_ROUNDS: Final = 100
 """Each round that changes nothing ends an advance, so this bounds only what would never end."""
@@ -202,7 +203,7 @@ class SweepAdvance:
                 return None
             if not follows and item.followed_until is not None and item.followed_until > now:
                 return None
-            asked = item.model_copy(update={"followed_until": in_utc_milliseconds(now + FOLLOWS_WITHIN)})
+            asked = with_changes(item, followed_until=in_utc_milliseconds(now + FOLLOWS_WITHIN))
             return self._table.commit_sweep(SweepChange(sweep=asked))
 
         asked = until_written(ask, changed=SweepChangedError, pause=self._pause)
@@ -263,7 +264,7 @@ class SweepAdvance:
         after, moments = paced(after, asking=asking[:most_tasks], now=self._now(), within_seconds=seconds_left())
         if changed or after != sweep:
             change = SweepChange(
-                sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
+                sweep=with_changes(after, updated_at=now), trials=tuple(written), notifications=notifications
             )
             try:
                 after = self._table.commit_sweep(change)
@@ -372,7 +373,7 @@ class SweepAdvance:
     ) -> tuple[Sweep, tuple[Notification, ...]]:
         notifications = []
         if most_is_spent(after, trials, now=now) and not after.state.ended:
-            after = after.model_copy(update={"max_cost_is_near": True})
+            after = with_changes(after, max_cost_is_near=True)
             limit = max_cost_of(after)
             if limit is not None and NotificationKind.MAX_COST_NEAR in after.notify:
                 notifications.append(
@@ -499,7 +500,7 @@ class SweepAdvance:
             and trial.attempt == asked[trial.number].attempt
         ]
         if same:
-            changed = sweep.model_copy(update={"updated_at": self._now()})
+            changed = with_changes(sweep, updated_at=self._now())
             self._table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
 
 
