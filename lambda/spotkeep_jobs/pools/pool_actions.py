@@ -151,7 +151,7 @@ class PoolActions:
 
         def request() -> Pool:
             pool = self._available(run)
-            if pool.stop_requested_at is not None:
+            if pool.asked_to_end is not None:
                 return pool
             run_item, attempt = self._table.get(run), self._table.attempt(run, pool.attempt)
             if run_item is None or attempt is None:

@@ -153,7 +153,7 @@ def waits_as_recorded(facts: PoolFacts) -> bool:
         facts: What is known.
     """
     pool, attempt = facts.pool, facts.attempt
-    if pool.state is not PoolState.AVAILABLE or pool.stop_requested_at is not None or attempt is None:
+    if pool.state is not PoolState.AVAILABLE or pool.asked_to_end is not None or attempt is None:
         return False
     if facts.now >= pool.kept_until - _CLOCKS_DIFFER:
         return False  # It is over in a moment, or a user has extended it.
@@ -166,7 +166,7 @@ def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndRea
     return PoolChange(
         run=run,
         attempt=attempt,
-        pool=with_changes(pool, stop_requested_at=now, stop_reason=reason),
+        pool=pool.to_end(reason, at=now),
         timeline=(_entry(pool, TimelineKind.POOL_STOP_REQUESTED, f"Its warm pool is to end: {because}", at=now),),
     )
 
@@ -204,7 +204,9 @@ def _as_found(pool: Pool, job: JobView, *, now: datetime) -> Pool:
     """Return a pool as SageMaker describes it: over, or unchanged where it is there."""
     warm = job.warm_pool
     in_time = now < pool.kept_until - _CLOCKS_DIFFER
-    if warm is None or (warm.status == "Terminated" and not warm.idle_seconds and in_time and not pool.stop_reason):
+    if warm is None or (
+        warm.status == "Terminated" and not warm.idle_seconds and in_time and pool.asked_to_end is None
+    ):
         return with_changes(pool, state=PoolState.NOT_KEPT, ended_at=now, idle_seconds=0.0)
     if warm.status not in {"Reused", "Terminated"}:
         return pool
@@ -217,7 +219,8 @@ def _as_found(pool: Pool, job: JobView, *, now: datetime) -> Pool:
     over = with_changes(pool, ended_at=now, idle_seconds=idle_seconds)
     if warm.status == "Reused":
         return with_changes(over, state=PoolState.REUSED, reused_by=warm.reused_by)
-    reason = pool.stop_reason or (PoolEndReason.ENDED_EARLY if in_time else PoolEndReason.EXPIRED)
+    of_itself = PoolEndReason.ENDED_EARLY if in_time else PoolEndReason.EXPIRED
+    reason = of_itself if pool.asked_to_end is None else pool.asked_to_end.reason
     return with_changes(over, state=PoolState.ENDED, end_reason=reason)
 
 
@@ -253,7 +256,7 @@ def _still_there(facts: PoolFacts, attempt: Attempt, *, keep_alive_seconds: int)
         text = f"Its warm pool is kept for {format_duration(keep_alive_seconds)} now, until {_clock(until)}"
         entries.append(_entry(pool, TimelineKind.POOL_EXTENDED, text, at=now))
     limit = rules.idle_limit_seconds
-    if pool.stop_requested_at is None and limit is not None and idle_seconds(pool, now=now) >= limit:
+    if pool.asked_to_end is None and limit is not None and idle_seconds(pool, now=now) >= limit:
         reason = PoolEndReason.STOPPED_AT_LIMIT
         asked = stop_requested(run=facts.run, attempt=attempt, pool=pool, reason=reason, now=now)
         pool = asked.pool
@@ -280,7 +283,7 @@ def _is_to_remind(run: Run, pool: Pool, *, lead_seconds: int, now: datetime) -> 
     due_at = reminder_due_at(pool, lead_seconds=lead_seconds)
     if due_at is None or now < due_at or pool.reminded_for == pool.kept_until or now >= pool.kept_until:
         return False
-    return pool.stop_requested_at is None and NotificationKind.POOL_EXPIRING in run.notify
+    return pool.asked_to_end is None and NotificationKind.POOL_EXPIRING in run.notify
 
 
 def _over_entry(pool: Pool, *, now: datetime) -> TimelineEntry:

@@ -68,7 +68,7 @@ from spotkeep_jobs.record.run_table_errors import (
     UnreadableRecordError,
 )
 from spotkeep_jobs.record.schedule_table import SCHEDULES, ScheduleTable
-from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_table import SWEEP_IN_FLIGHT, SWEEPS, SweepTable
 from spotkeep_jobs.record.table_client import (
@@ -231,7 +231,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             paused_at_step=None,
             no_more_jobs_because=None,
             ended_at=None,
-            stop_requested_at=None,
+            asked_to_end=None,
             log_reading=None,
             attempt=attempt.attempt,
             job_name=attempt.job_name,
@@ -283,7 +283,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             read: The run item and this attempt, as they were read or written last; None to read them.
 
         Returns:
-            The run item. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
+            The run item. When its `asked_to_end` is set, the user asked to stop while the job was being created:
             the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
@@ -323,10 +323,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         def request() -> tuple[Run, Attempt]:
             run_item = self._require(run)
             recorded = self._required_attempt(run, run_item.attempt)
-            if run_item.state.ended or run_item.stop_requested_at is not None:
+            if run_item.state.ended or run_item.asked_to_end is not None:
                 return run_item, recorded
+            text = "A user asked to stop the run"
             change = RunChange(
-                run=with_changes(run_item, state=RunState.STOPPING, stop_requested_at=now, updated_at=now),
+                run=run_item.to_end(EndReason.STOPPED_BY_USER, text=text, at=now),
                 attempt=with_changes(recorded, state=RunState.STOPPING),
                 timeline=(
                     TimelineEntry(
@@ -334,7 +335,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                         attempt=run_item.attempt,
                         at=now,
                         kind=TimelineKind.STOP_REQUESTED,
-                        text="A user asked to stop the run",
+                        text=text,
                     ),
                 ),
             )

@@ -60,9 +60,9 @@ def ended_with_job(facts: JobFacts) -> Attempt:
     """
     attempt, job, log = facts.attempt, facts.job, facts.log
     reason = job.end_reason or EndReason.PLATFORM_ERROR
-    if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and facts.run.stop_requested_at is None:
+    if reason is EndReason.STOPPED_BY_USER and attempt.asked_to_end and facts.run.asked_to_end is None:
         # The controller asked for this end.
-        reason = _reason_of_our_stop(attempt)
+        reason = attempt.asked_to_end.reason
     pause_at_step = None if facts.request is None else facts.request.pause_at_step
     if reason is EndReason.COMPLETED and _may_have_paused(facts.run, pause_at_step=pause_at_step, log=log):
         reason = EndReason.PAUSED
@@ -90,14 +90,6 @@ def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> boo
     if run.backend == "ec2":
         return False
     return log.paused_at_step is not None or (pause_at_step is not None and not (log.complete and log.exited))
-
-
-def _reason_of_our_stop(attempt: Attempt) -> EndReason:
-    if attempt.max_cost_is_spent:
-        return EndReason.MAX_COST
-    if attempt.max_run_is_over:
-        return EndReason.MAX_RUNTIME_EXCEEDED
-    return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
 
 
 def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str | None = None) -> RunChange:
@@ -140,7 +132,7 @@ def close_attempt(
     cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
-    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
+    may_follow = run.backend == "sagemaker" and run.asked_to_end is None
     if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(
             request=request, attempts=attempts, cost=cost, prices=deployment.prices, deadline_at=run.deadline_at

@@ -154,7 +154,7 @@ class LaunchCompletion:
             return run, None
         if run.job_arn != attempt.job_arn:
             raise RunChangedError(run.run)  # Read before and after the same change.
-        if run.stop_requested_at is not None or attempt.fallback_left_at is not None:
+        if run.asked_to_end is not None or attempt.asked_to_end is not None:
             return self._stop(run, attempt), None
         if attempt.job_arn is not None:
             return run, None
@@ -207,7 +207,7 @@ class LaunchCompletion:
         recorded = self._table.record_job_created(
             run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self._now(), read=(run, attempt)
         )
-        if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
+        if recorded.asked_to_end is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
         if recorded.job_arn is None:
             raise RunChangedError(run.run)  # Another launcher recorded the job while the run item was read.

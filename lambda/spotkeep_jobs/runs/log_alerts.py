@@ -96,7 +96,7 @@ def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
 def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
     """Return how fresh the newest checkpoint is; None where that was not asked for, or none is due."""
     run, request, since = facts.run, facts.request, training_since(job)
-    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
+    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.asked_to_end is not None:
         return None
     if request is None or not request.checkpoints or since is None:
         return None

@@ -11,9 +11,8 @@ from spotkeep_jobs.backends.job_phases import time_in
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.record.record import TimelineEntry
-from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.record.states import EndReason, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts
-from spotkeep_jobs.with_changes import with_changes
 
 
 def hold_to_max_run(facts: JobFacts) -> Held:
@@ -23,15 +22,15 @@ def hold_to_max_run(facts: JobFacts) -> Held:
         facts: What is known.
     """
     run, attempt, job, now = facts.run, facts.attempt, facts.job, facts.now
-    if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.fallback_left_at is not None:
+    if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.asked_to_end is not None:
         return Held(run=run, attempt=attempt)
     max_run = int(attempt.job_request["StoppingCondition"]["MaxRuntimeInSeconds"])
     left = timedelta(seconds=max_run) - time_in(job, ON_INSTANCES_PHASES, until=now)
-    ends = run.stop_requested_at or job.phase in {JobPhase.STOPPING, JobPhase.UPLOADING}
+    ends = run.asked_to_end or job.phase in {JobPhase.STOPPING, JobPhase.UPLOADING}
     if left <= timedelta(0) and not ends:
         text = f"Has trained the {format_duration(max_run)} that it may: its job is asked to end"
         entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
-        attempt = with_changes(attempt, fallback_left_at=now, max_run_is_over=True)
+        attempt = attempt.to_end(EndReason.MAX_RUNTIME_EXCEEDED, text=text, at=now)
         return Held(run=run, attempt=attempt, timeline=[entry])
     due_again_at = now + max(left, timedelta(0)) if job.phase in ON_INSTANCES_PHASES else None
     return Held(run=run, attempt=attempt, due_again_at=due_again_at)

@@ -87,7 +87,7 @@ class Resumption:
         """Return whether an earlier call has begun this same resume: a client repeats a call by itself."""
         if run.state is RunState.LAUNCHING and run.job_arn is None:
             return True
-        if run.state.ended or run.stop_requested_at is not None:
+        if run.state.ended or run.asked_to_end is not None:
             return False
         attempt = self._table.attempt(run.run, run.attempt)
         return attempt is not None and attempt.resumed and is_repeated(launched_at=attempt.created_at, now=self._now())

@@ -215,7 +215,7 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
 
 def _live_state(facts: JobFacts) -> RunState:
     run, phase = facts.run, facts.job.phase
-    if phase is JobPhase.STOPPING or run.stop_requested_at is not None:
+    if phase is JobPhase.STOPPING or run.asked_to_end is not None:
         return RunState.STOPPING
     if phase in ON_INSTANCES_PHASES:
         return RunState.TRAINING

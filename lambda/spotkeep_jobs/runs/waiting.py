@@ -13,7 +13,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     queue_blocked_notification,
 )
 from spotkeep_jobs.record.record import TimelineEntry
-from spotkeep_jobs.record.states import NotificationKind, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.with_changes import with_changes
 
@@ -31,14 +31,14 @@ def hold_to_waits(facts: JobFacts) -> Held:
     if since is None:
         return Held(run=run, attempt=attempt)
     fallback = _fallback(facts)
-    longest = None if fallback is None or attempt.fallback_left_at is not None else fallback.longest_wait_seconds
+    longest = None if fallback is None or attempt.asked_to_end is not None else fallback.longest_wait_seconds
     leaves_at = None if longest is None else since + timedelta(seconds=longest)
     notifies_at = since + _long_wait(facts) if _notifies(facts) else None
-    stops = run.stop_requested_at is not None
+    stops = run.asked_to_end is not None
     if leaves_at is not None and now >= leaves_at and not stops:
         text = f"Has waited long enough for {fallback}: its job is asked to end"
         entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
-        left = with_changes(attempt, fallback_left_at=now)
+        left = attempt.to_end(EndReason.MAX_WAIT_EXCEEDED, text=text, at=now)
         return Held(run=run, attempt=left, timeline=[entry], due_again_at=notifies_at)
     if notifies_at is not None and now >= notifies_at and not stops:
         return _notified(facts, since=since, because=facts.job.waits_because, due_again_at=leaves_at)
@@ -54,7 +54,7 @@ def hold_to_waits_without_a_job(facts: RunFacts) -> Held:
     """
     run = facts.run
     since = facts.attempt.no_capacity_since if run.quota_wait is None else run.quota_wait.since
-    waits = since is not None and run.stop_requested_at is None and _notifies(facts)
+    waits = since is not None and run.asked_to_end is None and _notifies(facts)
     if since is None or not waits or facts.now - since < _long_wait(facts):
         return Held(run=run, attempt=facts.attempt)
     return _notified(facts, since=since, because=None)
@@ -67,7 +67,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
         facts: What is known.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
-    stops = run.stop_requested_at is not None
+    stops = run.asked_to_end is not None
     if not facts.job.never_fits or attempt.queue is None or attempt.queue_blocked_notified or stops:
         return Held(run=run, attempt=attempt)
     because = facts.job.waits_because or ""

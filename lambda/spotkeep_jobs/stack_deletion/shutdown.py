@@ -187,7 +187,7 @@ class Shutdown:
         pool, attempt = self._table.pool(seen.run, seen.attempt), self._table.attempt(seen.run, seen.attempt)
         if pool is None or pool.state is not PoolState.AVAILABLE:
             return
-        if run is not None and attempt is not None and pool.stop_requested_at is None:
+        if run is not None and attempt is not None and pool.asked_to_end is None:
             reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
             self._table.commit_pool(stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now))
         self._pools.reconcile(run=pool.run, attempt=pool.attempt)

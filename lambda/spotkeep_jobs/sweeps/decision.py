@@ -263,7 +263,7 @@ def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
         return None
     if trial.stop_because is not None or sweep.state is not SweepState.RUNNING:
         at_work = seen is not None and not seen.run.state.ended
-        return Task.STOP if at_work and seen is not None and seen.run.stop_requested_at is None else None
+        return Task.STOP if at_work and seen is not None and seen.run.asked_to_end is None else None
     if seen is None:
         return Task.OPEN
     return Task.RESUME if seen.run.attempt < trial.attempt and seen.run.state.ended else None
