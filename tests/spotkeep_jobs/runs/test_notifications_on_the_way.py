@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT
+from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT
 from spotkeep_jobs.record.record import AskedToEnd, RunChange
 from spotkeep_jobs.record.states import EndReason
 from tests.models.clock import NOON
