@@ -277,7 +277,7 @@ class FullPass:
         has just written, a notification of a long wait for example, is no sign of another function.
         """
         run = reconciled.run
-        if run.quota_wait is not None and run.stop_requested_at is None:
+        if run.quota_wait is not None and run.asked_to_end is None:
             return False
         settled = self.deployment.now() - reconciled.changed_before >= LAUNCH_SETTLES
         return not run.state.ended and run.job_arn is None and settled

@@ -157,7 +157,7 @@ class TestWhatIsAnothers:
         assert refused_fields(answer) == ["run"]
         assert "belongs to ada@example.com" in answer["problems"][0]["problem"]
         assert verifying.sagemaker.stopped == []
-        assert verifying.run_item("first").stop_requested_at is None
+        assert verifying.run_item("first").asked_to_end is None
         assert refused_fields(verifying.call({**asked, "run": "no-run"}, caller=GRACE)) == ["run"]
 
     def test_its_team_and_administrators_act_on_it(self, verifying: Deployment) -> None:

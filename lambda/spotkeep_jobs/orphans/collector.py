@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.errors import in_words
 from spotkeep_jobs.orphans.sources import Found, OrphanSearch, sources_of
 from spotkeep_jobs.record.orphan_report import Handled, OrphanOutcome, OrphanReport, OrphanRule
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -104,13 +105,12 @@ class OrphanCollector:
                 looked_to[name] = found.looked_to
             handled += [self._handle(each, has_time=has_time) for each in found.orphans]
         handled.sort(key=lambda each: each.finding.usd_per_hour or 0.0, reverse=True)
-        return begun.model_copy(
-            update={
-                "handled": tuple(handled[:MOST_KEPT]),
-                "left_out": max(0, len(handled) - MOST_KEPT),
-                "unreadable": dict(islice((unreadable | things).items(), MOST_UNREADABLE)),
-                "looked_to": looked_to,
-            }
+        return with_changes(
+            begun,
+            handled=tuple(handled[:MOST_KEPT]),
+            left_out=max(0, len(handled) - MOST_KEPT),
+            unreadable=dict(islice((unreadable | things).items(), MOST_UNREADABLE)),
+            looked_to=looked_to,
         )
 
     def _handle(self, orphan: PossibleOrphan, *, has_time: Callable[[], bool]) -> Handled:

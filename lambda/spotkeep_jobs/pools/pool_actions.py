@@ -127,7 +127,7 @@ class PoolActions:
 
         def request() -> Pool:
             pool = self._available(run)
-            if pool.stop_requested_at is not None:
+            if pool.asked_to_end is not None:
                 return pool
             run_item, attempt = self.deployment.table.get(run), self.deployment.table.attempt(run, pool.attempt)
             if run_item is None or attempt is None:

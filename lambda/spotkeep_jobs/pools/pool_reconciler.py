@@ -69,7 +69,7 @@ class PoolReconciler:
         """
         happened: list[RunMetrics] = []
         pool = until_written(lambda: self._update(run, attempt, happened))
-        if pool is not None and pool.state is PoolState.AVAILABLE and pool.stop_requested_at is not None:
+        if pool is not None and pool.state is PoolState.AVAILABLE and pool.asked_to_end is not None:
             self._end(pool)
             pool = until_written(lambda: self._update(run, attempt, happened))
         if pool is None:

@@ -36,6 +36,7 @@ from spotkeep_jobs.runs.callers import (
     unknown_caller,
     with_owner,
 )
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -94,7 +95,7 @@ class Acceptance:
         others = [] if draft is None else self._others(draft, caller=caller)
         if validation.request is not None and not others:
             return validation.request
-        taken = draft and self.taken(draft.model_copy(update={"token": draft.token or default_token}), origin=origin)
+        taken = draft and self.taken(with_changes(draft, token=draft.token or default_token), origin=origin)
         checked = self.check(draft) if draft is not None else Checked()
         problems = [*validation.problems, *others, *checked.problems, *(taken or ())]
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
@@ -354,25 +355,21 @@ def members_of(request: JobRequest) -> tuple[GroupMember, ...]:
         request: With its run id and its token, defaults filled in.
     """
     if request.runs == 1:
-        return (GroupMember(request=request.model_copy(update=_alone(request, index=1))),)
+        return (GroupMember(request=_alone(request, index=1)),)
     return tuple(_member(request, index) for index in range(1, request.runs + 1))
 
 
 def _member(request: JobRequest, index: int) -> GroupMember:
     token = request.token
-    own = {
-        "run": f"{request.run}-{index}",
-        # The first has the group's: it is then claimed, whatever number of runs it comes with again.
-        "token": token if token is None or index == 1 else hashlib.sha256(f"{token}\n{index}".encode()).hexdigest(),
-    }
+    # The first has the group's: it is then claimed, whatever number of runs it comes with again.
+    own = token if token is None or index == 1 else hashlib.sha256(f"{token}\n{index}".encode()).hexdigest()
     return GroupMember(
-        request=request.model_copy(update=_alone(request, index=index) | own),
+        request=with_changes(_alone(request, index=index), run=f"{request.run}-{index}", token=own),
         group=RunGroup(id=request.run or "", index=index, size=request.runs),
     )
 
 
-def _alone(request: JobRequest, *, index: int) -> dict[str, Any]:
-    alone: dict[str, Any] = {"runs": 1, "on_demand_base": 0}
-    if index <= request.on_demand_base:
-        alone |= {"capacity": "on-demand", "max_price": None}
-    return alone
+def _alone(request: JobRequest, *, index: int) -> JobRequest:
+    on_demand = index <= request.on_demand_base
+    alone = with_changes(request, runs=1, on_demand_base=0)
+    return with_changes(alone, capacity="on-demand", max_price=None) if on_demand else alone

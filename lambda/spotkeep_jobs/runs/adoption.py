@@ -24,6 +24,7 @@ from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunExistsError
 from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -187,4 +188,4 @@ def _opened(job: AdoptableJob, *, tags: Mapping[str, str]) -> str:
 
 def _without_lock(new: NewRun, *, owned_by: str) -> NewRun:
     opened = f"{new.opened}; it writes the checkpoints of {owned_by}, {new.run.checkpoint_uri}, which is not over"
-    return NewRun(run=new.run.model_copy(update={"checkpoint_uri": ""}), attempt=new.attempt, opened=opened)
+    return NewRun(run=with_changes(new.run, checkpoint_uri=""), attempt=new.attempt, opened=opened)

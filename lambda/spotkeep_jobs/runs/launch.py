@@ -62,6 +62,7 @@ from spotkeep_jobs.runs.launch_completion import (
 )
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.repeated_calls import is_repeated
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -126,7 +127,7 @@ class Launcher:
         by_its_name = request.run is not None and request.token is None
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
-        request = request.model_copy(update={"run": run_id, "token": token})
+        request = with_changes(request, run=run_id, token=token)
         members = members_of(request)
         if checked.problems and not acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)

@@ -33,6 +33,7 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -141,7 +142,7 @@ class LaunchCompletion:
             return run, None
         if run.job_arn != attempt.job_arn:
             raise RunChangedError(run.run)  # Read before and after the same change.
-        if run.stop_requested_at is not None or attempt.fallback_left_at is not None:
+        if run.asked_to_end is not None or attempt.asked_to_end is not None:
             return self._stop(run, attempt), None
         if attempt.job_arn is not None:
             return run, None
@@ -158,8 +159,8 @@ class LaunchCompletion:
         if not wrote_it:
             now = self.deployment.now()
             parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
-            attempt = attempt.model_copy(update={"create_begun_at": now, "job_request": parameters})
-            begun = RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt)
+            attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
+            begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
             run = self.deployment.table.commit(begun, begins_job=True)
         jobs = self.deployment.backends.of(attempt)
         try:
@@ -194,7 +195,7 @@ class LaunchCompletion:
         recorded = self.deployment.table.record_job_created(
             run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self.deployment.now(), read=(run, attempt)
         )
-        if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
+        if recorded.asked_to_end is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
         if recorded.job_arn is None:
             raise RunChangedError(run.run)  # Another launcher recorded the job while the run item was read.

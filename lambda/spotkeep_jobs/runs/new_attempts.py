@@ -38,6 +38,7 @@ from spotkeep_jobs.runs.acceptance import GroupMember
 from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.runs.request_changes import changes_in_words
 from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -135,30 +136,32 @@ class NewAttempts:
         now = self.deployment.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
-        attempt = self._new_attempt(
-            request,
-            run=run.run,
-            number=run.attempt + 1,
-            spent_usd=spent_usd,
-            on_demand_because=no_spot,
-            group=run.group,
-        ).model_copy(update={"resumed": True})
-        run = run.model_copy(
-            update={
-                "deadline_at": deadline_at,
-                "steered": _steered(no_spot, at=now),
-                "max_cost_is_near": run.max_cost_is_near
-                and stays_near(request.max_cost, before=run.request.get("max_cost"), spent_usd=spent_usd),
-                "queue": attempt.queue,
-                "training_job": None,
-                "instance_time": None,
-            }
+        attempt = with_changes(
+            self._new_attempt(
+                request,
+                run=run.run,
+                number=run.attempt + 1,
+                spent_usd=spent_usd,
+                on_demand_because=no_spot,
+                group=run.group,
+            ),
+            resumed=True,
+        )
+        run = with_changes(
+            run,
+            deadline_at=deadline_at,
+            steered=_steered(no_spot, at=now),
+            max_cost_is_near=run.max_cost_is_near
+            and stays_near(request.max_cost, before=run.request.get("max_cost"), spent_usd=spent_usd),
+            queue=attempt.queue,
+            training_job=None,
+            instance_time=None,
         )
         timeline = _steered_from_the_start(run, attempt)
         if changed:
             document = request.as_document()
             timeline += _changed(run, attempt, document)
-            run = run.model_copy(update={"request": document, "notify": request.notify})
+            run = with_changes(run, request=document, notify=request.notify)
         return run, attempt, timeline
 
     def _new_attempt(

@@ -35,6 +35,7 @@ from spotkeep_jobs.runs.launch_completion import (
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -149,7 +150,7 @@ class RunActions:
         """Return whether an earlier call has begun this same resume: a client repeats a call by itself."""
         if run.state is RunState.LAUNCHING and run.job_arn is None:
             return True
-        if run.state.ended or run.stop_requested_at is not None:
+        if run.state.ended or run.asked_to_end is not None:
             return False
         attempt = self.deployment.table.attempt(run.run, run.attempt)
         return (
@@ -202,7 +203,7 @@ class RunActions:
             raise RequestRefusedError([_cost_not_known(request)])
         if changed and request.backend == "ec2" and self.deployment.fleet_checks is not None:
             # Its volume is there, and is not asked for again.
-            types = self.deployment.fleet_checks.check(request.model_copy(update={"volume": None}))
+            types = self.deployment.fleet_checks.check(with_changes(request, volume=None))
             if types.problems:
                 raise RequestRefusedError(types.problems)
         run, attempt, timeline = NewAttempts(self.deployment).of_ended_run(
@@ -308,7 +309,7 @@ def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *,
     now, before, place = (
         deployment.now(),
         run.queue.priority,
-        run.queue.model_copy(update={"priority": priority}),
+        with_changes(run.queue, priority=priority),
     )
     entry = TimelineEntry(
         run=run_id,
@@ -319,10 +320,8 @@ def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *,
     )
     return deployment.table.commit(
         RunChange(
-            run=run.model_copy(
-                update={"queue": place, "request": {**run.request, "priority": priority}, "updated_at": now}
-            ),
-            attempt=attempt.model_copy(update={"queue": place}),
+            run=with_changes(run, queue=place, request={**run.request, "priority": priority}, updated_at=now),
+            attempt=with_changes(attempt, queue=place),
             timeline=(entry,),
         )
     )

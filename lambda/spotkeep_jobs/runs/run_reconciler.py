@@ -28,6 +28,7 @@ from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
+from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import request_of
@@ -35,6 +36,7 @@ from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
 from spotkeep_jobs.runs.log_alerts import asks_for_its_log
 from spotkeep_jobs.runs.transition import decide
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -138,12 +140,12 @@ class RunReconciler:
         """
         run_item = self.deployment.table.get(run)
         found = None if run_item is None else in_progress.get(run_item.job_name)
-        if run_item is None or found is None or run_item.job_arn != found.arn or run_item.stop_requested_at is not None:
+        if run_item is None or found is None or run_item.job_arn != found.arn or run_item.asked_to_end is not None:
             return None
         if run_item.deadline_at is not None:
             return None  # Its plan asks how far it is, whatever SageMaker says.
         attempt = self.deployment.table.attempt(run, run_item.attempt)
-        if attempt is None or attempt.fallback_left_at is not None or attempt.seen_modified_at is None:
+        if attempt is None or attempt.asked_to_end is not None or attempt.seen_modified_at is None:
             return None
         due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self.deployment.now()
         modified = found.last_modified_at
@@ -234,7 +236,7 @@ class RunReconciler:
             return ()
         changes = decide(
             JobFacts(
-                run=run.model_copy(update={"log_reading": None}) if reading else run,
+                run=with_changes(run, log_reading=None) if reading else run,
                 request=facts.request,
                 attempt=facts.attempt,
                 earlier=facts.earlier,
@@ -328,21 +330,25 @@ def _may_be_answered_later(run: Run, attempt: Attempt) -> bool:
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
     """Return whether more comes of the changes than a record that says where the job is."""
-    left = attempt.fallback_left_at
-    return any(change.notifications or change.ends_run or change.attempt.fallback_left_at != left for change in changes)
+    left = attempt.asked_to_end
+    return any(change.notifications or change.ends_run or change.attempt.asked_to_end != left for change in changes)
+
+
+_END_FOR_GOOD: Final = frozenset({EndReason.MAX_COST, EndReason.MAX_RUNTIME_EXCEEDED})
+"""The reasons after which no job follows the one that the controller asks to end."""
 
 
 def _is_to_end(change: RunChange) -> bool:
     """Say whether a live job is to end for good: nothing follows it, and each hour of it is billed."""
-    attempt = change.attempt
-    return change.run.stop_requested_at is not None or attempt.max_cost_is_spent or attempt.max_run_is_over
+    asked = change.attempt.asked_to_end
+    return change.run.asked_to_end is not None or (asked is not None and asked.reason in _END_FOR_GOOD)
 
 
 def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:
     if run.state.ended or job is None:
         return False
     follows = attempt.job_arn is None and job.ended
-    shall_end = run.stop_requested_at is not None or attempt.fallback_left_at is not None
+    shall_end = run.asked_to_end is not None or attempt.asked_to_end is not None
     return follows or (shall_end and not job.ended and job.phase is not JobPhase.STOPPING)
 
 

@@ -35,6 +35,7 @@ from spotkeep_jobs.schedules.document import (
 from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launch import notify_of
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -244,8 +245,7 @@ class ScheduledLaunches:
         before = firing.schedule
         if before.last_firing is not None and before.last_firing > firing.at:
             return
-        change = {"last_firing": firing.at, "last_launched": launched, "last_refusal": refusal}
-        after = before.model_copy(update=change)
+        after = with_changes(before, last_firing=firing.at, last_launched=launched, last_refusal=refusal)
         notifications = []
         if refusal is not None and refusal != before.last_refusal and _wants_to_know(before):
             now = self.deployment.now()

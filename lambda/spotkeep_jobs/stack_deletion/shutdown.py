@@ -182,7 +182,7 @@ class Shutdown:
         )
         if pool is None or pool.state is not PoolState.AVAILABLE:
             return
-        if run is not None and attempt is not None and pool.stop_requested_at is None:
+        if run is not None and attempt is not None and pool.asked_to_end is None:
             reason, now = PoolEndReason.STOPPED_BY_USER, self.deployment.now()
             self.deployment.table.commit_pool(
                 stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now)

@@ -31,6 +31,7 @@ from spotkeep_jobs.sweeps.trial_documents import (
     placeholder_problems,
     trial_document,
 )
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -125,7 +126,7 @@ class SweepActions:
                 problems.append(_is_over(item))
             if problems:
                 raise RequestRefusedError(problems)
-            after = after.model_copy(update={"notify": notify_of(document), "updated_at": now, "resumed_at": now})
+            after = with_changes(after, notify=notify_of(document), updated_at=now, resumed_at=now)
             self.deployment.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
 
         until_written(begin, changed=SweepChangedError, pause=self.deployment.pause)
@@ -203,7 +204,7 @@ def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str
     pauses = sweep.state is SweepState.STOPPING and sweep.stops_as is SweepState.PAUSED
     if sweep.state is SweepState.RUNNING or (pauses and as_ is SweepState.STOPPED):
         changed = stopping(sweep, as_=as_, because=because, now=sweep.stop_requested_at or now)
-        table.commit_sweep(SweepChange(sweep=changed.model_copy(update={"updated_at": now})))
+        table.commit_sweep(SweepChange(sweep=with_changes(changed, updated_at=now)))
 
 
 def unknown_sweep(sweep: str) -> Problem:

@@ -62,6 +62,7 @@ from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import is_exhausted, next_moves
 from spotkeep_jobs.sweeps.search.tpe_function import tpe_of
 from spotkeep_jobs.sweeps.trial_documents import trial_document
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -168,7 +169,7 @@ class Sweeps:
                 return None
             if not follows and item.followed_until is not None and item.followed_until > now:
                 return None
-            asked = item.model_copy(update={"followed_until": in_utc_milliseconds(now + FOLLOWS_WITHIN)})
+            asked = with_changes(item, followed_until=in_utc_milliseconds(now + FOLLOWS_WITHIN))
             return self.deployment.table.commit_sweep(SweepChange(sweep=asked))
 
         asked = until_written(ask, changed=SweepChangedError, pause=self.deployment.pause)
@@ -231,7 +232,7 @@ class Sweeps:
         )
         if changed or after != sweep:
             change = SweepChange(
-                sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
+                sweep=with_changes(after, updated_at=now), trials=tuple(written), notifications=notifications
             )
             try:
                 after = self.deployment.table.commit_sweep(change)
@@ -340,7 +341,7 @@ class Sweeps:
     ) -> tuple[Sweep, tuple[Notification, ...]]:
         notifications = []
         if most_is_spent(after, trials, now=now) and not after.state.ended:
-            after = after.model_copy(update={"max_cost_is_near": True})
+            after = with_changes(after, max_cost_is_near=True)
             limit = max_cost_of(after)
             if limit is not None and NotificationKind.MAX_COST_NEAR in after.notify:
                 notifications.append(
@@ -469,7 +470,7 @@ class Sweeps:
             and trial.attempt == asked[trial.number].attempt
         ]
         if same:
-            changed = sweep.model_copy(update={"updated_at": self.deployment.now()})
+            changed = with_changes(sweep, updated_at=self.deployment.now())
             self.deployment.table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
 
 

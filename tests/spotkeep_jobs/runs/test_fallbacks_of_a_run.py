@@ -415,7 +415,7 @@ def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent
     story.passes(minutes=20)
     assert of_the_cost(story)[1:] == ["max_cost (2.82 USD) is spent: its job is asked to end, and saves first"]
     assert story.account.jobs["first-1"].status == "Stopping"
-    assert (story.run.state, story.run.stop_requested_at) == (RunState.TRAINING, None)
+    assert (story.run.state, story.run.asked_to_end) == (RunState.TRAINING, None)
 
     story.account.jobs["first-1"].trained_seconds = 7_260
     story.account.becomes("first-1", "Stopped")

@@ -127,7 +127,7 @@ def test_a_run_that_no_index_shows_yet_is_not_missed(deletion: Deletion, make: A
     assert not deletion.shutdown.stop_everything().anything
     assert deletion.shutdown.answer_if_over(request).runs == ["late"]
     assert (deletion.stacks.answers, deletion.asked_to_stop) == ([], ["late"])
-    assert world.table.get("late").stop_requested_at is not None
+    assert world.table.get("late").asked_to_end is not None
 
 
 def test_the_runs_of_other_clients_are_left_alone_readable_or_not(deletion: Deletion, make: Any) -> None:

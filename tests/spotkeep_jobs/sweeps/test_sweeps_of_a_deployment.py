@@ -270,7 +270,7 @@ def test_a_job_that_sagemaker_does_not_stop_keeps_no_other_from_being_stopped(
     advanced = SweepActions(deployment.launcher).stop("digits", seconds_left=lambda: math.inf)
     assert sorted(deployment.service.stopped) == ["digits-2-1", "digits-3-1"]
     assert "a person took its tags away" in (advanced.waits_because or "")
-    assert deployment.run(1).stop_requested_at is not None, "each pass asks again"
+    assert deployment.run(1).asked_to_end is not None, "each pass asks again"
 
 
 def test_a_run_whose_record_dynamodb_does_not_take_keeps_no_other_from_being_stopped(
@@ -903,7 +903,7 @@ def test_a_trial_that_a_user_resumes_after_its_sweep_has_ended_is_its_users_and_
     RunActions(deployment.launcher).resume("digits-1", changes={})
     Sweeps(deployment.launcher).advance("digits", ended_runs=["digits-1"])  # An event that arrives twice.
     deployment.passes(minutes=30)
-    assert (deployment.sweep.state, deployment.run(1).stop_requested_at) == (SweepState.FAILED, None)
+    assert (deployment.sweep.state, deployment.run(1).asked_to_end) == (SweepState.FAILED, None)
     assert deployment.job(1) is not job
     deployment.ends(1)
     assert deployment.trials[1].state is TrialState.COMPLETED

@@ -185,7 +185,7 @@ class ForeignIdStory(SweepStory):
             self.deleted |= {run.run for run in self._runs()}
 
     def _was_left_alone(self, run: Run) -> None:
-        stopped = run.stop_requested_at is not None and run.run not in self.deleted
+        stopped = run.asked_to_end is not None and run.run not in self.deleted
         assert not stopped, f"{run.run} was asked to stop, and is another's"
         if run.state.ended:
             self.over.setdefault(run.run, run.attempt)

@@ -769,7 +769,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         elif service_job.terminated:
             assert run.state is RunState.STOPPING
         elif service_job.status == "RUNNABLE":
-            asked = RunState.STOPPING if run.stop_requested_at is not None else None
+            asked = RunState.STOPPING if run.asked_to_end is not None else None
             lost = RunState.INTERRUPTED if service_job.lost_instances else RunState.WAITING
             assert run.state is (asked or lost), f"{service_job.name} waits, {run.run} is {run.state}"
         elif training is not None and training.on_instances and not service_job.preempting:
@@ -826,7 +826,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return
         assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
         assert run.job_arn == job.arn
-        if run.stop_requested_at is not None:
+        if run.asked_to_end is not None:
             assert (run.state, job.status) == (RunState.STOPPING, "Stopping")
             return
         as_seen = {
@@ -837,7 +837,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             "Stopping": {RunState.STOPPING, RunState.WAITING, RunState.INTERRUPTED},
         }[job.secondary]
         attempt = self.record.attempt(run.run, run.attempt)
-        if job.secondary == "Stopping" and attempt is not None and attempt.fallback_left_at is not None:
+        if job.secondary == "Stopping" and attempt is not None and attempt.asked_to_end is not None:
             # The stop of a job that waited too long was refused, and capacity came before this pass asked again. The
             # decision stands: a stop that was refused and one whose answer was lost are the same to who asked.
             as_seen.add(RunState.TRAINING)
@@ -850,7 +850,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         attempt = self.record.attempt(run.run, run.attempt)
         assert attempt is not None
         assert attempt.begins_at is not None, f"{run.run} is {run.state} and has no job"
-        assert (run.state, run.stop_requested_at) == (RunState.WAITING, None)
+        assert (run.state, run.asked_to_end) == (RunState.WAITING, None)
         self.happenings["waits for capacity"] += 1
         assert self.service.clock() < attempt.begins_at, f"{run.run} has no job, and its time is over"
 
@@ -858,7 +858,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         """Hold a run that waits for quota against its account: only the quota, or a refusal just now, keeps it."""
         assert run.quota_wait is not None
         assert job is None, f"{run.run} waits for quota and has {run.job_name}"
-        assert (run.state, run.stop_requested_at) == (RunState.WAITING, None)
+        assert (run.state, run.asked_to_end) == (RunState.WAITING, None)
         self.happenings["waits for quota"] += 1
         has_room = len(self.service.live) + self.service.used_by_others < self.service.quota
         refused_ago = self.service.clock() - run.quota_wait.refused_at

@@ -337,7 +337,7 @@ class SweepStory(ControlPlaneStory):
 
 def _goes_on(run: Run) -> bool:
     """Whether a run is at work, and is not asked to stop."""
-    return not run.state.ended and run.stop_requested_at is None
+    return not run.state.ended and run.asked_to_end is None
 
 
 def _can_try_again(sweep: Sweep) -> bool:
