@@ -1,6 +1,6 @@
-"""The launcher's actions: it launches documents, and acts on runs, sweeps, warm pools and schedules.
+"""The launcher's actions on documents, runs, sweeps, warm pools and schedules.
 
-A caller who may not act on a run, sweep or schedule is refused first.
+The launcher first refuses a caller without a right to the run, sweep or schedule.
 No environment variable and no hyperparameter of a job is ever logged.
 """
 
@@ -42,9 +42,9 @@ from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.record.sweep_table import SweepChangedError
 from spotkeep_jobs.runs import run_actions, shells
+from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, launches_again, token_of_call
 from spotkeep_jobs.runs.callers import authorize, authorize_for_run
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.repeated_calls import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, launches_again, token_of_call
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.schedules.document import is_scheduled
 from spotkeep_jobs.schedules.scheduled_launches import ScheduledLaunches
@@ -138,7 +138,7 @@ def _judge(document: object, context: ActionContext) -> answers.Answer:
 
 
 def _matches(request: JobRequest, context: ActionContext) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
-    """Return the pools held against a job; a judgement of the job does not fail because they could not be read."""
+    """Return the pools held against a job. Pools that cannot be read are a warning, and fail no judgement."""
     try:
         return PoolActions(context.deployment).match(request), ()
     except (AwsCallError, RunChangedError, ClientError, BotoCoreError) as error:
@@ -177,7 +177,7 @@ def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
 
 
 def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
-    """Judge what a schedule would launch first, and record the schedule where that is asked for."""
+    """Judge the document of the schedule's first firing, and record the schedule where that is asked for."""
     deployment, schedules = context.deployment, ScheduledLaunches(context.deployment)
     read = schedules.read(asked.document, default_token=context.request_id, caller=context.caller)
     origin = Origin(schedule=None if read.schedule is None else read.schedule.schedule)
@@ -295,7 +295,7 @@ def act_on_sweep(asked: SweepAction, context: ActionContext) -> answers.Answer:
 
 
 def advance_sweep(asked: SweepAdvance, context: ActionContext) -> answers.Answer:
-    """Begin a sweep's next trials, or end it: as its record says."""
+    """Begin a sweep's next trials, or end it, as its record says."""
     logger.append_keys(sweep=asked.sweep)
     count("SweepAdvanced")
     advance = Sweeps(context.deployment)
@@ -324,7 +324,7 @@ def advance_sweep(asked: SweepAdvance, context: ActionContext) -> answers.Answer
 
 
 def remove_schedule(asked: ScheduleRemoval, context: ActionContext) -> answers.Answer:
-    """Remove a schedule; what it has launched goes on."""
+    """Remove a schedule. Its runs and sweeps go on."""
     schedules = ScheduledLaunches(context.deployment)
     schedule = schedules.known(asked.schedule)
     logger.append_keys(schedule=schedule.schedule)
@@ -336,7 +336,7 @@ def remove_schedule(asked: ScheduleRemoval, context: ActionContext) -> answers.A
 
 
 def launch_scheduled(asked: ScheduleFiring, context: ActionContext) -> answers.Answer:
-    """Launch what a schedule holds, in the name of its owner."""
+    """Launch the document of a schedule, in the name of its owner."""
     schedules = ScheduledLaunches(context.deployment)
     firing = schedules.firing(asked.schedule, asked.firing)
     if firing is None:
@@ -355,6 +355,6 @@ def launch_scheduled(asked: ScheduleFiring, context: ActionContext) -> answers.A
 
 
 def _authorize(run: str, context: ActionContext) -> None:
-    """Refuse a caller who may not act on a run."""
+    """Refuse a caller without a right to the run."""
     logger.append_keys(run=run)
     authorize_for_run(context.deployment, run, caller=context.caller)

@@ -1,12 +1,18 @@
-"""The Lambda entry point: parses the payload, has it done, answers, and says what happened in logs and metrics.
+"""The Lambda entry point of the launcher. It parses the payload, has it done, and answers.
 
-The payload is the event of a direct invocation, or the body of a request to the function's URL (`invocation`): a job
-document, or an action on a run, a sweep, a warm pool or a schedule (`payload`). The controller asks the launcher to
-advance sweeps, and EventBridge Scheduler to launch what is scheduled.
-Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
-What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
-asynchronous invocation is retried by Lambda, with the same request id and therefore the same token. At the URL Lambda
-makes the status 502 of it.
+The payload is the event of a direct invocation, or the body of a request to the function's URL. It is a job document,
+or an action on a run, a sweep, a warm pool or a schedule (`payload`). The controller asks the launcher to advance
+sweeps. EventBridge Scheduler asks it to launch the document of a schedule. The command line adds a `plan` to a job
+document.
+
+An error that the user can correct is answered with `"ok": false`. The handler raises where AWS gave no certain answer.
+Lambda then retries an asynchronous invocation with the same request id, and therefore with the same token. At the URL
+Lambda answers with the status 502.
+
+An event of the URL names the caller, who signed the request. A caller of the function itself can write the same event
+by hand. So the event proves its caller only where no user may invoke the function (the setting `verify_callers`).
+
+Source: https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html#urls-payloads
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
 
 
 _KEPT_FOR_ONE_RUN_SECONDS: Final = 15
-"""What opening, resuming or stopping one run may take, its retries included."""
+"""The longest time for opening, resuming or stopping one run, its retries included."""
 
 
 @functools.cache
@@ -73,7 +79,7 @@ def current_deployment() -> Deployment[LauncherSettings]:
 
 @functools.cache
 def launcher_function() -> LauncherFunction:
-    """Return this very function, to be invoked once more: for what of a sweep this invocation leaves undone."""
+    """Return this function, which is invoked once more for a sweep that has more to do."""
     clients = cached_deployment().clients
     return LauncherFunction(lambda: clients.functions, function_name=os.environ["AWS_LAMBDA_FUNCTION_NAME"])
 

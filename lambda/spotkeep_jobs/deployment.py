@@ -1,4 +1,4 @@
-"""One deployment, as one of its functions sees it: its settings, its clients of AWS, and the clock.
+"""A deployment as one of its functions sees it, with its settings, its clients of AWS and the clock.
 
 Each function makes one `Deployment` for each execution environment. Every feature is a function of it.
 Where a deployment lacks a feature, the property of that feature is None or empty.
@@ -164,7 +164,7 @@ class Deployment(Generic[SettingsT_co]):
         return self.settings.deployment
 
     def pause(self, tries: int) -> None:
-        """Wait before the next try of a transaction that met another one: longer after each try."""
+        """Wait before the next try of a transaction that met another one. Each try waits longer."""
         self.wait(_CONFLICT_PAUSE_SECONDS * 2**tries)
 
     @cached_property
@@ -233,7 +233,7 @@ class Deployment(Generic[SettingsT_co]):
 
     @cached_property
     def fleet_logs(self) -> JobLogs:
-        """The logs of instances; those of SageMaker's jobs in a deployment without fleets."""
+        """The logs of instances. Without fleets they are those of SageMaker's jobs."""
         group = self.settings.fleet_log_group
         return self.logs if group is None else JobLogs(self.clients.logs, group=group)
 
@@ -241,7 +241,7 @@ class Deployment(Generic[SettingsT_co]):
 
     @cached_property
     def fleet_platform(self) -> FleetPlatform | None:
-        """The deployment's part of each fleet; None in a deployment without fleets."""
+        """The deployment's part of each fleet, or None in a deployment without fleets."""
         if self.settings.launch_template_id is None:
             return None
         return FleetPlatform(
@@ -262,7 +262,7 @@ class Deployment(Generic[SettingsT_co]):
 
     @cached_property
     def fleets(self) -> Backend:
-        """Attempts on fleets; a deployment without fleets refuses them."""
+        """Attempts on fleets. A deployment without fleets refuses them."""
         if self.fleet_platform is None:
             return NoFleets()
         return FleetJobs(
@@ -276,7 +276,7 @@ class Deployment(Generic[SettingsT_co]):
 
     @cached_property
     def fleet_checks(self) -> FleetChecks | None:
-        """EC2's answers about requests; None in a deployment without fleets."""
+        """EC2's answers about requests, or None in a deployment without fleets."""
         if self.fleet_platform is None:
             return None
         return FleetChecks(
@@ -294,7 +294,7 @@ class Deployment(Generic[SettingsT_co]):
 
     @cached_property
     def fleet_orphans(self) -> FleetOrphans | None:
-        """The orphans of fleets; None in a deployment without fleets."""
+        """The orphans of fleets, or None in a deployment without fleets."""
         if self.fleet_platform is None:
             return None
         days = self.settings.volume_retention_days
@@ -353,5 +353,5 @@ class Deployment(Generic[SettingsT_co]):
 
     @cached_property
     def sessions(self: Deployment[LauncherSettings]) -> SessionManager | None:
-        """The sessions of shells; None in a deployment without shells."""
+        """The sessions of shells, or None in a deployment without shells."""
         return SessionManager(lambda: self.clients.systems_manager) if self.settings.shells else None

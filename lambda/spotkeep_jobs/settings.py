@@ -39,7 +39,7 @@ class FunctionSettings(BaseModel):
 
     @classmethod
     def variables(cls, **fields: object) -> dict[str, str]:
-        """Return variables as `from_environment` reads them: some or all of the fields.
+        """Return variables as `from_environment` reads them, for some or all of the fields.
 
         Args:
             fields: Their values. Text stays as it is, so it may hold the CDK's tokens; None is left out.
@@ -90,7 +90,7 @@ class DeploymentSettings(FunctionSettings):
     queues: Json[Queues] = Field(default_factory=dict)
     """The queues of the deployment."""
     schedule_group: str
-    """The group of the schedules that the function makes: the controller for warm pools, the launcher for documents."""
+    """The group of the function's schedules. The controller's are for warm pools, the launcher's for documents."""
     schedule_role_arn: str
     schedule_dead_letter_arn: str
     schedule_function_arn: str
@@ -117,7 +117,7 @@ class DeploymentSettings(FunctionSettings):
 
 
 class LauncherSettings(DeploymentSettings):
-    """The launcher's settings: its part of each job, its defaults for documents, and its bounds."""
+    """The launcher's settings, with its part of each job, its defaults for documents and its bounds."""
 
     execution_role_arn: str
     default_image: str | None = None
@@ -139,7 +139,7 @@ class LauncherSettings(DeploymentSettings):
     shells: bool = False
     """Lets users open shells in runs."""
     tpe_search_function: str | None = None
-    """The function that searches by tpe; None in a deployment without."""
+    """The name of the function `search`, which searches by tpe. None in a deployment without it."""
 
 
 class ControllerSettings(DeploymentSettings):
@@ -156,9 +156,9 @@ class ControllerSettings(DeploymentSettings):
     pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
 
     isolated_teams: Json[tuple[str, ...]] = ()
-    """Teams whose runs are stored apart."""
+    """Teams with a place of their own for runs, below a prefix of the checkpoint bucket."""
     orphans: Literal["remove", "report"] = "remove"
-    """Removes by rule what belongs to no live run, or only reports it."""
+    """Removes the orphans of runs by rule, or only reports them."""
 
     @property
     def pool_rules(self) -> PoolRules:
@@ -175,7 +175,7 @@ class ControllerSettings(DeploymentSettings):
 
 
 class CredentialsSettings(FunctionSettings):
-    """What `instance_credentials` knows of the instances that it answers."""
+    """The settings of the function `instance_credentials`."""
 
     instance_role_arn: str
     """The role of the instances that it answers."""
@@ -184,7 +184,7 @@ class CredentialsSettings(FunctionSettings):
 
 
 class WebhookSettings(FunctionSettings):
-    """Where the webhook finds what it posts to and signs with."""
+    """The settings of the webhook."""
 
     webhook_address_secret_arn: str
     """The team's secret that holds the address."""

@@ -17,8 +17,8 @@ from launcher import handler as launcher_handler
 from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
-from spotkeep_jobs.runs.repeated_calls import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
 from spotkeep_jobs.sweeps.advance import Sweeps
 from tests.models.control_plane import ControlPlane
 from tests.models.deployment import end_run

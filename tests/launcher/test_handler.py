@@ -27,9 +27,9 @@ from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs import shells
+from spotkeep_jobs.runs.acceptance import MAY_LAUNCH_AGAIN
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
-from spotkeep_jobs.runs.repeated_calls import MAY_LAUNCH_AGAIN
 from spotkeep_jobs.runs.shells import Shell
 from tests.models.functions import Context
 

@@ -5,7 +5,7 @@ checkpoint lock; the record holds the exact CreateTrainingJob request under a de
 created. So:
 
 - The same token again finds the record, launches nothing and answers the same. So does the same document with `run` and
-  without a token, for an hour (`repeated_calls`).
+  without a token, for an hour (`acceptance`).
 - Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
 - A lost answer of CreateTrainingJob: the retry hears that the name is taken, describes the job, knows it by its
   launch's id, and answers with it.
@@ -47,6 +47,7 @@ from spotkeep_jobs.runs.acceptance import (
     Acceptance,
     checkpoint_prefix_taken,
     id_is_reserved,
+    is_repeated,
     left_out,
     members_of,
     refuse_other_document,
@@ -61,7 +62,6 @@ from spotkeep_jobs.runs.launch_completion import (
     unfinished_without_an_answer,
 )
 from spotkeep_jobs.runs.new_attempts import NewAttempts
-from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from spotkeep_jobs.record.run_table_errors import (
 )
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_flight
+from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
 from spotkeep_jobs.runs.callers import known_run, unknown_run
 from spotkeep_jobs.runs.launch_completion import (
     LaunchCompletion,
@@ -33,7 +33,6 @@ from spotkeep_jobs.runs.launch_completion import (
     unfinished_without_an_answer,
 )
 from spotkeep_jobs.runs.new_attempts import NewAttempts
-from spotkeep_jobs.runs.repeated_calls import is_repeated
 from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
 from spotkeep_jobs.with_changes import with_changes
 

@@ -16,8 +16,7 @@ from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_table import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.acceptance import Acceptance
-from spotkeep_jobs.runs.repeated_calls import is_repeated
+from spotkeep_jobs.runs.acceptance import Acceptance, is_repeated
 from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems, spent_usd
 from spotkeep_jobs.sweeps.decision import going_on, stopping

@@ -21,12 +21,13 @@ from spotkeep_jobs.runs.acceptance import (
     Acceptance,
     differing_fields,
     id_is_reserved,
+    is_repeated,
+    named_without_token,
     problems_of_sweep_id,
     token_of_another_document,
 )
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
-from spotkeep_jobs.runs.repeated_calls import is_repeated, named_without_token
 from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
