@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -18,3 +19,12 @@ def test_the_picture_in_the_docs_is_drawn_from_the_sources() -> None:
 
 def test_an_arrow_that_a_longer_way_replaces_is_left_out() -> None:
     assert without_shortcuts({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+
+
+def test_a_record_changes_by_fields_that_mypy_checks() -> None:
+    """`model_copy(update=...)` takes names as strings: a wrong one makes a record that no reader expects."""
+    allowed = ROOT / "lambda/spotkeep_jobs/with_changes.py"
+    for path in (ROOT / "lambda").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr == "model_copy":
+                assert path == allowed, f"{path}:{node.lineno}: use with_changes(record, field=value)"

@@ -84,7 +84,7 @@ def test_two_people_act_on_their_own_runs_alone(own_app: DeployedApp) -> None:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30)
     refused.value.close()
     assert refused.value.code == 403
-    assert own_app.run(run).stop_requested_at is None
+    assert own_app.run(run).asked_to_end is None
 
     assert ada.invoke_launcher({"action": "stop", "run": run})["ok"]
     own_app.wait_until_ended(run, passes=True)

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
+from controller.events import Hint, Subject
 from controller.reconciliation import reconcile_hint
 from launcher import handler as launcher_handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
-from spotkeep_jobs.runs.repeated_calls import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
-from tests.launching import end_run
+from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
+from spotkeep_jobs.sweeps.advance import Sweeps
 from tests.models.control_plane import ControlPlane
+from tests.models.deployment import end_run
 
 JOB: dict[str, Any] = {"name": "digits", "command": "python train.py"}
 SWEEP = {**JOB, "sweep": {"trials": [{"seed": 1}, {"seed": 2}], "parallel": 1}}
@@ -37,7 +38,7 @@ class Client(ControlPlane):
 
     def asks(self, payload: dict[str, Any], *, request_id: str | None = None, caller: str | None = None) -> Any:
         context = ActionContext(
-            parts=self.launching,
+            deployment=self.launcher,
             request_id=request_id or next(self._request_ids),
             caller=None if caller is None else Caller.of(f"arn:aws:iam::123456789012:user/{caller}", verified=False),
         )
@@ -159,7 +160,7 @@ def test_a_sweep_that_is_resumed_again_answers_the_same(changes: dict[str, str])
     client.asks({**SWEEP, "run": "lr"})
     client.asks({"action": "pause", "sweep": "lr"})
     end_run(client.record, client.service, "lr-1")
-    client.launching.sweeps.advance.advance("lr", ended_runs=["lr-1"])
+    Sweeps(client.launcher).advance("lr", ended_runs=["lr-1"])
     resume = {"action": "resume", "sweep": "lr", "changes": changes}
     first, second = client.asks(resume), client.asks(resume)
     assert first["state"] == second["state"] == "RUNNING"
@@ -173,7 +174,7 @@ def test_a_pool_is_extended_once_where_the_call_says_when_it_was_seen_to_end() -
     job = client.service.jobs["first-1"]
     client.service.gets_capacity(job)
     client.service.ends(job, "Completed")
-    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=client.parts)
+    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), deployment=client.controller)
     [pool] = client.asks({"action": "pools"})["pools"]
     extend = {"action": "extend-pool", "run": "first", "for": "10m"}
     once = {**extend, "kept_until": pool["kept_until"]}

@@ -274,7 +274,7 @@ def _ends_although_batch_was_busy(launched: LaunchedWork) -> bool:
     run = deployment.runs.get(launched.name)
     if run is None or run.state.ended:
         return run is not None and run.state is RunState.STOPPED
-    if run.stop_requested_at is None:
+    if run.asked_to_end is None:
         faults = LocalControl(local)
         faults.call_faults(CallFaults(throttled=1.0, service="batch"))
         try:

@@ -59,7 +59,7 @@ class AppWithOneItem:
 
 
 def a_run(**fields: object) -> Any:
-    found = {"run": "trial", "job_arn": None, "attempt": 1, "state": RunState.WAITING, "stop_requested_at": None}
+    found = {"run": "trial", "job_arn": None, "attempt": 1, "state": RunState.WAITING, "asked_to_end": None}
     return SimpleNamespace(**{**found, **fields})
 
 
@@ -118,7 +118,7 @@ def test_batch_is_busy_for_the_launcher_and_not_for_the_controller(monkeypatch: 
 
     assert not app.effect(ENDED)
     assert [each["action"] for each in app.asked] == ["1 of batch", "stop", "0 of None", "a pass of the controller"]
-    app.run = a_run(stop_requested_at="now")
+    app.run = a_run(asked_to_end="now")
     assert not app.effect(ENDED)
     assert [each["action"] for each in app.asked[4:]] == ["a pass of the controller"]
     app.run = a_run(state=RunState.STOPPED)

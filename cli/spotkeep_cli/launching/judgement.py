@@ -183,8 +183,7 @@ def _judge_schedule_here(prepared: PreparedJob) -> Judgement:
 def _judge_sweep_here(prepared: PreparedJob) -> Judgement:
     """Judge the first trial as the job that it is, or the template where the sweep is wrong."""
     from spotkeep_jobs.sweeps.document import read_sweep
-    from spotkeep_jobs.sweeps.first_trials import first_trials
-    from spotkeep_jobs.sweeps.trial_documents import placeholder_problems
+    from spotkeep_jobs.sweeps.trial_documents import first_trials, placeholder_problems
 
     payload = prepared.payload
     sweep, problems = read_sweep(payload, tpe=True)

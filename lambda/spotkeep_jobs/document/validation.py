@@ -42,6 +42,7 @@ from spotkeep_jobs.document.times import (
 )
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES
+from spotkeep_jobs.with_changes import with_changes
 
 
 def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
@@ -79,18 +80,18 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
         framework = framework if image is None else None
     if image is None and algorithm is not None and defaults.region is not None and not on_ec2:
         image = aws_image(ALGORITHM_IMAGES[algorithm], region=defaults.region, instance_types=every_type)
-    update: dict[str, Any] = {
-        "image": image,
-        "framework": framework,
-        "checkpoints": checkpoints,
-        "max_run": max_run,
-        "max_wait": max_wait,
-        "capacity": capacity,
-        "share": share,
-    }
     if not (request.instance_types and request.instance_type):
-        update |= {"instance_types": types or None, "instance_type": None}
-    return request.model_copy(update=update)
+        request = with_changes(request, instance_types=types or None, instance_type=None)
+    return with_changes(
+        request,
+        image=image,
+        framework=framework,
+        checkpoints=checkpoints,
+        max_run=max_run,
+        max_wait=max_wait,
+        capacity=capacity,
+        share=share,
+    )
 
 
 _OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}

@@ -81,7 +81,7 @@ def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) 
     """
     matches = []
     for pool in pools:
-        if pool.state is not PoolState.AVAILABLE or pool.kept_until <= now or pool.stop_requested_at is not None:
+        if pool.state is not PoolState.AVAILABLE or pool.kept_until <= now or pool.asked_to_end is not None:
             continue
         found = list(_unfit(document))
         wanted = traits_of(document)

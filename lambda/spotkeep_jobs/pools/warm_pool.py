@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.cost.run_cost import bill
@@ -24,6 +24,7 @@ from spotkeep_jobs.notifications.texts.pools import (
 )
 from spotkeep_jobs.record.record import Attempt, Pool, PoolChange, Run, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -90,7 +91,7 @@ def pool_left_by(
         chain_since=chain_since or job.created_at,
         usd_per_hour=usd_per_hour,
     )
-    return pool.model_copy(update=_found(pool, job, now=now))
+    return _as_found(pool, job, now=now)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +138,10 @@ def decide_pool(facts: PoolFacts, job: JobView | None) -> PoolChange | None:
     if job is None and now - pool.kept_since < _SEEN_EVERYWHERE_AFTER:
         return None
     if job is None:
-        gone = {"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now}
+        gone = with_changes(pool, state=PoolState.ENDED, end_reason=PoolEndReason.JOB_GONE, ended_at=now)
         return _over(facts, attempt, gone)
-    found = _found(pool, job, now=now)
-    if found:
+    found = _as_found(pool, job, now=now)
+    if found.state is not PoolState.AVAILABLE:
         return _over(facts, attempt, found)
     return _still_there(facts, attempt, keep_alive_seconds=job.keep_alive_seconds)
 
@@ -152,7 +153,7 @@ def waits_as_recorded(facts: PoolFacts) -> bool:
         facts: What is known.
     """
     pool, attempt = facts.pool, facts.attempt
-    if pool.state is not PoolState.AVAILABLE or pool.stop_requested_at is not None or attempt is None:
+    if pool.state is not PoolState.AVAILABLE or pool.asked_to_end is not None or attempt is None:
         return False
     if facts.now >= pool.kept_until - _CLOCKS_DIFFER:
         return False  # It is over in a moment, or a user has extended it.
@@ -165,7 +166,7 @@ def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndRea
     return PoolChange(
         run=run,
         attempt=attempt,
-        pool=pool.model_copy(update={"stop_requested_at": now, "stop_reason": reason}),
+        pool=pool.to_end(reason, at=now),
         timeline=(_entry(pool, TimelineKind.POOL_STOP_REQUESTED, f"Its warm pool is to end: {because}", at=now),),
     )
 
@@ -196,41 +197,41 @@ def with_idle_time(attempt: Attempt, pool: Pool) -> Attempt:
     """Return the attempt with its pool's waiting on its account, when that is over."""
     if pool.idle_seconds is None or attempt.usage is None:
         return attempt
-    return attempt.model_copy(
-        update={"usage": attempt.usage.model_copy(update={"pool_idle_seconds": pool.idle_seconds})}
-    )
+    return with_changes(attempt, usage=with_changes(attempt.usage, pool_idle_seconds=pool.idle_seconds))
 
 
-def _found(pool: Pool, job: JobView, *, now: datetime) -> dict[str, Any]:
-    """Return what SageMaker says of a pool that is over; empty for one that is there."""
+def _as_found(pool: Pool, job: JobView, *, now: datetime) -> Pool:
+    """Return a pool as SageMaker describes it: over, or unchanged where it is there."""
     warm = job.warm_pool
-    over: dict[str, Any] = {"ended_at": now, "idle_seconds": 0.0}
     in_time = now < pool.kept_until - _CLOCKS_DIFFER
-    if warm is None or (warm.status == "Terminated" and not warm.idle_seconds and in_time and not pool.stop_reason):
-        return over | {"state": PoolState.NOT_KEPT}
+    if warm is None or (
+        warm.status == "Terminated" and not warm.idle_seconds and in_time and pool.asked_to_end is None
+    ):
+        return with_changes(pool, state=PoolState.NOT_KEPT, ended_at=now, idle_seconds=0.0)
     if warm.status not in {"Reused", "Terminated"}:
-        return {}
+        return pool
     until = min(now, pool.kept_until)
-    over["idle_seconds"] = (
+    idle_seconds = (
         float(warm.idle_seconds)
         if warm.idle_seconds is not None
         else max(0.0, (until - pool.kept_since).total_seconds())
     )
+    over = with_changes(pool, ended_at=now, idle_seconds=idle_seconds)
     if warm.status == "Reused":
-        return over | {"state": PoolState.REUSED, "reused_by": warm.reused_by}
-    reason = pool.stop_reason or (PoolEndReason.ENDED_EARLY if in_time else PoolEndReason.EXPIRED)
-    return over | {"state": PoolState.ENDED, "end_reason": reason}
+        return with_changes(over, state=PoolState.REUSED, reused_by=warm.reused_by)
+    of_itself = PoolEndReason.ENDED_EARLY if in_time else PoolEndReason.EXPIRED
+    reason = of_itself if pool.asked_to_end is None else pool.asked_to_end.reason
+    return with_changes(over, state=PoolState.ENDED, end_reason=reason)
 
 
-def _over(facts: PoolFacts, attempt: Attempt, found: dict[str, Any]) -> PoolChange:
-    """Say that the pool is gone: who has it, or why; and what it cost."""
-    pool = facts.pool.model_copy(update=found)
+def _over(facts: PoolFacts, attempt: Attempt, pool: Pool) -> PoolChange:
+    """Return the change that records that the pool is gone: who has it, or why; and its cost."""
     attempt = with_idle_time(attempt, pool)
     attempts = [attempt if each.attempt == attempt.attempt else each for each in facts.attempts]
     run = facts.run
     if run.state.ended and run.cost is not None:
         # The bill of a run that goes on is made when it ends, with this attempt's share in it.
-        run = run.model_copy(update={"cost": bill(attempts, prices=facts.deployment.prices) or run.cost})
+        run = with_changes(run, cost=bill(attempts, prices=facts.deployment.prices) or run.cost)
     notifications = []
     if pool.state is not PoolState.REUSED and NotificationKind.POOL_EXPIRED in run.notify:
         notifications.append(
@@ -251,11 +252,11 @@ def _still_there(facts: PoolFacts, attempt: Attempt, *, keep_alive_seconds: int)
     entries, notifications = [], []
     if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
         until = pool.kept_since + timedelta(seconds=keep_alive_seconds)
-        pool = pool.model_copy(update={"keep_alive_seconds": keep_alive_seconds, "kept_until": until})
+        pool = with_changes(pool, keep_alive_seconds=keep_alive_seconds, kept_until=until)
         text = f"Its warm pool is kept for {format_duration(keep_alive_seconds)} now, until {_clock(until)}"
         entries.append(_entry(pool, TimelineKind.POOL_EXTENDED, text, at=now))
     limit = rules.idle_limit_seconds
-    if pool.stop_requested_at is None and limit is not None and idle_seconds(pool, now=now) >= limit:
+    if pool.asked_to_end is None and limit is not None and idle_seconds(pool, now=now) >= limit:
         reason = PoolEndReason.STOPPED_AT_LIMIT
         asked = stop_requested(run=facts.run, attempt=attempt, pool=pool, reason=reason, now=now)
         pool = asked.pool
@@ -270,7 +271,7 @@ def _still_there(facts: PoolFacts, attempt: Attempt, *, keep_alive_seconds: int)
                 created_at=now,
             )
         )
-        pool = pool.model_copy(update={"reminded_for": pool.kept_until, "reminders": pool.reminders + 1})
+        pool = with_changes(pool, reminded_for=pool.kept_until, reminders=pool.reminders + 1)
     if pool == facts.pool:
         return None
     return PoolChange(
@@ -282,7 +283,7 @@ def _is_to_remind(run: Run, pool: Pool, *, lead_seconds: int, now: datetime) -> 
     due_at = reminder_due_at(pool, lead_seconds=lead_seconds)
     if due_at is None or now < due_at or pool.reminded_for == pool.kept_until or now >= pool.kept_until:
         return False
-    return pool.stop_requested_at is None and NotificationKind.POOL_EXPIRING in run.notify
+    return pool.asked_to_end is None and NotificationKind.POOL_EXPIRING in run.notify
 
 
 def _over_entry(pool: Pool, *, now: datetime) -> TimelineEntry:

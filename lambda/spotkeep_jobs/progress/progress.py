@@ -19,6 +19,7 @@ from typing import Final
 
 from spotkeep_jobs.progress.job_events import MOST, JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Attempt, Progress
+from spotkeep_jobs.with_changes import with_changes
 
 UPLOAD_SETTLES_SECONDS: Final = 600.0
 _TIMED_LONG_ENOUGH_SECONDS: Final = 60.0
@@ -79,84 +80,91 @@ def work_left(progress: Progress | None, *, work_seconds: float) -> WorkLeft:
     return WorkLeft(seconds=min(left, if_lost), if_lost_seconds=if_lost, known=True)
 
 
-def _after(progress: Progress | None, event: JobEvent) -> Progress:
+def _after(before: Progress | None, event: JobEvent) -> Progress:
     at = datetime.fromtimestamp(event.at, tz=UTC)
-    if progress is None:
-        progress = Progress(step=0, reported_at=at, read_to=event.at, at_work=False)
-    update: dict[str, object] = {"read_to": event.at, **_settled(progress, event)}
+    if before is None:
+        before = Progress(step=0, reported_at=at, read_to=event.at, at_work=False)
+    progress = with_changes(_settled(before, event), read_to=event.at)
     match event.kind:
         case JobEventKind.START:
-            update |= {"at_work": False, "unsettled_step": None, "unsettled_at": None}
+            progress = with_changes(progress, at_work=False, unsettled_step=None, unsettled_at=None)
         case JobEventKind.SCHEDULE:
-            update |= _scheduled(event)
+            progress = _scheduled(progress, event)
         case JobEventKind.RESUME if event.step is not None:
-            # What it went on from is what had been durable. What waits to be settled is another training's.
-            update |= {"step": event.step, "durable_step": event.step, "at_work": True, "reported_at": at}
-            update |= {"unsettled_step": None, "unsettled_at": None}
+            # The script went on from what had been durable. What waits to be settled is another training's.
+            progress = with_changes(
+                progress,
+                step=event.step,
+                durable_step=event.step,
+                at_work=True,
+                reported_at=at,
+                unsettled_step=None,
+                unsettled_at=None,
+            )
         case JobEventKind.UPLOADED if event.step is not None:
-            update |= {
-                "durable_step": max(progress.durable_step, event.step), "reports_uploads": True,
-                "unsettled_step": None, "unsettled_at": None, "uploaded_at": event.at,
-            }  # fmt: skip
+            progress = with_changes(
+                progress,
+                durable_step=max(before.durable_step, event.step),
+                reports_uploads=True,
+                unsettled_step=None,
+                unsettled_at=None,
+                uploaded_at=event.at,
+            )
         case kind if kind in REPORTS_A_STEP and event.step is not None:
-            update |= _reported(progress, event, step=event.step)
             if kind is JobEventKind.SAVED:
-                update |= _saved(progress, event)
-            if kind is JobEventKind.SAVED and not progress.reports_uploads and _nothing_unsettled(progress, update):
-                update |= {"unsettled_step": event.step, "unsettled_at": event.at}
+                progress = _saved(progress, event, step=event.step)
+            progress = _reported(progress, event, step=event.step)
         case _:
             pass
-    return progress.model_copy(update=update)
+    return progress
 
 
-def _reported(progress: Progress, event: JobEvent, *, step: int) -> dict[str, object]:
-    update: dict[str, object] = {"at_work": True}
+def _reported(progress: Progress, event: JobEvent, *, step: int) -> Progress:
     total = event.fields.get("total_steps")
     if isinstance(total, int) and not isinstance(total, bool) and total > 0:
-        update["total_steps"] = total
+        progress = with_changes(progress, total_steps=total)
     elif isinstance(total, float) and math.isfinite(total) and total >= 1:
-        update["total_steps"] = math.ceil(total)
+        progress = with_changes(progress, total_steps=math.ceil(total))
     if progress.at_work and step <= progress.step:
-        return update  # A save that took a while names a step before the last one reported.
+        return progress  # A save that took a while names a step before the last one reported.
     if progress.at_work:
         seconds = max(0.0, event.at - progress.reported_at.timestamp())
-        update |= {
-            "timed_steps": progress.timed_steps + step - progress.step,
-            "timed_seconds": progress.timed_seconds + seconds,
-        }
-    return update | {"step": step, "reported_at": datetime.fromtimestamp(event.at, tz=UTC)}
+        progress = with_changes(
+            progress,
+            timed_steps=progress.timed_steps + step - progress.step,
+            timed_seconds=progress.timed_seconds + seconds,
+        )
+    return with_changes(progress, at_work=True, step=step, reported_at=datetime.fromtimestamp(event.at, tz=UTC))
 
 
-def _scheduled(event: JobEvent) -> dict[str, object]:
+def _scheduled(progress: Progress, event: JobEvent) -> Progress:
     seconds = event.fields.get("seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
-        return {}
-    return {"scheduled_seconds": float(seconds)}
+        return progress
+    return with_changes(progress, scheduled_seconds=float(seconds))
 
 
-def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
-    """Return what a saved checkpoint changes: two of one process say how often it saves, two of two do not."""
-    update: dict[str, object] = {"saved_at": event.at}
+def _saved(progress: Progress, event: JobEvent, *, step: int) -> Progress:
+    """Record a saved checkpoint: two of one process give how often it saves, two of two processes do not."""
     if progress.at_work and progress.saved_at is not None:
-        update["saves_every_seconds"] = event.at - progress.saved_at
-    return update
+        progress = with_changes(progress, saves_every_seconds=event.at - progress.saved_at)
+    if not progress.reports_uploads and progress.unsettled_at is None:
+        progress = with_changes(progress, unsettled_step=step, unsettled_at=event.at)
+    return with_changes(progress, saved_at=event.at)
 
 
-def _settled(progress: Progress, event: JobEvent) -> dict[str, object]:
+def _settled(progress: Progress, event: JobEvent) -> Progress:
     """Count a checkpoint that the job has outlived long enough as arrived."""
     if event.kind is JobEventKind.START or progress.unsettled_at is None or progress.unsettled_step is None:
-        return {}
+        return progress
     if event.at < progress.unsettled_at + UPLOAD_SETTLES_SECONDS:
-        return {}
-    return {
-        "durable_step": max(progress.durable_step, progress.unsettled_step),
-        "unsettled_step": None,
-        "unsettled_at": None,
-    }
-
-
-def _nothing_unsettled(progress: Progress, update: dict[str, object]) -> bool:
-    return progress.unsettled_at is None or ("unsettled_at" in update and update["unsettled_at"] is None)
+        return progress
+    return with_changes(
+        progress,
+        durable_step=max(progress.durable_step, progress.unsettled_step),
+        unsettled_step=None,
+        unsettled_at=None,
+    )
 
 
 REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})

@@ -20,6 +20,7 @@ from spotkeep_jobs.record.table_client import (
     to_dynamodb,
 )
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.with_changes import with_changes
 
 _DEPLOYMENT: Final = "deployment"
 _PLACES: Final = "pass-places"
@@ -122,7 +123,7 @@ class DeploymentTable(TableClient):
 
     def mark_deletion_answered(self, request: StackRequest, *, now: datetime) -> None:
         """Record that a request was answered; nothing where it was forgotten, or another one came, meanwhile."""
-        answered = _deletion_item(request.model_copy(update={"answered_at": now}), 0)
+        answered = _deletion_item(with_changes(request, answered_at=now), 0)
         self._put_if(answered, "request_id = :id", values={":id": request.request_id})
 
     def forget_deletion(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.states import NotificationState
 from spotkeep_jobs.record.table_client import IN_FLIGHT_INDEX, Item, TableClient, Unreadable, fields_of, readable
+from spotkeep_jobs.with_changes import with_changes
 
 _NOTIFICATION_IN_FLIGHT: Final = "notification"
 _NOTIFICATION_DEAD: Final = "dead-notification"
@@ -33,12 +34,8 @@ class NotificationTable(TableClient):
         Returns:
             The claimed notification, or None when it is sent or claimed by another function.
         """
-        claimed = notification.model_copy(
-            update={
-                "state": NotificationState.SENDING,
-                "claimed_at": now,
-                "deliveries": notification.deliveries + 1,
-            }
+        claimed = with_changes(
+            notification, state=NotificationState.SENDING, claimed_at=now, deliveries=notification.deliveries + 1
         )
         stale = (
             notification.state is NotificationState.SENDING
@@ -55,9 +52,7 @@ class NotificationTable(TableClient):
         Returns:
             False when another function claimed it meanwhile (the claim had become stale).
         """
-        sent = notification.model_copy(
-            update={"state": NotificationState.SENT, "sent_at": now, "message_id": message_id}
-        )
+        sent = with_changes(notification, state=NotificationState.SENT, sent_at=now, message_id=message_id)
         return self._replace_notification(sent, seen=notification)
 
     def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
@@ -70,7 +65,7 @@ class NotificationTable(TableClient):
         Returns:
             False when another function claimed it meanwhile.
         """
-        given_back = notification.model_copy(update={"state": NotificationState.PENDING, "problem": problem})
+        given_back = with_changes(notification, state=NotificationState.PENDING, problem=problem)
         return self._replace_notification(given_back, seen=notification)
 
     def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
@@ -83,7 +78,7 @@ class NotificationTable(TableClient):
         Returns:
             The dead notification, or None when another function claimed it meanwhile.
         """
-        dead = notification.model_copy(update={"state": NotificationState.DEAD, "problem": problem})
+        dead = with_changes(notification, state=NotificationState.DEAD, problem=problem)
         return dead if self._replace_notification(dead, seen=notification) else None
 
     def mark_queued(self, notification: Notification, *, now: datetime) -> bool:
@@ -92,7 +87,7 @@ class NotificationTable(TableClient):
         Returns:
             False when it is not dead any more: a user has asked for it meanwhile.
         """
-        return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
+        return self._replace_notification(with_changes(notification, queued_at=now), seen=notification)
 
     def revive_notification(self, notification: Notification) -> bool:
         """Put a dead notification into the outbox again, as if it had never been tried.
@@ -105,8 +100,8 @@ class NotificationTable(TableClient):
         """
         if notification.state is not NotificationState.DEAD:
             return False
-        again = notification.model_copy(
-            update={"state": NotificationState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        again = with_changes(
+            notification, state=NotificationState.PENDING, deliveries=0, claimed_at=None, queued_at=None
         )
         return self._replace_notification(again, seen=notification)
 

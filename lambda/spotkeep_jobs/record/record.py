@@ -34,6 +34,7 @@ from spotkeep_jobs.record.states import (
     RunState,
     TimelineKind,
 )
+from spotkeep_jobs.with_changes import with_changes
 
 DEFAULT_NOTIFY: Final = (
     NotificationKind.COMPLETED,
@@ -52,7 +53,7 @@ def format_time(at: datetime) -> str:
 
 
 def in_utc_milliseconds(at: datetime) -> datetime:
-    """Return a time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
+    """Return a time as the record keeps it. One fact is then one record, for `with_changes` does not convert values."""
     at = at.astimezone(UTC)
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
@@ -70,7 +71,7 @@ Goal: TypeAlias = Literal["minimize", "maximize"]
 
 
 class Record(BaseModel):
-    """Base of everything in the run table: frozen; a change is a copy (`model_copy(update=...)`).
+    """Base of everything in the run table: frozen; a change is a copy (`with_changes`).
 
     Unknown fields are ignored, so that an older reader understands what a newer function wrote.
     """
@@ -339,6 +340,17 @@ class PhaseSpan(Record):
     text: Line = ""
 
 
+class AskedToEnd(Record):
+    """A request that a run or an attempt's job ends. Written once, and kept with what has ended."""
+
+    at: UtcTime
+    """The time of the request, by the clock of the function that wrote it: `2026-11-22T02:00:00.000Z`."""
+    reason: EndReason
+    """The end reason that follows from it: `STOPPED_BY_USER`, `MAX_COST`."""
+    text: Words
+    """The reason in a person's words, as the timeline says it: `A user asked to stop the run`."""
+
+
 class InstanceTime(Record):
     """For how long the live job of a run has had instances, which are billed."""
 
@@ -450,7 +462,8 @@ class Run(Record):
     """When the first attempt first had instances."""
     ended_at: UtcTime | None = None
     updated_at: UtcTime
-    stop_requested_at: UtcTime | None = None
+    asked_to_end: AskedToEnd | None = None
+    """The user's request to stop. The launcher writes it; a resume clears it."""
     checkpoint_uri: Address
     """The checkpoint prefix: one S3 prefix that at most one live run owns (I1). Empty in an adopted run without one."""
     output_prefix: Address
@@ -497,6 +510,11 @@ class Run(Record):
         """Where a resume of a paused run may pause next: twice as far. None where it is not paused."""
         return None if self.paused_at_step is None else 2 * self.paused_at_step
 
+    def to_end(self, reason: EndReason, *, text: str, at: datetime) -> Run:
+        """Return the run as it is once a user has asked to stop it."""
+        asked = AskedToEnd(at=at, reason=reason, text=text)
+        return with_changes(self, state=RunState.STOPPING, asked_to_end=asked, updated_at=at)
+
 
 class Attempt(Record):
     """One training job that works on a run."""
@@ -535,15 +553,9 @@ class Attempt(Record):
     launched_at: UtcTime | None = None
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None
-    fallback_left_at: UtcTime | None = None
-    """When its job was asked to end: it had waited longer than its fallback may, left spot for its deadline, or the
-    run's max_cost was spent."""
-    left_spot_because: Words | None = None
-    """Why the policy (or the guard) sent the run on demand; None where it did not."""
-    max_cost_is_spent: bool = False
-    """Whether its job was asked to end because the run has cost its max_cost."""
-    max_run_is_over: bool = False
-    """In a queue: whether its job was asked to end because its training jobs have trained its max_run in all."""
+    asked_to_end: AskedToEnd | None = None
+    """The controller's request that its job ends. `MAX_WAIT_EXCEEDED` leaves a fallback, `DEADLINE` leaves spot.
+    After `MAX_COST` and `MAX_RUNTIME_EXCEEDED` no job follows."""
     ended_at: UtcTime | None = None
     output_uri: Address | None = None
     interruptions: int = 0
@@ -573,6 +585,10 @@ class Attempt(Record):
         if self.queue is None:
             return (self.job_name,)
         return (*self.earlier_training_jobs.names, *(job.name for job in self.training_jobs))
+
+    def to_end(self, reason: EndReason, *, text: str, at: datetime) -> Attempt:
+        """Return the attempt as it is once the controller asks its job to end."""
+        return with_changes(self, asked_to_end=AskedToEnd(at=at, reason=reason, text=text))
 
     def job_created_entry(self, *, job_arn: str, at: datetime) -> TimelineEntry:
         """Return what the timeline says of the creation of the job: once, by the function that first records its ARN.
@@ -665,6 +681,15 @@ class PoolTraits(Record):
     session_tag_chaining: bool = False
 
 
+class PoolAskedToEnd(Record):
+    """A request that a warm pool ends. Written once, and kept with the pool that has ended."""
+
+    at: UtcTime
+    """The time of the request, by the clock of the function that wrote it: `2026-11-22T02:00:00.000Z`."""
+    reason: PoolEndReason
+    """`STOPPED_BY_USER` from the launcher, `STOPPED_AT_LIMIT` from the controller."""
+
+
 class Pool(Record):
     """The warm pool that one attempt's job left: its instances wait, billed, for a job that matches.
 
@@ -689,9 +714,8 @@ class Pool(Record):
     """When the first of the jobs that handed these instances on to one another was created."""
     usd_per_hour: float | None = None
     """On-demand price of one instance; None when it is not known."""
-    stop_requested_at: UtcTime | None = None
-    stop_reason: PoolEndReason | None = None
-    """Why it was asked to end."""
+    asked_to_end: PoolAskedToEnd | None = None
+    """The request that it ends, of a user or of the deployment's limit."""
     reminded_for: UtcTime | None = None
     """The expiry that its users have been reminded of."""
     reminders: int = 0
@@ -702,6 +726,10 @@ class Pool(Record):
     ended_at: UtcTime | None = None
     """When it was seen to be over."""
     end_reason: PoolEndReason | None = None
+
+    def to_end(self, reason: PoolEndReason, *, at: datetime) -> Pool:
+        """Return the pool as it is once a user, or the deployment's limit, asks it to end."""
+        return with_changes(self, asked_to_end=PoolAskedToEnd(at=at, reason=reason))
 
 
 class RunChange(Record):

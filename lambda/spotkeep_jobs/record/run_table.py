@@ -68,7 +68,7 @@ from spotkeep_jobs.record.run_table_errors import (
     UnreadableRecordError,
 )
 from spotkeep_jobs.record.schedule_table import SCHEDULES, ScheduleTable
-from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_table import SWEEP_IN_FLIGHT, SWEEPS, SweepTable
 from spotkeep_jobs.record.table_client import (
@@ -85,6 +85,7 @@ from spotkeep_jobs.record.table_client import (
     to_dynamodb,
 )
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.with_changes import with_changes
 
 _LISTING: Final = "run"
 _LISTING_OF_TRIALS: Final = "trial"
@@ -170,10 +171,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 if self._run_of_token(new[0].run) is None:
                     raise
                 return self._replay_all(new[0].run)
-            new = [
-                replace(each, run=each.run.model_copy(update={"slot": slot}))
-                for each, slot in zip(new, slots, strict=True)
-            ]
+            new = [replace(each, run=with_changes(each.run, slot=slot)) for each, slot in zip(new, slots, strict=True)]
         writes: list[Write] = []
         begins = []
         for each in new:
@@ -224,26 +222,25 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         if not run.state.ended:
             raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
         slot = None if in_flight_limit is None else self._free_slots(1, limit=in_flight_limit)[0]
-        run_item = run.model_copy(
-            update={
-                "state": RunState.LAUNCHING,
-                "slot": slot,
-                "end_reason": None,
-                "failure_reason": None,
-                "paused_at_step": None,
-                "no_more_jobs_because": None,
-                "ended_at": None,
-                "stop_requested_at": None,
-                "log_reading": None,
-                "attempt": attempt.attempt,
-                "job_name": attempt.job_name,
-                "job_arn": attempt.job_arn,
-                "capacity": attempt.capacity,
-                "instance_type": attempt.instance_type,
-                "instance_count": attempt.instance_count,
-                "updated_at": attempt.created_at,
-                "version": run.version + 1,
-            }
+        run_item = with_changes(
+            run,
+            state=RunState.LAUNCHING,
+            slot=slot,
+            end_reason=None,
+            failure_reason=None,
+            paused_at_step=None,
+            no_more_jobs_because=None,
+            ended_at=None,
+            asked_to_end=None,
+            log_reading=None,
+            attempt=attempt.attempt,
+            job_name=attempt.job_name,
+            job_arn=attempt.job_arn,
+            capacity=attempt.capacity,
+            instance_type=attempt.instance_type,
+            instance_count=attempt.instance_count,
+            updated_at=attempt.created_at,
+            version=run.version + 1,
         )
         begun = TimelineEntry(
             run=run.run,
@@ -286,7 +283,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             read: The run item and this attempt, as they were read or written last; None to read them.
 
         Returns:
-            The run item. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
+            The run item. When its `asked_to_end` is set, the user asked to stop while the job was being created:
             the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
@@ -302,8 +299,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             if recorded.job_arn is not None or run_item.attempt != attempt or run_item.state.ended:
                 return run_item
             change = RunChange(
-                run=run_item.model_copy(update={"job_arn": job_arn, "quota_wait": None, "updated_at": now}),
-                attempt=recorded.model_copy(update={"job_arn": job_arn, "launched_at": now}),
+                run=with_changes(run_item, job_arn=job_arn, quota_wait=None, updated_at=now),
+                attempt=with_changes(recorded, job_arn=job_arn, launched_at=now),
                 timeline=(recorded.job_created_entry(job_arn=job_arn, at=now),),
             )
             return self.commit(change)
@@ -326,20 +323,19 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         def request() -> tuple[Run, Attempt]:
             run_item = self._require(run)
             recorded = self._required_attempt(run, run_item.attempt)
-            if run_item.state.ended or run_item.stop_requested_at is not None:
+            if run_item.state.ended or run_item.asked_to_end is not None:
                 return run_item, recorded
+            text = "A user asked to stop the run"
             change = RunChange(
-                run=run_item.model_copy(
-                    update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}
-                ),
-                attempt=recorded.model_copy(update={"state": RunState.STOPPING}),
+                run=run_item.to_end(EndReason.STOPPED_BY_USER, text=text, at=now),
+                attempt=with_changes(recorded, state=RunState.STOPPING),
                 timeline=(
                     TimelineEntry(
                         run=run,
                         attempt=run_item.attempt,
                         at=now,
                         kind=TimelineKind.STOP_REQUESTED,
-                        text="A user asked to stop the run",
+                        text=text,
                     ),
                 ),
             )
@@ -362,7 +358,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """
         unfinished = 1 if run.log_reading is None else run.log_reading.unfinished + 1
         reading = LogReading(begun_at=now, unfinished=unfinished)
-        self._mark(run.model_copy(update={"log_reading": reading, "updated_at": now}))
+        self._mark(with_changes(run, log_reading=reading, updated_at=now))
 
     def end_log_reading(self, run: Run) -> None:
         """Record that a reading of a run's log has ended and changed nothing; `commit` records it beside a change.
@@ -371,7 +367,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             run: The run item as it was read, before the reading began.
         """
         with contextlib.suppress(RunChangedError):  # The function that changed the run has read its log, too.
-            self._mark(run.model_copy(update={"log_reading": None}))
+            self._mark(with_changes(run, log_reading=None))
 
     def _mark(self, run: Run) -> None:
         if not self._put_if(self._run_item(run), "version = :seen", values={":seen": run.version}):
@@ -391,8 +387,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             RunChangedError: Another function changed the run meanwhile; nothing was written.
             DeploymentIsBeingDeletedError: No job begins any more, this one's nor one of a next attempt.
         """
-        run_item = change.run.model_copy(
-            update={"version": change.run.version + 1, "slot": None if change.ends_run else change.run.slot}
+        run_item = with_changes(
+            change.run, version=change.run.version + 1, slot=None if change.ends_run else change.run.slot
         )
         writes = [*self._change_writes(run_item, change), *self._next_attempt(change)]
         if change.ends_run:
@@ -411,7 +407,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         Raises:
             RunChangedError: Another function changed the run or its pool meanwhile; nothing was written.
         """
-        run_item = change.run.model_copy(update={"version": change.run.version + 1})
+        run_item = with_changes(change.run, version=change.run.version + 1)
         return self._written(run_item, self._change_writes(run_item, change))
 
     def _change_writes(self, run_item: Run, change: RunChange | PoolChange) -> list[Write]:
@@ -651,7 +647,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         group = first.run.group
         if group is None:
             return (first,)
-        others = [group.model_copy(update={"index": index}) for index in range(2, group.size + 1)]
+        others = [with_changes(group, index=index) for index in range(2, group.size + 1)]
         return (first, *(self._recorded(f"{group.id}-{place.index}", group=place) for place in others))
 
     def _recorded(self, run: str, *, group: RunGroup | None = None) -> Opened:

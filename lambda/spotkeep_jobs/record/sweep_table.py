@@ -26,6 +26,7 @@ from spotkeep_jobs.record.table_client import (
     record_of_text,
     to_dynamodb,
 )
+from spotkeep_jobs.with_changes import with_changes
 
 MOST_TRIALS_A_CHANGE: Final = 90
 """DynamoDB takes 100 items in a transaction: the sweep's, its trials', and a few notifications.
@@ -101,7 +102,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
             SweepChangedError: Another function changed the sweep meanwhile; nothing was written.
             DeploymentIsBeingDeletedError: No sweep goes on any more.
         """
-        written = change.sweep.model_copy(update={"version": change.sweep.version + 1})
+        written = with_changes(change.sweep, version=change.sweep.version + 1)
         try:
             self._transact(
                 [

@@ -34,6 +34,7 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, 
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+from spotkeep_jobs.with_changes import with_changes
 
 _STATE_OF: Final = {
     EndReason.COMPLETED: RunState.COMPLETED,
@@ -59,25 +60,24 @@ def ended_with_job(facts: JobFacts) -> Attempt:
     """
     attempt, job, log = facts.attempt, facts.job, facts.log
     reason = job.end_reason or EndReason.PLATFORM_ERROR
-    if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and facts.run.stop_requested_at is None:
+    if reason is EndReason.STOPPED_BY_USER and attempt.asked_to_end and facts.run.asked_to_end is None:
         # The controller asked for this end.
-        reason = _reason_of_our_stop(attempt)
+        reason = attempt.asked_to_end.reason
     pause_at_step = None if facts.request is None else facts.request.pause_at_step
     if reason is EndReason.COMPLETED and _may_have_paused(facts.run, pause_at_step=pause_at_step, log=log):
         reason = EndReason.PAUSED
     ended_at = end_of(job) or facts.now
-    return attempt.model_copy(
-        update={
-            "state": state_after(reason),
-            "end_reason": reason,
-            "failure_reason": job.failure_reason,
-            "paused_at_step": log.paused_at_step or pause_at_step if reason is EndReason.PAUSED else None,
-            "seen_modified_at": None,
-            "reconcile_again_at": None,
-            "ended_at": ended_at,
-            "output_uri": job.model_uri if reason in _HAS_MODEL and job.training_seconds else None,
-            "usage": usage_of(job=job, log=log, earlier=facts.earlier, ended_at=ended_at),
-        }
+    return with_changes(
+        attempt,
+        state=state_after(reason),
+        end_reason=reason,
+        failure_reason=job.failure_reason,
+        paused_at_step=log.paused_at_step or pause_at_step if reason is EndReason.PAUSED else None,
+        seen_modified_at=None,
+        reconcile_again_at=None,
+        ended_at=ended_at,
+        output_uri=job.model_uri if reason in _HAS_MODEL and job.training_seconds else None,
+        usage=usage_of(job=job, log=log, earlier=facts.earlier, ended_at=ended_at),
     )
 
 
@@ -92,14 +92,6 @@ def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> boo
     return log.paused_at_step is not None or (pause_at_step is not None and not (log.complete and log.exited))
 
 
-def _reason_of_our_stop(attempt: Attempt) -> EndReason:
-    if attempt.max_cost_is_spent:
-        return EndReason.MAX_COST
-    if attempt.max_run_is_over:
-        return EndReason.MAX_RUNTIME_EXCEEDED
-    return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
-
-
 def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str | None = None) -> RunChange:
     """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
@@ -108,13 +100,14 @@ def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str
         reason: Why it ends.
         failure_reason: SageMaker's words, if it refused the job.
     """
-    ended = {
-        "state": state_after(reason),
-        "end_reason": reason,
-        "failure_reason": failure_reason,
-        "ended_at": facts.now,
-    }
-    return close_attempt(replace(facts, attempt=facts.attempt.model_copy(update=ended)))
+    ended = with_changes(
+        facts.attempt,
+        state=state_after(reason),
+        end_reason=reason,
+        failure_reason=failure_reason,
+        ended_at=facts.now,
+    )
+    return close_attempt(replace(facts, attempt=ended))
 
 
 def close_attempt(
@@ -139,7 +132,7 @@ def close_attempt(
     cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
-    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
+    may_follow = run.backend == "sagemaker" and run.asked_to_end is None
     if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(
             request=request, attempts=attempts, cost=cost, prices=deployment.prices, deadline_at=run.deadline_at
@@ -150,27 +143,26 @@ def close_attempt(
         )
         after = next((NoMoreJobs(because=f"{each.field} {each.found} {each.problem}") for each in above), after)
     if isinstance(after, NextJob) and request is not None:
-        facts = replace(facts, run=run.model_copy(update={"cost": cost}))
+        facts = replace(facts, run=with_changes(run, cost=cost))
         change = _followed(facts, request, job=after, timeline=timeline, notifications=notifications)
-        return change.model_copy(update={"pool": pool, "metrics": facts.metrics})
+        return with_changes(change, pool=pool, metrics=facts.metrics)
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     cost_ends_it = isinstance(after, NoMoreJobs) and after.max_cost_is_spent
     if reason is EndReason.MAX_RUNTIME_EXCEEDED and cost_ends_it:
         reason = EndReason.MAX_COST  # The job's max_run was cut to what was left of it.
-    run = run.model_copy(
-        update={
-            "state": state_after(reason),
-            "end_reason": reason,
-            "failure_reason": attempt.failure_reason,
-            "paused_at_step": attempt.paused_at_step,
-            "no_more_jobs_because": after.because,
-            "ended_at": attempt.ended_at,
-            "updated_at": facts.now,
-            "quota_wait": None,
-            "output_uri": attempt.output_uri or run.output_uri,
-            "cost": cost,
-            "instance_time": run.instance_time if cost is None or cost.billed_usd is None else None,
-        }
+    run = with_changes(
+        run,
+        state=state_after(reason),
+        end_reason=reason,
+        failure_reason=attempt.failure_reason,
+        paused_at_step=attempt.paused_at_step,
+        no_more_jobs_because=after.because,
+        ended_at=attempt.ended_at,
+        updated_at=facts.now,
+        quota_wait=None,
+        output_uri=attempt.output_uri or run.output_uri,
+        cost=cost,
+        instance_time=run.instance_time if cost is None or cost.billed_usd is None else None,
     )
     name, now = deployment.name, facts.now
     doubtful = reason is EndReason.COMPLETED and isinstance(facts, JobFacts) and facts.log.end_is_doubtful
@@ -230,20 +222,19 @@ def _followed(
             text=f"Attempt {following.attempt} looks for {job.fallback}: {job.because}",
         ),
     ]
-    run = near.run.model_copy(
-        update={
-            "state": following.state,
-            "attempt": following.attempt,
-            "job_name": following.job_name,
-            "job_arn": None,
-            "training_job": None,
-            "capacity": following.capacity,
-            "instance_type": following.instance_type,
-            "quota_wait": None,
-            "log_reading": None,
-            "instance_time": None,
-            "updated_at": now,
-        }
+    run = with_changes(
+        near.run,
+        state=following.state,
+        attempt=following.attempt,
+        job_name=following.job_name,
+        job_arn=None,
+        training_job=None,
+        capacity=following.capacity,
+        instance_type=following.instance_type,
+        quota_wait=None,
+        log_reading=None,
+        instance_time=None,
+        updated_at=now,
     )
     return RunChange(
         run=run,

@@ -17,6 +17,7 @@ from spotkeep_jobs.progress.job_log import Extent, JobLog
 from spotkeep_jobs.record.record import Attempt, TimelineEntry, in_utc_milliseconds
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
+from spotkeep_jobs.with_changes import with_changes
 
 METRICS_READ_EVERY: Final = timedelta(minutes=10)
 """How often the log of a run is read that names metrics: seven calls each time."""
@@ -62,9 +63,7 @@ def hold_to_log(facts: JobFacts) -> Held:
         # What was read may be a part of the log, which proves nothing.
         if facts.log.complete and now >= freshness.stale_at and not _is_notified(attempt, freshness):
             nth = attempt.stale_notified + 1
-            attempt = attempt.model_copy(
-                update={"stale_notified": nth, "stale_notified_of": _newest_at(attempt, freshness)}
-            )
+            attempt = with_changes(attempt, stale_notified=nth, stale_notified_of=_newest_at(attempt, freshness))
             moment = Moment(
                 run=facts.run,
                 attempt=attempt.attempt,
@@ -78,7 +77,7 @@ def hold_to_log(facts: JobFacts) -> Held:
         now_and_then = _is_notified(attempt, freshness) or freshness.read_at <= now
         due.append(now + CHECKPOINTS_READ_EVERY if now_and_then else freshness.read_at)
     if metrics_at is not None and metrics_at <= now:
-        attempt = attempt.model_copy(update={"log_read_at": in_utc_milliseconds(now)})
+        attempt = with_changes(attempt, log_read_at=in_utc_milliseconds(now))
         metrics_at = now + METRICS_READ_EVERY
     if metrics_at is not None:
         due.append(metrics_at)
@@ -97,7 +96,7 @@ def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
 def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
     """Return how fresh the newest checkpoint is; None where that was not asked for, or none is due."""
     run, request, since = facts.run, facts.request, training_since(job)
-    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
+    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.asked_to_end is not None:
         return None
     if request is None or not request.checkpoints or since is None:
         return None
@@ -129,7 +128,7 @@ def hold_to_whole_log(facts: JobFacts) -> Held:
             run=run, attempt=attempt.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now
         )
         notifications.append(log_refused_notification(moment, warning=warning))
-    run = run.model_copy(update={"log_warning": warning})
+    run = with_changes(run, log_warning=warning)
     return Held(run=run, attempt=attempt, timeline=[entry], notifications=notifications)
 
 

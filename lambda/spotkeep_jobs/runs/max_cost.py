@@ -14,8 +14,9 @@ from spotkeep_jobs.cost.run_cost import live_cost
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import max_cost_near_notification
 from spotkeep_jobs.record.record import TimelineEntry
-from spotkeep_jobs.record.states import NotificationKind, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
+from spotkeep_jobs.with_changes import with_changes
 
 NEAR: Final = 0.8
 """The part of max_cost whose spending is worth a notification."""
@@ -45,7 +46,7 @@ def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = Fal
             run=run, attempt=attempt.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now
         )
         notifications.append(max_cost_near_notification(moment, spent_usd=spent_usd, about=about, max_cost_usd=limit))
-    run = run.model_copy(update={"max_cost_is_near": True})
+    run = with_changes(run, max_cost_is_near=True)
     return Held(run=run, attempt=attempt, timeline=[entry], notifications=notifications)
 
 
@@ -83,14 +84,14 @@ def hold_to_max_cost(facts: JobFacts) -> Held:
     # So much may be spent before the job has to end: the warm pool that it may leave is paid, too. The last bit of a
     # product is not to cost five more minutes.
     last_usd = request.max_cost - request.keep_alive * cost.usd_per_second - 1e-6
-    ends = attempt.fallback_left_at or near.run.stop_requested_at or job.phase is JobPhase.STOPPING
+    ends = attempt.asked_to_end or near.run.asked_to_end or job.phase is JobPhase.STOPPING
     # A job that uploads its model is over in a moment, and completes.
     if not ends and job.phase is not JobPhase.UPLOADING and cost.usd >= last_usd:
         text = f"max_cost ({request.max_cost:.2f} USD) is spent: its job is asked to end, and saves first"
         entry = TimelineEntry(run=near.run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
-        ended = attempt.model_copy(update={"fallback_left_at": now, "max_cost_is_spent": True})
+        ended = attempt.to_end(EndReason.MAX_COST, text=text, at=now)
         return replace(near, attempt=ended, timeline=[*near.timeline, entry])
-    if attempt.fallback_left_at is not None or not cost.bills or not cost.usd_per_second:
+    if attempt.asked_to_end is not None or not cost.bills or not cost.usd_per_second:
         return near  # Time does not spend it.
     marks = [last_usd, *([] if near.run.max_cost_is_near else [NEAR * request.max_cost])]
     seconds = [(mark - cost.usd) / cost.usd_per_second for mark in marks]

@@ -71,7 +71,8 @@ def next_job(
     pause, no_capacity_since = 0, None
     match last.end_reason:
         case EndReason.DEADLINE if on_demand is not None:
-            position, because = on_demand, last.left_spot_because or "the deadline asks for it"
+            asked = last.asked_to_end
+            position, because = on_demand, "the deadline asks for it" if asked is None else asked.text
         case EndReason.CAPACITY if position + 1 == len(fallbacks):
             again = _asked_again(attempts, request=request, deadline_at=deadline_at)
             if again is None:

@@ -21,6 +21,7 @@ from spotkeep_jobs.document.capacity import fallbacks_of, longest_wait_without_a
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Attempt, QuotaWait, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_jobs.with_changes import with_changes
 
 TRIED_AGAIN_AFTER: Final = timedelta(minutes=4)
 """How long a refusal is taken for SageMaker's answer: a little less than the controller's passes are apart."""
@@ -57,15 +58,14 @@ def wait_for_quota(
         text=f"Waits for room in the account's quota: {reason}",
     )
     return RunChange(
-        run=run.model_copy(
-            update={
-                "state": RunState.WAITING,
-                "quota_wait": QuotaWait(since=since, refused_at=now, reason=reason),
-                "updated_at": now,
-            }
+        run=with_changes(
+            run,
+            state=RunState.WAITING,
+            quota_wait=QuotaWait(since=since, refused_at=now, reason=reason),
+            updated_at=now,
         ),
         # SageMaker's refusal is its last word: no function is creating the job any more.
-        attempt=attempt.model_copy(update={"state": RunState.WAITING, "create_begun_at": None}),
+        attempt=with_changes(attempt, state=RunState.WAITING, create_begun_at=None),
         timeline=(entry,) if begins else (),
     )
 

@@ -18,8 +18,9 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
 from spotkeep_jobs.record.record import Plan, Progress, Steered, TimelineEntry
-from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.record.states import EndReason, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts
+from spotkeep_jobs.with_changes import with_changes
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering import (
     Choice,
@@ -70,19 +71,19 @@ def steer(facts: JobFacts) -> Held:
     if run.deadline_at is None or request is None:
         return as_it_is
     standing = _standing(facts)
-    if attempt.fallback_left_at or run.stop_requested_at or standing is None:
+    if attempt.asked_to_end or run.asked_to_end or standing is None:
         return as_it_is
     decided = choose(request, deadline_at=run.deadline_at, plan=facts.plan, progress=run.progress, standing=standing)
     text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
     if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
         if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
             return as_it_is
-        attempt = attempt.model_copy(update={"fallback_left_at": now, "left_spot_because": decided.reason})
+        attempt = attempt.to_end(EndReason.DEADLINE, text=decided.reason, at=now)
         text = f"Leaves spot for on-demand: {decided.reason}"
     elif run.steered is not None and run.steered.choice == decided.choice:
         return as_it_is
     entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=now)
-    return Held(run=run.model_copy(update={"steered": decided}), attempt=attempt, timeline=[entry])
+    return Held(run=with_changes(run, steered=decided), attempt=attempt, timeline=[entry])
 
 
 def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:

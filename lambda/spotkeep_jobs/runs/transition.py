@@ -37,10 +37,10 @@ from spotkeep_jobs.runs.ending import close_attempt, ended_with_job, ended_witho
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.runs.log_alerts import hold_to_log, hold_to_whole_log
 from spotkeep_jobs.runs.max_cost import hold_to_max_cost
-from spotkeep_jobs.runs.max_run import hold_to_max_run
 from spotkeep_jobs.runs.on_the_way import resume_entries, show_phases
 from spotkeep_jobs.runs.steering import steer
-from spotkeep_jobs.runs.waiting import hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
+from spotkeep_jobs.runs.waiting import hold_to_max_run, hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
+from spotkeep_jobs.with_changes import with_changes
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
@@ -95,7 +95,7 @@ def _changes(facts: JobFacts) -> Iterator[RunChange]:
         facts, created = _written(facts), []
     facts, entries, notifications = _shown(facts, upto=job.phase_count)
     whole = hold_to_whole_log(facts)
-    facts = replace(facts, run=whole.run.model_copy(update={"progress": facts.log.progress or facts.run.progress}))
+    facts = replace(facts, run=with_changes(whole.run, progress=facts.log.progress or facts.run.progress))
     change = (_ended if job.ended else _alive)(
         facts, [*created, *entries, *whole.timeline, *resumes], [*notifications, *whole.notifications]
     )
@@ -108,16 +108,15 @@ def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry]
     job, attempt = facts.job, facts.attempt
     # Those that no function saw while they were listed are counted, and not shown.
     new = range(max(attempt.recorded_transitions, job.earlier_phases.count), upto)
-    attempt = attempt.model_copy(
-        update={
-            "recorded_transitions": upto,
-            "interruptions": count_interruptions(job, upto=upto),
-            "started_at": attempt.started_at or first_on_instances(job),
-            # Of several types SageMaker takes the first with capacity, and bills that one.
-            "instance_type": job.instance_type or attempt.instance_type,
-            "training_jobs": job.training_jobs,
-            "earlier_training_jobs": job.earlier_training_jobs,
-        }
+    attempt = with_changes(
+        attempt,
+        recorded_transitions=upto,
+        interruptions=count_interruptions(job, upto=upto),
+        started_at=attempt.started_at or first_on_instances(job),
+        # Of several types SageMaker takes the first with capacity, and bills that one.
+        instance_type=job.instance_type or attempt.instance_type,
+        training_jobs=job.training_jobs,
+        earlier_training_jobs=job.earlier_training_jobs,
     )
     facts = replace(facts, run=_with_attempt(facts, attempt), attempt=attempt)
     return facts, *show_phases(facts, positions=new)
@@ -132,7 +131,7 @@ def _portion(
 
 
 def _written(facts: JobFacts) -> JobFacts:
-    return replace(facts, run=facts.run.model_copy(update={"version": facts.run.version + 1}))
+    return replace(facts, run=with_changes(facts.run, version=facts.run.version + 1))
 
 
 def _ended(facts: JobFacts, entries: list[TimelineEntry], notifications: list[Notification]) -> RunChange:
@@ -158,8 +157,8 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
     state = _live_state(facts)
     facts = replace(
         facts,
-        run=facts.run.model_copy(update={"state": state}),
-        attempt=facts.attempt.model_copy(update={"state": state}),
+        run=with_changes(facts.run, state=state),
+        attempt=with_changes(facts.attempt, state=state),
     )
     due_again_at = []
     for rule in _RULES:
@@ -170,11 +169,10 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
         if held.due_again_at is not None:
             due_again_at.append(in_utc_milliseconds(held.due_again_at))
     seen_at = facts.job.last_modified_at
-    attempt = facts.attempt.model_copy(
-        update={
-            "seen_modified_at": seen_at and in_utc_milliseconds(seen_at),
-            "reconcile_again_at": min(due_again_at, default=None),
-        }
+    attempt = with_changes(
+        facts.attempt,
+        seen_modified_at=seen_at and in_utc_milliseconds(seen_at),
+        reconcile_again_at=min(due_again_at, default=None),
     )
     return RunChange(
         run=facts.run,
@@ -191,33 +189,32 @@ def _launched(facts: JobFacts) -> tuple[JobFacts, list[TimelineEntry]]:
     if attempt.job_arn is not None:
         return facts, []
     # The function that created the job has not recorded it yet, or was cut short: its ARN is recorded here.
-    launched = attempt.model_copy(update={"job_arn": job.arn, "launched_at": job.created_at})
+    launched = with_changes(attempt, job_arn=job.arn, launched_at=job.created_at)
     return replace(facts, attempt=launched), [attempt.job_created_entry(job_arn=job.arn, at=job.created_at)]
 
 
 def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
     """Return the run with what is known of it by its attempt and its job."""
     run, job = facts.run, facts.job
-    return run.model_copy(
-        update={
-            "job_arn": attempt.job_arn,
-            "quota_wait": None,
-            "instance_type": attempt.instance_type,
-            "volume_id": job.volume_id or run.volume_id,
-            "volume_is_for_a_person": job.volume_is_for_a_person,
-            "training_job": attempt.training_jobs[-1].name if attempt.training_jobs else None,
-            "waits_because": job.waits_because,
-            "instance_time": instance_time(job),
-            "started_at": run.started_at or attempt.started_at,
-            "interruptions": sum(before.interruptions for before in facts.earlier) + attempt.interruptions,
-            "updated_at": facts.now,
-        }
+    return with_changes(
+        run,
+        job_arn=attempt.job_arn,
+        quota_wait=None,
+        instance_type=attempt.instance_type,
+        volume_id=job.volume_id or run.volume_id,
+        volume_is_for_a_person=job.volume_is_for_a_person,
+        training_job=attempt.training_jobs[-1].name if attempt.training_jobs else None,
+        waits_because=job.waits_because,
+        instance_time=instance_time(job),
+        started_at=run.started_at or attempt.started_at,
+        interruptions=sum(before.interruptions for before in facts.earlier) + attempt.interruptions,
+        updated_at=facts.now,
     )
 
 
 def _live_state(facts: JobFacts) -> RunState:
     run, phase = facts.run, facts.job.phase
-    if phase is JobPhase.STOPPING or run.stop_requested_at is not None:
+    if phase is JobPhase.STOPPING or run.asked_to_end is not None:
         return RunState.STOPPING
     if phase in ON_INSTANCES_PHASES:
         return RunState.TRAINING
@@ -233,7 +230,7 @@ def _without_job(facts: RunFacts) -> list[RunChange]:
         held = hold_to_waits_without_a_job(facts)
         if not held.notifications:
             return []
-        run = held.run.model_copy(update={"updated_at": facts.now})
+        run = with_changes(held.run, updated_at=facts.now)
         return [RunChange(run=run, attempt=held.attempt, notifications=tuple(held.notifications))]
     if facts.now - (attempt.launched_at or attempt.created_at) < VANISHED_AFTER:
         return []
@@ -250,5 +247,5 @@ def _is_of(attempt: Attempt, job: JobView) -> bool:
 
 
 def _says_nothing_new(change: RunChange, recorded: RunFacts) -> bool:
-    same_run = change.run.model_copy(update={"updated_at": recorded.run.updated_at}) == recorded.run
+    same_run = with_changes(change.run, updated_at=recorded.run.updated_at) == recorded.run
     return same_run and change.attempt == recorded.attempt and not change.notifications and change.metrics is None

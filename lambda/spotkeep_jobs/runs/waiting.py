@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from spotkeep_jobs.backends.job_phases import waiting_since
+from spotkeep_jobs.backends.job_phases import time_in, waiting_since
+from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
     long_quota_wait_notification,
@@ -13,8 +15,9 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     queue_blocked_notification,
 )
 from spotkeep_jobs.record.record import TimelineEntry
-from spotkeep_jobs.record.states import NotificationKind, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
+from spotkeep_jobs.with_changes import with_changes
 
 
 def hold_to_waits(facts: JobFacts) -> Held:
@@ -30,14 +33,14 @@ def hold_to_waits(facts: JobFacts) -> Held:
     if since is None:
         return Held(run=run, attempt=attempt)
     fallback = _fallback(facts)
-    longest = None if fallback is None or attempt.fallback_left_at is not None else fallback.longest_wait_seconds
+    longest = None if fallback is None or attempt.asked_to_end is not None else fallback.longest_wait_seconds
     leaves_at = None if longest is None else since + timedelta(seconds=longest)
     notifies_at = since + _long_wait(facts) if _notifies(facts) else None
-    stops = run.stop_requested_at is not None
+    stops = run.asked_to_end is not None
     if leaves_at is not None and now >= leaves_at and not stops:
         text = f"Has waited long enough for {fallback}: its job is asked to end"
         entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
-        left = attempt.model_copy(update={"fallback_left_at": now})
+        left = attempt.to_end(EndReason.MAX_WAIT_EXCEEDED, text=text, at=now)
         return Held(run=run, attempt=left, timeline=[entry], due_again_at=notifies_at)
     if notifies_at is not None and now >= notifies_at and not stops:
         return _notified(facts, since=since, because=facts.job.waits_because, due_again_at=leaves_at)
@@ -53,7 +56,7 @@ def hold_to_waits_without_a_job(facts: RunFacts) -> Held:
     """
     run = facts.run
     since = facts.attempt.no_capacity_since if run.quota_wait is None else run.quota_wait.since
-    waits = since is not None and run.stop_requested_at is None and _notifies(facts)
+    waits = since is not None and run.asked_to_end is None and _notifies(facts)
     if since is None or not waits or facts.now - since < _long_wait(facts):
         return Held(run=run, attempt=facts.attempt)
     return _notified(facts, since=since, because=None)
@@ -66,7 +69,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
         facts: What is known.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
-    stops = run.stop_requested_at is not None
+    stops = run.asked_to_end is not None
     if not facts.job.never_fits or attempt.queue is None or attempt.queue_blocked_notified or stops:
         return Held(run=run, attempt=attempt)
     because = facts.job.waits_because or ""
@@ -76,7 +79,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
     asked = NotificationKind.QUEUE_BLOCKED in run.notify
     return Held(
         run=run,
-        attempt=attempt.model_copy(update={"queue_blocked_notified": True}),
+        attempt=with_changes(attempt, queue_blocked_notified=True),
         timeline=[entry],
         notifications=[queue_blocked_notification(moment, because=because)] if asked else [],
     )
@@ -100,7 +103,7 @@ def _notified(facts: RunFacts, *, since: datetime, because: str | None, due_agai
         notification = long_quota_wait_notification(moment, waited_seconds=waited_seconds, reason=reason)
     return Held(
         run=facts.run,
-        attempt=attempt.model_copy(update={"long_wait_notified": attempt.interruptions}),
+        attempt=with_changes(attempt, long_wait_notified=attempt.interruptions),
         notifications=[notification],
         due_again_at=due_again_at,
     )
@@ -122,3 +125,24 @@ def _long_wait(facts: RunFacts) -> timedelta:
     if facts.request is None or facts.request.waiting_too_long is None:
         return facts.deployment.long_wait
     return timedelta(seconds=facts.request.waiting_too_long)
+
+
+def hold_to_max_run(facts: JobFacts) -> Held:
+    """Have a live job end that has trained for as long as it may, over all its training jobs.
+
+    Args:
+        facts: What is known.
+    """
+    run, attempt, job, now = facts.run, facts.attempt, facts.job, facts.now
+    if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.asked_to_end is not None:
+        return Held(run=run, attempt=attempt)
+    max_run = int(attempt.job_request["StoppingCondition"]["MaxRuntimeInSeconds"])
+    left = timedelta(seconds=max_run) - time_in(job, ON_INSTANCES_PHASES, until=now)
+    ends = run.asked_to_end or job.phase in {JobPhase.STOPPING, JobPhase.UPLOADING}
+    if left <= timedelta(0) and not ends:
+        text = f"Has trained the {format_duration(max_run)} that it may: its job is asked to end"
+        entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.FALLBACK_LEFT, text=text)
+        attempt = attempt.to_end(EndReason.MAX_RUNTIME_EXCEEDED, text=text, at=now)
+        return Held(run=run, attempt=attempt, timeline=[entry])
+    due_again_at = now + max(left, timedelta(0)) if job.phase in ON_INSTANCES_PHASES else None
+    return Held(run=run, attempt=attempt, due_again_at=due_again_at)

@@ -27,6 +27,7 @@ from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
 from spotkeep_jobs.runs.max_cost import NEAR
 from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
+from spotkeep_jobs.with_changes import with_changes
 
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""
@@ -159,11 +160,10 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
     """
     usd_per_second = 0.0 if request is None else _usd_per_second(request, prices=prices)
     pool_seconds = 0 if request is None else request.keep_alive
-    return trial.model_copy(
-        update={
-            "reserved_usd": round(seconds_until_stopped(parallel) * usd_per_second, 6),
-            "pool_usd": round(pool_seconds * usd_per_second, 6),
-        }
+    return with_changes(
+        trial,
+        reserved_usd=round(seconds_until_stopped(parallel) * usd_per_second, 6),
+        pool_usd=round(pool_seconds * usd_per_second, 6),
     )
 
 

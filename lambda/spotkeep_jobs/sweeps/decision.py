@@ -32,6 +32,7 @@ from spotkeep_jobs.sweeps.budget import (
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
+from spotkeep_jobs.with_changes import with_changes
 
 FAILURES_THAT_END_IT: Final = 3
 """When so many trials have failed before any has come anywhere, the next ones would fail, too."""
@@ -191,13 +192,12 @@ def summed_up(
         now: The time.
     """
     counts = _counted(trials)
-    sweep = sweep.model_copy(
-        update={
-            "counts": counts,
-            "best": _best(trials, request.objective),
-            "cost": total_cost([trial.cost for trial in trials if trial.cost is not None]),
-            "awaits_pools": any(trial.pools for trial in trials),
-        }
+    sweep = with_changes(
+        sweep,
+        counts=counts,
+        best=_best(trials, request.objective),
+        cost=total_cost([trial.cost for trial in trials if trial.cost is not None]),
+        awaits_pools=any(trial.pools for trial in trials),
     )
     if counts.running:
         return sweep
@@ -206,7 +206,7 @@ def summed_up(
     if sweep.state is SweepState.RUNNING and search_is_over:
         failed = counts.failed == counts.chosen
         because = f"all {counts.failed} trials failed" if failed and counts.failed else None
-        sweep = sweep.model_copy(update={"ended_because": because})
+        sweep = with_changes(sweep, ended_because=because)
         return _ended(sweep, SweepState.FAILED if failed else SweepState.COMPLETED, now=now)
     return sweep
 
@@ -220,9 +220,7 @@ def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> S
         because: Why.
         now: The time.
     """
-    return sweep.model_copy(
-        update={"state": SweepState.STOPPING, "stops_as": as_, "ended_because": because, "stop_requested_at": now}
-    )
+    return with_changes(sweep, state=SweepState.STOPPING, stops_as=as_, ended_because=because, stop_requested_at=now)
 
 
 def going_on(
@@ -238,20 +236,19 @@ def going_on(
         now: The time.
     """
     part = sweep.part + 1
-    after = sweep.model_copy(
-        update={
-            "state": SweepState.RUNNING,
-            "part": part,
-            "changed": {**sweep.changed, **dict.fromkeys(changed, part)},
-            "stops_as": None,
-            "stop_requested_at": None,
-            "ended_because": None,
-            "ended_at": None,
-            "document": dict(document),
-        }
+    after = with_changes(
+        sweep,
+        state=SweepState.RUNNING,
+        part=part,
+        changed={**sweep.changed, **dict.fromkeys(changed, part)},
+        stops_as=None,
+        stop_requested_at=None,
+        ended_because=None,
+        ended_at=None,
+        document=dict(document),
     )
     near = stays_near(max_cost_of(after), before=max_cost_of(sweep), spent_usd=spent_usd(trials, now=now))
-    return after.model_copy(update={"max_cost_is_near": sweep.max_cost_is_near and near})
+    return with_changes(after, max_cost_is_near=sweep.max_cost_is_near and near)
 
 
 def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
@@ -266,7 +263,7 @@ def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
         return None
     if trial.stop_because is not None or sweep.state is not SweepState.RUNNING:
         at_work = seen is not None and not seen.run.state.ended
-        return Task.STOP if at_work and seen is not None and seen.run.stop_requested_at is None else None
+        return Task.STOP if at_work and seen is not None and seen.run.asked_to_end is None else None
     if seen is None:
         return Task.OPEN
     return Task.RESUME if seen.run.attempt < trial.attempt and seen.run.state.ended else None
@@ -274,7 +271,7 @@ def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
 
 def failed(trial: Trial, *, reason: str) -> Trial:
     """Return a trial whose run could not be opened or resumed."""
-    return trial.model_copy(update={"state": TrialState.FAILED, "failure_reason": reason})
+    return with_changes(trial, state=TrialState.FAILED, failure_reason=reason)
 
 
 def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) -> Trial:
@@ -293,12 +290,12 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
     if not run.state.ended:
         if max_cost_of(sweep) is not None:
             spending = live_spending(run, prices=seen.prices, before=trial.spending)
-            trial = trial.model_copy(update={"cost": run.cost or trial.cost, "spending": spending})
+            trial = with_changes(trial, cost=run.cost or trial.cost, spending=spending)
         trial = _with_pools_bill(trial, found)
         if trial.stop_because is None and request.stop is not None and _waits_in_vain(metric, request.stop.patience):
             name = "" if request.objective is None else request.objective.metric
             because = f"{request.stop.patience} values of {name} in a row were no better than its best"
-            trial = trial.model_copy(update={"stop_because": because})
+            trial = with_changes(trial, stop_because=because)
         return trial
     trial = _with_pools_bill(trial, found)
     state = _state_after(run)
@@ -308,20 +305,19 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
         # passed so, and goes on to the next after them: a run that is to pause at a step behind it is refused.
         passed = _pauses_passed(trial.pause_at_step, run.paused_at_step, request=request)
         values |= dict.fromkeys((trial.pause_at_step, *passed), metric.last)
-    return trial.model_copy(
-        update={
-            "state": state,
-            "attempt": run.attempt + 1,
-            "values": values,
-            "cost": run.cost,
-            "spending": None,
-            "unbilled_usd": unbilled_usd(trial, run, prices=seen.prices, now=seen.now),
-            "pools": (*trial.pools, *_pools_left(trial, run))[-MOST_POOLS:],
-            "ended_at": run.ended_at,
-            "goes_on_with_sweep": state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
-            "end_reason": run.end_reason,
-            "failure_reason": _reason_of(run) if state is TrialState.FAILED else None,
-        }
+    return with_changes(
+        trial,
+        state=state,
+        attempt=run.attempt + 1,
+        values=values,
+        cost=run.cost,
+        spending=None,
+        unbilled_usd=unbilled_usd(trial, run, prices=seen.prices, now=seen.now),
+        pools=(*trial.pools, *_pools_left(trial, run))[-MOST_POOLS:],
+        ended_at=run.ended_at,
+        goes_on_with_sweep=state is TrialState.STOPPED and _stops_with_its_sweep(trial, sweep),
+        end_reason=run.end_reason,
+        failure_reason=_reason_of(run) if state is TrialState.FAILED else None,
     )
 
 
@@ -334,7 +330,7 @@ def _with_pools_bill(trial: Trial, found: SeenRun) -> Trial:
     if cost is None or cost.billed_usd is None:
         unbilled += len(found.pools_over) * trial.pool_usd
     pools = tuple(attempt for attempt in trial.pools if attempt not in found.pools_over)
-    return trial.model_copy(update={"cost": cost or trial.cost, "unbilled_usd": unbilled, "pools": pools})
+    return with_changes(trial, cost=cost or trial.cost, unbilled_usd=unbilled, pools=pools)
 
 
 def _pools_left(trial: Trial, run: Run) -> range:
@@ -379,8 +375,7 @@ def _measured(trial: Trial, metric: Metric | None) -> Trial:
         return trial
     best = metric.last if metric.best is None else metric.best
     step = metric.last_step if metric.best is None else metric.best_step
-    measured = {"best": best, "best_step": step, "step": metric.last_step}
-    return trial.model_copy(update=measured)
+    return with_changes(trial, best=best, best_step=step, step=metric.last_step)
 
 
 def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
@@ -405,15 +400,14 @@ def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None]
     if not begins or now - sweep.stop_requested_at < _OPENED_BY_THEN:
         return trial
     if found is None:
-        return trial.model_copy(update={"state": TrialState.STOPPED, "goes_on_with_sweep": True})
+        return with_changes(trial, state=TrialState.STOPPED, goes_on_with_sweep=True)
     state = _state_after(found.run)
-    return trial.model_copy(
-        update={
-            "state": state,
-            "goes_on_with_sweep": state is TrialState.STOPPED,
-            "end_reason": found.run.end_reason,
-            "failure_reason": _reason_of(found.run) if state is TrialState.FAILED else None,
-        }
+    return with_changes(
+        trial,
+        state=state,
+        goes_on_with_sweep=state is TrialState.STOPPED,
+        end_reason=found.run.end_reason,
+        failure_reason=_reason_of(found.run) if state is TrialState.FAILED else None,
     )
 
 
@@ -457,4 +451,4 @@ def _best(trials: Iterable[Trial], objective: Objective | None) -> BestTrial | N
 
 
 def _ended(sweep: Sweep, state: SweepState, *, now: datetime) -> Sweep:
-    return sweep.model_copy(update={"state": state, "stops_as": None, "ended_at": now})
+    return with_changes(sweep, state=state, stops_as=None, ended_at=now)

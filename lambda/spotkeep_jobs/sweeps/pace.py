@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from spotkeep_jobs.record.record import in_utc_milliseconds
 from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.with_changes import with_changes
 
 CREATIONS_A_SECOND: Final = 1
 """CreateTrainingJob, of an account in a region.
@@ -70,4 +71,4 @@ def paced(
         moments[trial.number] = moment
     if not moments:
         return sweep, {}
-    return sweep.model_copy(update={"next_job_at": in_utc_milliseconds(first + len(moments) * apart)}), moments
+    return with_changes(sweep, next_job_at=in_utc_milliseconds(first + len(moments) * apart)), moments

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
+from spotkeep_jobs.with_changes import with_changes
 
 _LIMITS: Final[Mapping[EndReason, frozenset[str]]] = {
     EndReason.MAX_COST: frozenset({"max_cost"}),
@@ -56,15 +57,14 @@ def training_again(trial: Trial, *, pause_at_step: int | None) -> Trial:
         trial: The trial.
         pause_at_step: Where it pauses, in completed steps; None to train to its end.
     """
-    return trial.model_copy(
-        update={
-            "state": TrialState.RUNNING,
-            "pause_at_step": pause_at_step,
-            "stop_because": None,
-            "goes_on_with_sweep": False,
-            "end_reason": None,
-            "failure_reason": None,
-        }
+    return with_changes(
+        trial,
+        state=TrialState.RUNNING,
+        pause_at_step=pause_at_step,
+        stop_because=None,
+        goes_on_with_sweep=False,
+        end_reason=None,
+        failure_reason=None,
     )
 
 
@@ -77,12 +77,11 @@ def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd
         pause_at_step: Where it pauses, in completed steps; None to train to its end.
         left_usd: What the sweep has left, in US dollars; None where it has no bound.
     """
-    return training_again(trial, pause_at_step=pause_at_step).model_copy(
-        update={
-            "part": sweep.part,
-            "went_on_at_step": trial.step,
-            "max_cost_usd": _most_usd(trial, left_usd=left_usd),
-        }
+    return with_changes(
+        training_again(trial, pause_at_step=pause_at_step),
+        part=sweep.part,
+        went_on_at_step=trial.step,
+        max_cost_usd=_most_usd(trial, left_usd=left_usd),
     )
 
 

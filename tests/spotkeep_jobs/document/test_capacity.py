@@ -246,7 +246,7 @@ class TestDeadline:
         ]
 
     def test_leaving_spot_leads_to_on_demand_past_the_other_spot_fallbacks(self) -> None:
-        left = ended(EndReason.DEADLINE).model_copy(update={"left_spot_because": "2.0 h to spare"})
+        left = ended(EndReason.DEADLINE).to_end(EndReason.DEADLINE, text="2.0 h to spare", at=NOON)
         job = the_next(asked(**self.REQUEST), left)
         assert (job.position, job.fallback.capacity, job.because) == (2, "on-demand", "2.0 h to spare")
 

@@ -9,7 +9,8 @@ import pytest
 
 from spotkeep_jobs.backends.sagemaker.request import traits_of
 from spotkeep_jobs.pools.matching import differences, match
-from spotkeep_jobs.record.states import PoolState
+from spotkeep_jobs.record.record import PoolAskedToEnd
+from spotkeep_jobs.record.states import PoolEndReason, PoolState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 OTHERS: dict[str, dict[str, Any]] = {
@@ -111,7 +112,7 @@ def test_a_heterogeneous_cluster_has_no_pool(make: Any, pooled: dict[str, Any]) 
         {"state": PoolState.REUSED},
         {"state": PoolState.ENDED},
         {"kept_until": NOON},
-        {"stop_requested_at": NOON - timedelta(seconds=1)},
+        {"asked_to_end": PoolAskedToEnd(at=NOON, reason=PoolEndReason.STOPPED_BY_USER)},
     ],
 )
 def test_a_pool_that_is_over_or_ending_is_left_out(make: Any, pooled: dict[str, Any], gone: dict[str, Any]) -> None:

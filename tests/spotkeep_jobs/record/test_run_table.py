@@ -11,6 +11,7 @@ import pytest
 
 from spotkeep_jobs.document.fleet import MAX_RUNS
 from spotkeep_jobs.record.record import (
+    AskedToEnd,
     Attempt,
     Cost,
     JobUsage,
@@ -318,7 +319,9 @@ class TestChanging:
         first = table.request_stop(run=opened.run, now=make.noon)
         assert table.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
         run_item = table.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
-        assert run_item.stop_requested_at == make.noon
+        assert run_item.asked_to_end == AskedToEnd(
+            at=make.noon, reason=EndReason.STOPPED_BY_USER, text="A user asked to stop the run"
+        )
         assert run_item.state is RunState.STOPPING
 
     def test_an_ended_run_cannot_be_stopped(self, table: RunTable, opened: Run, make: Any) -> None:

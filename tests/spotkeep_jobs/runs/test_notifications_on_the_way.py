@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT
-from spotkeep_jobs.record.record import RunChange
+from spotkeep_jobs.record.record import AskedToEnd, RunChange
+from spotkeep_jobs.record.states import EndReason
 from tests.models.clock import NOON
 from tests.models.run_table import open_run
+
+ASKED_TO_STOP = AskedToEnd(at=NOON, reason=EndReason.STOPPED_BY_USER, text="A user asked")
 
 RUN = "digits-1a2b3c4d"
 LADDER = {
@@ -74,7 +77,14 @@ def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "silent", [{"notify": ("completed",)}, {"notify": ("waiting-too-long",), "stop_requested_at": NOON}]
+    "silent",
+    [
+        {"notify": ("completed",)},
+        {
+            "notify": ("waiting-too-long",),
+            "asked_to_end": ASKED_TO_STOP,
+        },
+    ],
 )
 def test_a_long_wait_is_not_notified_to_a_user_who_did_not_ask_or_stops_it(
     world: Any, make: Any, silent: dict[str, Any]

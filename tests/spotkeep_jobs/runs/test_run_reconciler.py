@@ -54,7 +54,7 @@ def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) 
 
     world.dynamodb.before_call = the_user_stops
     run_item = world.runs.reconcile(RUN).run
-    assert (run_item.state, run_item.stop_requested_at) == (RunState.STOPPING, world.clock())
+    assert (run_item.state, run_item.asked_to_end.at) == (RunState.STOPPING, world.clock())
     assert run_item.started_at is not None
 
 

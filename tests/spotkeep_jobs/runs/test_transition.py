@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
-from spotkeep_jobs.record.record import Attempt, Run, RunChange
+from spotkeep_jobs.record.record import AskedToEnd, Attempt, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
@@ -85,7 +85,8 @@ class TestWhereARunIs:
         run, attempt = launched(make)
         [change] = decided(run, attempt, make.job(*LIFE[:3], status="Stopping"), make)
         assert change.run.state is RunState.STOPPING
-        run, attempt = launched(make, stop_requested_at=make.noon)
+        asked = AskedToEnd(at=make.noon, reason=EndReason.STOPPED_BY_USER, text="A user asked")
+        run, attempt = launched(make, asked_to_end=asked)
         [change] = decided(run, attempt, make.job(*LIFE[:3]), make)
         assert change.run.state is RunState.STOPPING
 

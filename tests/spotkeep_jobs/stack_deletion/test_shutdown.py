@@ -11,6 +11,7 @@ import pytest
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.states import PoolState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
+from spotkeep_jobs.stack_deletion import shutdown
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
@@ -51,14 +52,7 @@ class Deletion:
 
     @property
     def shutdown(self) -> Shutdown:
-        world = self.world
-        return Shutdown(
-            table=world.table,
-            pools=world.pools,
-            completion=self,
-            stacks=self.stacks,
-            clock=world.clock,
-        )
+        return Shutdown(self.world.controller, self.stacks)  # type: ignore[arg-type]
 
     def request(self, kind: str = "Delete") -> StackRequest:
         event = {
@@ -75,8 +69,10 @@ class Deletion:
 
 
 @pytest.fixture
-def deletion(world: Any) -> Deletion:
-    return Deletion(world)
+def deletion(world: Any, monkeypatch: pytest.MonkeyPatch) -> Deletion:
+    deletion = Deletion(world)
+    monkeypatch.setattr(shutdown, "LaunchCompletion", lambda _deployment: deletion)
+    return deletion
 
 
 def test_the_schedules_event_is_no_request(make: Any) -> None:
@@ -131,7 +127,7 @@ def test_a_run_that_no_index_shows_yet_is_not_missed(deletion: Deletion, make: A
     assert not deletion.shutdown.stop_everything().anything
     assert deletion.shutdown.answer_if_over(request).runs == ["late"]
     assert (deletion.stacks.answers, deletion.asked_to_stop) == ([], ["late"])
-    assert world.table.get("late").stop_requested_at is not None
+    assert world.table.get("late").asked_to_end is not None
 
 
 def test_the_runs_of_other_clients_are_left_alone_readable_or_not(deletion: Deletion, make: Any) -> None:

@@ -36,19 +36,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller import handler as controller_handler
+from controller.events import EventBatch, PoolCheck, controller_event_of
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint, reconcile_pool
 from launcher import handler as launcher_handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, isolated
-from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.quota_wait import TRIED_AGAIN_AFTER
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.batch import ModelServiceJob
@@ -161,7 +161,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         super().__init__()
         plane = ControlPlane()
         self.service, self.table, self.record = plane.service, plane.table, plane.record
-        self.parts, self.launching = plane.parts, plane.launching
+        self.controller, self.launcher = plane.controller, plane.launcher
         self._pass_over_orphans = plane.pass_over_orphans
         self.service.before_removal = self._judge_removal
         self.stacks = ModelStacks()
@@ -231,7 +231,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_schedule_fires(self, name: str, attempt: int, how: Circumstances = QUIET) -> None:
         """Fire a schedule, whether or not it is time, and however often."""
         check = PoolCheck(run=name, attempt=attempt)
-        reconcile = functools.partial(reconcile_pool, check, parts=self.parts)
+        reconcile = functools.partial(reconcile_pool, check, deployment=self.controller)
         self._invoke("controller", reconcile, how=how)
 
     @precondition(lambda self: self.service.events)
@@ -769,7 +769,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         elif service_job.terminated:
             assert run.state is RunState.STOPPING
         elif service_job.status == "RUNNABLE":
-            asked = RunState.STOPPING if run.stop_requested_at is not None else None
+            asked = RunState.STOPPING if run.asked_to_end is not None else None
             lost = RunState.INTERRUPTED if service_job.lost_instances else RunState.WAITING
             assert run.state is (asked or lost), f"{service_job.name} waits, {run.run} is {run.state}"
         elif training is not None and training.on_instances and not service_job.preempting:
@@ -826,7 +826,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return
         assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
         assert run.job_arn == job.arn
-        if run.stop_requested_at is not None:
+        if run.asked_to_end is not None:
             assert (run.state, job.status) == (RunState.STOPPING, "Stopping")
             return
         as_seen = {
@@ -837,7 +837,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             "Stopping": {RunState.STOPPING, RunState.WAITING, RunState.INTERRUPTED},
         }[job.secondary]
         attempt = self.record.attempt(run.run, run.attempt)
-        if job.secondary == "Stopping" and attempt is not None and attempt.fallback_left_at is not None:
+        if job.secondary == "Stopping" and attempt is not None and attempt.asked_to_end is not None:
             # The stop of a job that waited too long was refused, and capacity came before this pass asked again. The
             # decision stands: a stop that was refused and one whose answer was lost are the same to who asked.
             as_seen.add(RunState.TRAINING)
@@ -850,7 +850,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         attempt = self.record.attempt(run.run, run.attempt)
         assert attempt is not None
         assert attempt.begins_at is not None, f"{run.run} is {run.state} and has no job"
-        assert (run.state, run.stop_requested_at) == (RunState.WAITING, None)
+        assert (run.state, run.asked_to_end) == (RunState.WAITING, None)
         self.happenings["waits for capacity"] += 1
         assert self.service.clock() < attempt.begins_at, f"{run.run} has no job, and its time is over"
 
@@ -858,7 +858,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         """Hold a run that waits for quota against its account: only the quota, or a refusal just now, keeps it."""
         assert run.quota_wait is not None
         assert job is None, f"{run.run} waits for quota and has {run.job_name}"
-        assert (run.state, run.stop_requested_at) == (RunState.WAITING, None)
+        assert (run.state, run.asked_to_end) == (RunState.WAITING, None)
         self.happenings["waits for quota"] += 1
         has_room = len(self.service.live) + self.service.used_by_others < self.service.quota
         refused_ago = self.service.clock() - run.quota_wait.refused_at
@@ -899,7 +899,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         assert not batch.problems
         for hint in batch.messages:
             try:
-                reconcile_hint(hint, parts=self.parts)
+                reconcile_hint(hint, deployment=self.controller)
             except _ALLOWED:
                 continue  # The queue would bring it again; here it is lost.
 
@@ -909,14 +909,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if deletion is not None:
             failures |= self.shutdown.stop_everything().failures
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
-        report = FullPass(self.parts, search_from=2).run()
+        report = FullPass(self.controller, search_from=2).run()
         if deletion is not None:
             failures |= self.shutdown.answer_if_over(deletion).failures
         report.failures |= failures
         return report
 
     def _answer(self, document: dict[str, Any]) -> object:
-        return launcher_handler.answer_to(document, ActionContext(parts=self.launching, request_id="request"))
+        return launcher_handler.answer_to(document, ActionContext(deployment=self.launcher, request_id="request"))
 
     def _settle(self) -> None:
         """End who is past their time, judge who is over, forget them."""

@@ -29,6 +29,7 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from tests.models.batch import ModelServiceJob
@@ -314,7 +315,7 @@ class SweepStory(ControlPlaneStory):
         return {}
 
     def _advance(self, asked: dict[str, Any]) -> object:
-        return self.launching.sweeps.advance.advance(asked["sweep"], ended_runs=asked.get("runs"))
+        return Sweeps(self.launcher).advance(asked["sweep"], ended_runs=asked.get("runs"))
 
     def _sweeps(self) -> list[tuple[Sweep, list[Trial]]]:
         found = [self.record.sweep_and_trials(name) for name in self.searches]
@@ -336,7 +337,7 @@ class SweepStory(ControlPlaneStory):
 
 def _goes_on(run: Run) -> bool:
     """Whether a run is at work, and is not asked to stop."""
-    return not run.state.ended and run.stop_requested_at is None
+    return not run.state.ended and run.asked_to_end is None
 
 
 def _can_try_again(sweep: Sweep) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, service_job_of
@@ -23,16 +24,15 @@ UNFINISHED: Final = ("SUBMITTED", "PENDING", "RUNNABLE", "SCHEDULED", "STARTING"
 """The states in which a service job has, or will have, a training job."""
 
 
+@dataclass(frozen=True)
 class ServiceJobsApi:
-    """AWS Batch's service jobs, on a boto3 client. Make the client with `client_config`."""
+    """AWS Batch's service jobs, on a boto3 client. Make the client with `client_config`.
 
-    def __init__(self, client: Callable[[], Any]) -> None:
-        """Bind the client.
+    Attributes:
+        client: Makes the client of AWS Batch when it is first needed, as most deployments have no queue.
+    """
 
-        Args:
-            client: Makes the client of `batch`, when it is first needed: most deployments have no queue.
-        """
-        self._client = client
+    client: Callable[[], Any]
 
     def submit(self, request: Mapping[str, Any], /) -> str:
         """Submit a service job; return its ARN.
@@ -104,7 +104,7 @@ class ServiceJobsApi:
     def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
         kind_of = _kind_of_submission if method == "submit_service_job" else _kind_of
         with typed_errors(method, kind_of=kind_of):
-            answer: Mapping[str, Any] = getattr(self._client(), method)(**parameters)
+            answer: Mapping[str, Any] = getattr(self.client(), method)(**parameters)
         return answer
 
 

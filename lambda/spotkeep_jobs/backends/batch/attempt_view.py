@@ -29,6 +29,7 @@ from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobVi
 from spotkeep_jobs.backends.sagemaker.job_status import ERROR_OF_SAGEMAKER, is_internal_server_error
 from spotkeep_jobs.record.record import EarlierTrainingJobs, PhaseSpan, QueuedTrainingJob
 from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,9 +182,9 @@ def _merged(
         if now is None or (before is not None and len(now.phases) < len(before.phases)):
             now = before
         if now is not None:
-            jobs.append(now.model_copy(update={"preempted": before is not None and before.preempted}))
+            jobs.append(with_changes(now, preempted=before is not None and before.preempted))
     return tuple(
-        job.model_copy(update={"preempted": True})
+        with_changes(job, preempted=True)
         if following is not None
         or (
             job.left_at is not None
@@ -201,7 +202,7 @@ def _merged(
 
 
 def _without_phases(job: QueuedTrainingJob, count: int) -> QueuedTrainingJob:
-    return job.model_copy(update={"phases": job.phases[count:], "earlier_phases": job.earlier_phases + count})
+    return with_changes(job, phases=job.phases[count:], earlier_phases=job.earlier_phases + count)
 
 
 def _folded(

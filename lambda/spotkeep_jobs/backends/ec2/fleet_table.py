@@ -23,6 +23,7 @@ from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.table_client import CANCELLED_CODES, from_dynamodb, never_taken, record_of_text
+from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -125,7 +126,7 @@ class FleetTable:
             FleetRecordChangedError: There is another version by now.
             RecordRefusedError: DynamoDB never takes it.
         """
-        following = history.model_copy(update={"version": history.version + 1})
+        following = with_changes(history, version=history.version + 1)
         item = {
             "pk": {"S": f"run#{history.run}"},
             "sk": {"S": _history_sort_key(history.attempt)},

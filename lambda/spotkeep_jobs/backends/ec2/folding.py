@@ -25,6 +25,7 @@ from spotkeep_jobs.backends.ec2.history import (
     time_worked,
 )
 from spotkeep_jobs.backends.job_phases import with_phases
+from spotkeep_jobs.with_changes import with_changes
 
 KEPT_INSTANCES: Final = 50
 """So many of the newest instances stay listed."""
@@ -72,19 +73,23 @@ def folded(
         spot_prices: The prices of their types and zones, from before the first launch; none where they are not known.
         now: The time.
     """
-    changes: dict[str, object] = {}
     if lives:
         gone = {life.instance_id for life in lives}
-        changes["lives"] = tuple(life for life in history.lives if life.instance_id not in gone)
-        changes["earlier_instances"] = _with_instances(history.earlier_instances, lives, spot_prices, now)
+        history = with_changes(
+            history,
+            lives=tuple(life for life in history.lives if life.instance_id not in gone),
+            earlier_instances=_with_instances(history.earlier_instances, lives, spot_prices, now),
+        )
     spare = history.transitions[:-KEPT_PHASES]
     if spare:
         listed = history.transitions[len(spare) :]
-        changes["transitions"] = listed
-        changes["earlier_phases"] = with_phases(
-            history.earlier_phases, phase_changes(history.transitions)[: len(spare)], until=listed[0].at
+        earlier = phase_changes(history.transitions)[: len(spare)]
+        history = with_changes(
+            history,
+            transitions=listed,
+            earlier_phases=with_phases(history.earlier_phases, earlier, until=listed[0].at),
         )
-    return history.model_copy(update=changes)
+    return history
 
 
 def _with_instances(

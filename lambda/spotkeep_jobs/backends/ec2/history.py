@@ -24,6 +24,7 @@ from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Insta
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, Words
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
+from spotkeep_jobs.with_changes import with_changes
 
 MAX_FUTILE_INSTANCES: Final = 5
 """So many instances since one last trained that went before they did, not counting those that EC2 took back or that
@@ -251,7 +252,7 @@ def absorb(
         # As if no instance had said anything: what follows from EC2 alone is decided all the same.
         record = FleetRecord(run=history.run, problem=unreadable)
     lives = _with_training(_heard(_merged(history, seen, now), record, now), record, now)
-    ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
+    ending = history.ending or _ending(with_changes(history, lives=lives), seen, record, now)
     if ending is not None and ending.training_goes_on and record.training.state == FINISHED:
         ending = finished_or_paused(record)  # It was done before it heard that it should stop.
     over_since = None
@@ -260,15 +261,14 @@ def absorb(
     elif ending is not None:
         over_since = history.ending_at or now
     lives, transitions = _recorded(lives, history.transitions, over_since=over_since)
-    return history.model_copy(
-        update={
-            "lives": lives,
-            "transitions": transitions,
-            "ending": ending,
-            "ending_at": history.ending_at or (now if ending else None),
-            "problem": (record.problem or history.problem or "")[:LONGEST_REASON] or None,
-            "waits_because": (unreadable or "")[:LONGEST_REASON] or _waits_because(history, lives, seen),
-        }
+    return with_changes(
+        history,
+        lives=lives,
+        transitions=transitions,
+        ending=ending,
+        ending_at=history.ending_at or (now if ending else None),
+        problem=(record.problem or history.problem or "")[:LONGEST_REASON] or None,
+        waits_because=(unreadable or "")[:LONGEST_REASON] or _waits_because(history, lives, seen),
     )
 
 
@@ -277,7 +277,7 @@ def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> 
     ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
     at = _in_order(history.transitions, ended)
     last = Transition(phase=JobPhase.ENDED, at=at)
-    return history.model_copy(update={"over_at": at, "transitions": (*history.transitions, last), "charges": charges})
+    return with_changes(history, over_at=at, transitions=(*history.transitions, last), charges=charges)
 
 
 def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[InstanceLife, ...]:
@@ -290,7 +290,7 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
         life = known.get(instance.id) or _life_of(instance)
         if instance.ended and life.ended_at is None:
             at = ended_at.get(instance.id) or instance.ended_at or now
-            life = life.model_copy(update={"ended_at": max(at, life.launched_at), "ended_by": instance.reason})
+            life = with_changes(life, ended_at=max(at, life.launched_at), ended_by=instance.reason)
         known[instance.id] = life
     described = {instance.id for instance in seen.instances}
     for life in lives:
@@ -299,7 +299,7 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
             if said is None and now - life.launched_at < KNOWN_AFTER:
                 continue
             # EC2 forgets an instance an hour after its end.
-            known[life.instance_id] = life.model_copy(update={"ended_at": max(said or now, life.launched_at)})
+            known[life.instance_id] = with_changes(life, ended_at=max(said or now, life.launched_at))
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
 
 
@@ -343,12 +343,11 @@ def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) ->
     holder = None if record.lease is None else record.lease.holder
     noticed = {each.instance: datetime.fromtimestamp(each.at, tz=UTC) for each in record.training.noticed}
     return tuple(
-        life.model_copy(
-            update={
-                "heard_at": life.heard_at or (now if life.instance_id == holder else None),
-                # EC2 announces to spot instances alone that it takes them.
-                "noticed_at": life.noticed_at or (noticed.get(life.instance_id) if life.spot else None),
-            }
+        with_changes(
+            life,
+            heard_at=life.heard_at or (now if life.instance_id == holder else None),
+            # EC2 announces to spot instances alone that it takes them.
+            noticed_at=life.noticed_at or (noticed.get(life.instance_id) if life.spot else None),
         )
         for life in lives
     )
@@ -361,7 +360,7 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
         return tuple(lives)  # No command has ended: none of them has come to train.
     if record.training.over:
         return tuple(
-            life.model_copy(update={"training_at": at})
+            with_changes(life, training_at=at)
             if life.training_at is None and life.launched_at <= at and (life.ended_at is None or life.ended_at >= at)
             else life
             for life in lives
@@ -369,7 +368,7 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
     if record.training.state != TRAINING or record.lease is None:
         return tuple(lives)
     return tuple(
-        life.model_copy(update={"training_at": max(at, life.launched_at)})
+        with_changes(life, training_at=max(at, life.launched_at))
         if life.instance_id == record.lease.holder and life.training_at is None and at >= life.launched_at
         else life
         for life in lives
@@ -406,16 +405,16 @@ def _recorded(
             for before in range(place):
                 if following[before].recorded is not Recorded.ENDED:
                     record_end(following[before], following[before].worked_until or life.launched_at)
-                    following[before] = following[before].model_copy(update={"recorded": Recorded.ENDED})
+                    following[before] = with_changes(following[before], recorded=Recorded.ENDED)
             record(JobPhase.LOADING, life.launched_at, life)
-            life = life.model_copy(update={"recorded": Recorded.LAUNCHED})
+            life = with_changes(life, recorded=Recorded.LAUNCHED)
         if life.recorded is Recorded.LAUNCHED and life.training_at is not None:
             record(JobPhase.TRAINING, life.training_at, life)
-            life = life.model_copy(update={"recorded": Recorded.TRAINING})
+            life = with_changes(life, recorded=Recorded.TRAINING)
         if life.recorded is not Recorded.ENDED and life.ended_at is not None:
             if over_since is None or life.ended_at < over_since:
                 record_end(life, life.worked_until or life.ended_at)
-            life = life.model_copy(update={"recorded": Recorded.ENDED})
+            life = with_changes(life, recorded=Recorded.ENDED)
         following[place] = life
     return tuple(following), tuple(entries)
 

@@ -54,6 +54,7 @@ from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Charges
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.with_changes import with_changes
 
 T = TypeVar("T")
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
@@ -118,7 +119,10 @@ class FleetJobs:
             version = made.number
             # Recorded before the fleet: the end of this attempt deletes it, whatever becomes of the next call.
             history = self._change_history(
-                history, template_version=version, root_volume=made.root_volume, made_at=self.now()
+                history,
+                lambda read: with_changes(
+                    read, template_version=version, root_volume=made.root_volume, made_at=self.now()
+                ),
             )
         try:
             fleet_id = self.ec2.create_fleet(create_fleet_request(launch, template_version=version))
@@ -126,9 +130,9 @@ class FleetJobs:
             if _TEMPLATE_NOT_FOUND.search(error.code) and histories.just_made(history, now=self.now()):
                 raise _busy("CreateFleet", f"{error.reason} It was made a moment ago; EC2 knows it soon") from error
             self.ec2.delete_template_version(launch.template_id, version)
-            self._change_history(history, template_version=None)
+            self._change_history(history, lambda read: with_changes(read, template_version=None))
             raise
-        self._change_history(history, fleet_id=fleet_id, made_at=self.now())
+        self._change_history(history, lambda read: with_changes(read, fleet_id=fleet_id, made_at=self.now()))
         return fleet_id
 
     def observe(self, job_name: str, /) -> JobView | None:
@@ -174,8 +178,7 @@ class FleetJobs:
             done = record is not None and record.training.over
             unwritten = None
             if history.ending is None and not done:
-                stopped = {"ending": FleetEnding.STOPPED, "ending_at": self.now()}
-                history = history.model_copy(update=stopped)
+                history = with_changes(history, ending=FleetEnding.STOPPED, ending_at=self.now())
                 try:
                     history = self.records.write_history(history)
                 except RecordRefusedError as error:
@@ -235,12 +238,12 @@ class FleetJobs:
         except FleetRecordChangedError:
             return self._open_history(launch, marks=marks)
 
-    def _change_history(self, history: FleetHistory, **changes: Any) -> FleetHistory:
+    def _change_history(self, history: FleetHistory, changed: Callable[[FleetHistory], FleetHistory]) -> FleetHistory:
         as_read = [history]
 
         def change() -> FleetHistory:
             read = as_read.pop() if as_read else self.records.history(history.run, history.attempt)
-            return self.records.write_history((read or history).model_copy(update=changes))
+            return self.records.write_history(changed(read or history))
 
         return _until_written("CreateFleet", change)
 
@@ -269,7 +272,7 @@ class FleetJobs:
                 unwritten = error
         if unwritten is not None and not ending_is_recorded and not may_launch(following, observed.seen, observed.at):
             # Since when it ends is recorded nowhere. The call that deleted the fleet gave its instance time to save.
-            following = following.model_copy(update={"ending_at": observed.at - LEAVING_TAKES})
+            following = with_changes(following, ending_at=observed.at - LEAVING_TAKES)
         for step in steps_due(following, seen=observed.seen, record=record, now=observed.at):
             try:
                 following, record = self._do(step, following, record, now=observed.at)
@@ -300,7 +303,7 @@ class FleetJobs:
             found = self.ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
             if found is None:
                 return None
-            following = history.model_copy(update={"fleet_id": found})
+            following = with_changes(history, fleet_id=found)
         seen = self._seen(following)
         # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is recorded next time.
         record, problem = self._record(history.run)
@@ -315,7 +318,7 @@ class FleetJobs:
         for life in reversed(futile_lives(history.lives)):
             words = last_words(self.ec2.console(life.instance_id))
             if words is not None:
-                return history.model_copy(update={"problem": words})
+                return with_changes(history, problem=words)
         return history
 
     def _seen(self, history: FleetHistory) -> FleetReading:

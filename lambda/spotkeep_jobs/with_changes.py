@@ -1,0 +1,20 @@
+"""A changed copy of a frozen model, whose fields mypy checks by name and by type.
+
+`model_copy` takes a dictionary with strings as names, so a wrong name or a wrong type is seen by nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # mypy checks the fields of this function alone. It takes a model of pydantic for a dataclass here.
+    from dataclasses import replace as with_changes
+else:
+
+    def with_changes(model: Any, /, **changes: Any) -> Any:
+        """Return a copy of a frozen model with other values in some fields; the values are not validated."""
+        return model.model_copy(update=changes)
+
+
+__all__ = ["with_changes"]
