@@ -12,15 +12,13 @@ from launcher import answers
 from launcher.context import ActionContext, count, logger
 from launcher.payload import DocumentAction, SweepAdvance
 from launcher.plan import plan_of
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, kind_of
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Plan
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.runs.repeated_calls import MAY_LAUNCH_AGAIN, launches_again, token_of_call
-from spotkeep_jobs.schedules.document import is_scheduled
-from spotkeep_jobs.sweeps.document import is_sweep
 
 
 def answer_document(asked: DocumentAction, context: ActionContext) -> answers.Answer:
@@ -42,10 +40,11 @@ def answer_document(asked: DocumentAction, context: ActionContext) -> answers.An
 
 
 def _answer(asked: DocumentAction, context: ActionContext) -> answers.Answer:
-    if is_scheduled(asked.document):
+    kind = kind_of(asked.document)
+    if kind == "schedule":
         return _schedule(asked, context)
     judged_only = asked.action == "validate"
-    if is_sweep(asked.document):
+    if kind == "sweep":
         return (_judge_sweep if judged_only else _launch_sweep)(asked.document, context)
     document, plan, problems = plan_of(asked.document)
     if problems:

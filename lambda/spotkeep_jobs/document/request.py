@@ -7,6 +7,7 @@ a refusal, so it says how a value is written.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -80,6 +81,14 @@ from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Goal
 from spotkeep_jobs.record.states import NotificationKind
 
 PAUSE_AT_STEP: Final = "SPOTKEEP_PAUSE_AT_STEP"
+
+
+def kind_of(document: object) -> Literal["job", "sweep", "schedule"]:
+    """Return the kind of a document. A schedule is one whether it launches a job or a sweep."""
+    given = document if isinstance(document, Mapping) else {}
+    if given.get("schedule") is not None:
+        return "schedule"
+    return "job" if given.get("sweep") is None else "sweep"
 
 
 class JobRequest(DocumentModel):

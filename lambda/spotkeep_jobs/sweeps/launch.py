@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
@@ -27,8 +26,14 @@ from spotkeep_jobs.runs.taken_ids import id_is_reserved, problems_of_sweep_id
 from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
-from spotkeep_jobs.sweeps.first_trials import FirstTrial, first_trials
-from spotkeep_jobs.sweeps.trial_documents import placeholder_problems, sweep_id_for
+from spotkeep_jobs.sweeps.trial_documents import (
+    FirstTrial,
+    JudgedTrials,
+    first_trials,
+    judged_trials,
+    placeholder_problems,
+    sweep_id_for,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +198,9 @@ class SweepLaunch:
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
-        others = judged_trials(self.acceptance, trials[1:], caller=caller, known=problems)
+        others = judged_trials(
+            trials[1:], judge=lambda document: self.acceptance.judged(document, caller=caller), known=problems
+        )
         return first, JudgedTrials(
             requests=[*([] if first is None else [first.request]), *others.requests],
             problems=[*problems, *others.problems],
@@ -249,47 +256,6 @@ class SweepLaunch:
             )
         advanced = self.advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedTrials:
-    """What became of the documents of trials.
-
-    Attributes:
-        requests: Of those that would be accepted.
-        problems: What is wrong, each with the number of the first trial that has it.
-        warnings: What is allowed but probably not meant.
-    """
-
-    requests: list[JobRequest]
-    problems: list[Problem]
-    warnings: list[str]
-
-
-def judged_trials(
-    acceptance: Acceptance, trials: Sequence[FirstTrial], *, caller: Caller | None, known: Sequence[Problem]
-) -> JudgedTrials:
-    """Judge the documents of trials by themselves; what several of them have wrong is named once.
-
-    Args:
-        acceptance: Judges documents by themselves.
-        trials: Those after the first.
-        caller: Who asks, where that is known.
-        known: What the first one has wrong.
-    """
-    seen = {(problem.field, problem.problem) for problem in known}
-    requests: list[JobRequest] = []
-    problems: list[Problem] = []
-    warnings: list[str] = []
-    for trial in trials:
-        validation = acceptance.judged(trial.document, caller=caller)
-        requests += [] if validation.request is None else [validation.request]
-        for problem in validation.problems:
-            if (problem.field, problem.problem) not in seen:
-                seen.add((problem.field, problem.problem))
-                problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
-        warnings += validation.warnings
-    return JudgedTrials(requests=requests, problems=problems, warnings=warnings)
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.metrics import read_metrics
 from spotkeep_jobs.document.reading import nearest, shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.validation import Validation
 from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.sweep import ParameterValue, Trial
 from spotkeep_jobs.sweeps.document import SweepRequest
+from spotkeep_jobs.sweeps.search.moves import Begin, Move
+from spotkeep_jobs.sweeps.search.search import next_moves
 
 _PLACEHOLDER: Final = re.compile(r"\{(?P<index>index)\}|\{parameters\.(?P<parameter>[^{}]+)\}")
 
@@ -148,3 +154,105 @@ def _with_objective(metrics: Any, request: SweepRequest) -> Any:
         return known
     said = known.get(objective.metric) or {}
     return {**known, objective.metric: {**said, "goal": objective.goal}} if isinstance(said, Mapping) else known
+
+
+JUDGED_TRIALS: Final = 20
+"""So many trials are judged before a sweep is launched; of listed trials, all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstTrial:
+    """A trial that would be begun.
+
+    Attributes:
+        number: From 1.
+        parameters: By name.
+        document: Its job document.
+    """
+
+    number: int
+    parameters: Mapping[str, ParameterValue]
+    document: Mapping[str, Any]
+
+
+def first_trials(
+    document: Mapping[str, Any], request: SweepRequest, *, token: str, owner: str | None
+) -> tuple[FirstTrial, ...]:
+    """Return the first trials of a sweep; of a list, all.
+
+    Args:
+        document: The sweep's document.
+        request: Its sweep, in which everything fits together.
+        token: The launch's token.
+        owner: Whose the sweep is.
+    """
+    plan = request.plan
+    moves: Sequence[Move] = request.listed_begins(begun=0)
+    if plan is not None:
+        # Where tpe begins is as good as anywhere in its space.
+        sampled = replace(plan, search="random") if plan.search == "tpe" else plan
+        moves = next_moves(sampled, trials=(), free=min(JUDGED_TRIALS, plan.trials))
+    sweep = sweep_id_for(document, request, token=token)
+    return tuple(
+        FirstTrial(
+            number=move.number,
+            parameters=move.parameters,
+            document=trial_document(
+                document,
+                request,
+                trial=Trial(
+                    sweep=sweep,
+                    number=move.number,
+                    run=run_of_trial(sweep, move.number),
+                    parameters=dict(move.parameters),
+                    pause_at_step=move.pause_at_step,
+                    max_cost_usd=document.get("max_cost"),
+                ),
+                token=token,
+                owner=owner,
+            ),
+        )
+        for move in moves
+        if isinstance(move, Begin)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTrials:
+    """The judgement of the documents of trials.
+
+    Attributes:
+        requests: The requests of those that would be accepted.
+        problems: The problems, each with the number of the first trial that has it.
+        warnings: Probable mistakes.
+    """
+
+    requests: list[JobRequest]
+    problems: list[Problem]
+    warnings: list[str]
+
+
+def judged_trials(
+    trials: Sequence[FirstTrial], *, judge: Callable[[Mapping[str, Any]], Validation], known: Sequence[Problem] = ()
+) -> JudgedTrials:
+    """Judge the documents of trials by themselves. A problem that several of them have is named once.
+
+    Args:
+        trials: The trials.
+        judge: Judges the document of one.
+        known: The problems of the trials before them.
+    """
+    seen = {(problem.field, problem.problem) for problem in known}
+    requests: list[JobRequest] = []
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for trial in trials:
+        validation = judge(trial.document)
+        requests += [] if validation.request is None else [validation.request]
+        for problem in validation.problems:
+            if (problem.field, problem.problem) not in seen:
+                seen.add((problem.field, problem.problem))
+                place = problem.field if trial.number == 1 else f"{problem.field} (trial {trial.number})"
+                problems.append(replace(problem, field=place))
+        warnings += validation.warnings
+    return JudgedTrials(requests=requests, problems=problems, warnings=warnings)
