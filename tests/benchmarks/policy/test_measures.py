@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.policy.optimum import optimal_costs
+from benchmarks.policy.measures import optimal_costs
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay

@@ -1,9 +1,12 @@
-"""The role an instance works on its run with: one role, and each session of it is bound to one run by its tags.
+"""The two roles of an EC2 instance: one role before its run is known, one role for its run.
 
-The function `instance_credentials` assumes it for an instance, and names run, attempt and instance in session tags
-(`RunSession`), which do not change afterwards. The permissions are written once, with the tags as variables: a session
-writes no other run's record, checkpoints, volumes, snapshots or log, and attaches volumes to its own instance alone.
-docs/aws-resources.md says what IAM cannot bind.
+An instance boots with the instance role, which fetches the agent, asks for the run's credentials and opens a shell.
+Code of any run may do what this role allows, once it has its credentials.
+
+The function `instance_credentials` assumes the run role for an instance, and names run, attempt and instance in session
+tags (`RunSession`), which do not change afterwards. The permissions are written once, with the tags as variables. A
+session writes no other run's record, checkpoints, volumes, snapshots or log, and attaches volumes to its own instance
+alone. docs/aws-resources.md says what IAM cannot bind.
 
 Sources: "IAM tutorial: Define permissions to access AWS resources based on tags", "IAM policy elements: Variables and
 tags" (IAM user guide); "Actions, resources, and condition keys for Amazon EC2" (service authorization reference).
@@ -19,15 +22,80 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
-from spotkeep_constructs.data_access import allow_image_pull
 from spotkeep_constructs.instance_log import InstanceLog
-from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
-from spotkeep_constructs.run_table import RunTable
+from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, deny
+from spotkeep_constructs.storage import RunTable, allow_image_pull
 from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.run_session import RunSession, of_the_session
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OF_INSTANCES_ALONE, OPERATION_TAG, RUN_TAG
+
+NEVER = (
+    "ec2:CreateFleet",
+    "ec2:CreateLaunchTemplate",
+    "ec2:CreateLaunchTemplateVersion",
+    "ec2:DeleteFleets",
+    "ec2:ModifyFleet",
+    "ec2:RequestSpotFleet",
+    "ec2:RequestSpotInstances",
+    "ec2:RunInstances",
+    "ec2:StartInstances",
+    "ec2:TerminateInstances",
+    "iam:*",
+    "sagemaker:CreateTrainingJob",
+    "sts:AssumeRole",
+)
+"""Denied whatever is ever attached to an instance's roles: it cancels no fleet, launches nothing, assumes no role."""
+
+INVOCATIONS = ("lambda:InvokeFunction", "lambda:InvokeFunctionUrl")
+"""Denied as well, but for the one function that an instance asks for the credentials of its run."""
+
+
+class InstanceRole(Construct):
+    """The instances' role.
+
+    Attributes:
+        role: The role.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, checkpoints: CheckpointBucket) -> None:  # noqa: A002
+        """Place the role.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            checkpoints: The bucket whose `bundles/` instances boot.
+        """
+        super().__init__(scope, id)
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            description="Spotkeep's EC2 instances boot with it, and ask for the credentials of their run",
+        )
+        checkpoints.grant_fetch_bundles(self.role)
+        self._allow_session_manager()
+        deny(self.role, actions=NEVER, resources=["*"])
+
+    def let_ask(self, function: JobFunction) -> None:
+        """Let instances ask for the credentials of their run, and invoke nothing else.
+
+        Args:
+            function: The function that gives them.
+        """
+        function.grant_invoke(self.role)
+        deny(self.role, actions=INVOCATIONS, all_but=[function.function.function_arn])
+
+    def _allow_session_manager(self) -> None:
+        allow_agent(
+            self.role,
+            "ssm:UpdateInstanceInformation",
+            conditions={"ArnLike": {"ec2:SourceInstanceARN": arn_for(self.role, "ec2", "instance")}},
+            bound="the condition binds the calls to this account's instances.",
+        )
+
 
 AGENT_EVENT_SOURCE = "spotkeep.agent"
 AGENT_DETAIL_TYPE = "Spotkeep Instance Change"
