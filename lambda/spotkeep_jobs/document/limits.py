@@ -26,13 +26,12 @@ MAX_PRIORITY: Final = 9_999
 """The highest of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
 MAX_HYPERPARAMETERS: Final = 100
 MAX_VARIABLE: Final = 512
-METRICS_VARIABLE: Final = "SPOTKEEP_METRICS"
-"""The environment variables in which the job finds what to search its output for: this name, an underscore and a
-number from 1."""
 MAX_COMMAND_WORDS: Final = 99
-"""SageMaker takes 100 container arguments; the first one is the `--` in front of the command."""
+MAX_WORD: Final = 256
+"""The most characters of a word of a command, and of a requirement."""
+MAX_BLOCK: Final = 25_000
+"""The most characters of a block of lines for bash."""
 MAX_REQUIREMENTS: Final = 40
-"""Two words each of the 100 that SageMaker takes as the container's entry point, beside Spotkeep's own."""
 LONGEST_CHOICE_SECONDS: Final = 50
 """How long the function `search` may take to choose trials; the launcher that waits for it has a minute."""
 MAX_RUN_ID_LENGTH: Final = 52

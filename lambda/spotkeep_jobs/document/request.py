@@ -6,7 +6,6 @@ description is the fix of a refusal, so it says how a value is written.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -24,9 +23,7 @@ from spotkeep_jobs.document.limits import (
     MAX_REQUIREMENTS,
     MAX_RUN_ID_LENGTH,
     MAX_RUNS,
-    MAX_VARIABLE,
     MAX_WAIT_SECONDS,
-    METRICS_VARIABLE,
 )
 from spotkeep_jobs.document.values import (
     DEADLINE_SCHEMA,
@@ -71,10 +68,6 @@ from spotkeep_jobs.document.values import (
 )
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Goal
 from spotkeep_jobs.record.states import NotificationKind
-
-MLFLOW_TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
-MLFLOW_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
-PAUSE_AT_STEP: Final = "SPOTKEEP_PAUSE_AT_STEP"
 
 
 class GitSource(DocumentModel):
@@ -449,36 +442,6 @@ class JobRequest(DocumentModel):
     def requirements(self) -> tuple[str, ...]:
         """What is to be installed, where the document lists it; empty where it does not."""
         return () if isinstance(self.install, str) else self.install
-
-    @property
-    def mlflow_variables(self) -> dict[str, str]:
-        """The environment variables by which MLflow knows where to log."""
-        if self.mlflow is None:
-            return {}
-        experiment = {} if self.mlflow.experiment is None else {MLFLOW_EXPERIMENT: self.mlflow.experiment}
-        return {MLFLOW_TRACKING_URI: self.mlflow.tracking_uri, **experiment}
-
-    @property
-    def pause_variables(self) -> dict[str, str]:
-        """The environment variable by which the script knows where to pause."""
-        return {} if self.pause_at_step is None else {PAUSE_AT_STEP: str(self.pause_at_step)}
-
-    @property
-    def metric_variables(self) -> dict[str, str]:
-        """The environment variables by which the runner knows what to search for; none where there is no pattern.
-
-        It prints what it finds as job events, by which the record knows it, on every backend.
-        """
-        searched = {
-            name: {"pattern": metric.pattern, **({"step": metric.step} if metric.step else {})}
-            for name, metric in self.metrics.items()
-            if metric.pattern
-        }
-        if not searched:
-            return {}
-        text = json.dumps(searched, separators=(",", ":"))
-        pieces = [text[begin : begin + MAX_VARIABLE] for begin in range(0, len(text), MAX_VARIABLE)]
-        return {f"{METRICS_VARIABLE}_{number}": piece for number, piece in enumerate(pieces, start=1)}
 
     @property
     def goals(self) -> dict[str, Goal | None]:

@@ -23,17 +23,18 @@ from annotated_types import GroupedMetadata
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Strict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from spotkeep_fleet.runner_options import MAX_SETUP_PIECES, MAX_WORD, SETUP_PIECE, block_pieces
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE
 from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES, AwsImage
 from spotkeep_jobs.document.limits import (
+    MAX_BLOCK,
     MAX_COMMAND_WORDS,
     MAX_DEADLINE_SECONDS,
     MAX_FALLBACKS,
     MAX_REQUIREMENTS,
     MAX_VARIABLE,
     MAX_WAIT_SECONDS,
-    METRICS_VARIABLE,
+    MAX_WORD,
     MLFLOW_ARN,
 )
 from spotkeep_jobs.document.shell_text import (
@@ -63,16 +64,14 @@ _MAX_METRICS: Final = 40
 _MAX_METRIC_NAME: Final = 100
 """SageMaker takes 255; what a job says of itself is read with names of at most 100."""
 _MAX_METRIC_PATTERN: Final = 500
-RESERVED_CHANNELS: Final = ("spotkeep", "source", "spotkeep-parameters")
+RESERVED_CHANNELS: Final = ("spotkeep", "source", SPEC_CHANNEL)
 RESERVED_VARIABLES: Final = (
     "SPOTKEEP_RUN",
     "SPOTKEEP_ATTEMPT",
     "SPOTKEEP_LAUNCH",
     "SPOTKEEP_RUN_INDEX",
     "SPOTKEEP_RUN_COUNT",
-    "SPOTKEEP_SOURCE_GIT_URL",
-    "SPOTKEEP_SOURCE_GIT_COMMIT",
-    "SPOTKEEP_SOURCE_SHA256",
+    SPEC_VARIABLE,
     "SPOTKEEP_CHECKPOINT_DIR",
     "SPOTKEEP_EVENTS",
     "SPOTKEEP_PAUSE_AT_STEP",
@@ -80,7 +79,7 @@ RESERVED_VARIABLES: Final = (
     "TRAINING_JOB_NAME",
     "TRAINING_JOB_ARN",
 )
-_RESERVED_VARIABLE_PREFIXES: Final = ("SM_", f"{METRICS_VARIABLE}_")
+_RESERVED_VARIABLE_PREFIXES: Final = ("SM_",)
 _RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 
 
@@ -223,27 +222,21 @@ def read_command(value: object) -> list[str] | str:
     A list is always words. A text of several lines is a block, and one of a single line is words unless it needs a
     shell (`shell_text`).
     """
-    return _command(value, field="command", longest_block=MAX_COMMAND_WORDS, longest_piece=MAX_WORD)
+    return _command(value, field="command")
 
 
 def read_setup(value: object) -> list[str] | str:
-    """Return the command that sets a machine up; SageMaker gets its words as one text."""
-    command = _command(value, field="setup", longest_block=MAX_SETUP_PIECES, longest_piece=SETUP_PIECE)
-    if not isinstance(command, str) and len(shlex.join(command)) > MAX_WORD:
-        raise wrong(
-            f"has more than {MAX_WORD} characters, and SageMaker takes no more of it",
-            "Put the work into a script of the source and call that",
-        )
-    return command
+    """Return the command that sets a machine up."""
+    return _command(value, field="setup")
 
 
-def _command(value: object, *, field: str, longest_block: int, longest_piece: int) -> list[str] | str:
+def _command(value: object, *, field: str) -> list[str] | str:
     if isinstance(value, str):
-        if len(value) > MAX_COMMAND_WORDS * MAX_WORD:
+        if len(value) > MAX_BLOCK:
             raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
         text = read_text(value)
         if is_block(text):
-            return _block(text, field=field, longest_block=longest_block, longest_piece=longest_piece)
+            return _block(text, field=field)
         words: list[object] = list(_words_of(one_line_of(text) or "", field=field))
     elif isinstance(value, list | tuple):
         words = list(value)
@@ -253,7 +246,7 @@ def _command(value: object, *, field: str, longest_block: int, longest_piece: in
         raise wrong("is empty", 'Give the command that trains, for example "python train.py"')
     if len(words) > MAX_COMMAND_WORDS:
         raise wrong(
-            f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
+            f"has {len(words)} words; a command takes {MAX_COMMAND_WORDS}",
             "Put options into hyperparameters or into a file of the source",
         )
     read = [_single_line(_scalar(word), longest=MAX_WORD, what="the command") for word in words]
@@ -277,7 +270,7 @@ def _words_of(line: str, *, field: str) -> list[str]:
         raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
 
 
-def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> str:
+def _block(text: str, *, field: str) -> str:
     block = lines_of(text) + "\n"
     if does_nothing(block):
         raise wrong("is comments alone", 'Give the command that trains, for example "python train.py"')
@@ -298,12 +291,6 @@ def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> 
             "ends while a program of it is in the background (&): bash would end with code 0, and the run with it",
             "Remove the & behind the program that trains, or end the block with `wait $!`. What holds an & as a "
             "character needs quotes",
-        )
-    pieces = len(block_pieces(block, longest=longest_piece))
-    if pieces > longest_block:
-        raise wrong(
-            f"has more than {longest_block * longest_piece:,} characters as JSON, and SageMaker takes no more of it",
-            "Put the work into a script of the source and call that: bash steps.sh",
         )
     return block
 

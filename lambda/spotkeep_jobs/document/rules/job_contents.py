@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sized
 from typing import Final
 
 from spotkeep_fleet.channel_files import has_an_empty_name
+from spotkeep_fleet.training_spec import MLFLOW_EXPERIMENT, MLFLOW_TRACKING_URI
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS, MAX_VARIABLE
+from spotkeep_jobs.document.limits import MAX_HYPERPARAMETERS
 from spotkeep_jobs.document.reading import shown, too_large
-from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
+from spotkeep_jobs.document.request import ArchiveSource, JobRequest
 from spotkeep_jobs.document.rules import Rule, rule
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES
@@ -20,26 +21,24 @@ _OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
 What EC2 itself adds begins with `aws:`, and AWS does not count it.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
 """
-_OWN_VARIABLES: Final = 3
+_MARKS_OF_A_LAUNCH: Final = 3
+"""Variables of the run, the attempt and the launch."""
 _MAX_ENVIRONMENT: Final = 100
 _MAX_CHANNELS: Final = 20
-_MAX_METRICS_VARIABLES: Final = 20
 _MAX_TAGS: Final = 50
 _INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 _TEXTS: Final = ("hyperparameters", "environment", "metrics", "command", "setup", "channels", "tags", "ladder")
 """The fields that can be long."""
 
 
-@rule("channels", "command", "source", "queue")
+@rule("channels", "command", "source")
 def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     names = [channel.name for channel in request.channels]
     for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= _MAX_CHANNELS else ():
         yield Problem(
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
-    own = 0 if request.command is None else 2 if isinstance(request.source, ArchiveSource) else 1
-    if own and request.queue is not None:
-        own += 1  # For what AWS Batch has no room for.
+    own = 0 if request.command is None else 3 if isinstance(request.source, ArchiveSource) else 2
     fix = "Put data under a common prefix and use one channel for it."
     yield from _more_than_fit("channels", request.channels, limit=_MAX_CHANNELS, own=own, fix=fix)
 
@@ -69,11 +68,10 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
     yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
 
 
-@rule("environment", "source", "metrics", "mlflow", "pause_at_step")
+@rule("environment", "command", "mlflow")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    source = request.source
-    own = _OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
-    own += len(request.metric_variables) + len(request.mlflow_variables) + len(request.pause_variables)
+    # The place of the spec; without a command, what the script knows of it.
+    own = _MARKS_OF_A_LAUNCH + (len(_variables_of_mlflow(request)) if request.command is None else 1)
     yield from _more_than_fit(
         "environment", request.environment, limit=_MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
     )
@@ -81,7 +79,7 @@ def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Ite
 
 @rule("environment", "mlflow")
 def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    for name in sorted(request.mlflow_variables.keys() & request.environment.keys()):
+    for name in sorted(_variables_of_mlflow(request) & request.environment.keys()):
         yield Problem(
             field=f"environment.{name}",
             found="a value",
@@ -90,16 +88,11 @@ def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) ->
         )
 
 
-@rule("metrics")
-def _patterns_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    taken = len(request.metric_variables)
-    if taken > _MAX_METRICS_VARIABLES:
-        yield Problem(
-            field="metrics",
-            found=f"patterns of some {taken * MAX_VARIABLE:,} characters",
-            problem=f"are longer than the {_MAX_METRICS_VARIABLES * MAX_VARIABLE:,} that reach the job",
-            fix="Shorten the patterns to what stands right before the number.",
-        )
+def _variables_of_mlflow(request: JobRequest) -> set[str]:
+    """Return the names of the variables that the field mlflow sets."""
+    if request.mlflow is None:
+        return set()
+    return {MLFLOW_TRACKING_URI} if request.mlflow.experiment is None else {MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT}
 
 
 @rule("metrics")
@@ -183,7 +176,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _hyperparameters_fit,
     _environment_fits,
     _mlflow_is_named_once,
-    _patterns_fit,
     _steps_have_a_pattern,
     _tags_fit,
     _requirements_file_needs_a_source,
