@@ -39,10 +39,7 @@ from spotkeep_local.fis.service import FisService
 from spotkeep_local.iam.judge import Judge
 from spotkeep_local.iam.local_account import LocalAccount
 from spotkeep_local.iam.reference import PACKAGE, Reference
-from spotkeep_local.iam.service import permission_operations
 from spotkeep_local.iam.service_calls import agent_may_connect, is_allowed
-from spotkeep_local.iam.uses import Uses
-from spotkeep_local.iam.withheld import Withheld
 from spotkeep_local.service_base.aws_service import control_service
 from spotkeep_local.training import service as training_service
 from spotkeep_local.training.service import TrainingService
@@ -66,13 +63,20 @@ class LocalServices:
         options: The options of the local AWS.
         record: Where it listens.
         people: The keys of the people at the command line.
+        judge: The class that decides about permissions.
 
     Raises:
         LocalAwsError: ministack is not the one that is extended, or a state cannot be read.
     """
 
     def __init__(
-        self, *, directory: StateDirectory, options: ServerOptions, record: ServerRecord, people: PersonKeys
+        self,
+        *,
+        directory: StateDirectory,
+        options: ServerOptions,
+        record: ServerRecord,
+        people: PersonKeys,
+        judge: type[Judge],
     ) -> None:
         ministack_seams.check()
         ministack_seams.name_queues_alike_on_every_port()
@@ -129,13 +133,7 @@ class LocalServices:
             experiment_tags=self._fis.tags_of,
             batch_tags=self._batch.account.tags_of,
         )
-        self._uses, self._withheld = Uses(), Withheld()
-        self._judge = Judge(
-            account=self._account,
-            reference=Reference(npm_package(PACKAGE) / "data"),
-            uses=self._uses,
-            withheld=self._withheld,
-        )
+        self._judge = judge(account=self._account, reference=Reference(npm_package(PACKAGE) / "data"))
         self._register_services()
         self._stand_before_ministack()
 
@@ -179,7 +177,7 @@ class LocalServices:
                 **self._training.control_operations,
                 **self._batch.control_operations,
                 **self._ec2.control_operations,
-                **permission_operations(self._uses, self._withheld),
+                **self._judge.control_operations(),
                 **calls.control_operations(),
                 "EventFaults": self._set_event_faults,
                 "EndInvocations": lambda request: {"ended": ministack_seams.end_invocations(str(request["function"]))},
