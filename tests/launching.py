@@ -27,6 +27,7 @@ from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
+from tests.kept_specs import keep_spec
 from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.functions import Functions
@@ -66,7 +67,7 @@ def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher
         "defaults": DEFAULTS,
         "prices": PRICES,
         "keep_bundle": lambda: None,
-        "keep_parameters": lambda _file: None,
+        "keep_spec": keep_spec,
         "recurring": RecurringSchedules(lambda: Schedules(now=sagemaker.now), target=TARGET),
         "now": sagemaker.now,
         "sleep": lambda _seconds: None,

@@ -11,7 +11,7 @@ import boto3
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.backends.job_files import ParametersStore, TrainingBundleStore
+from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.cost.known_prices import KnownPrices
@@ -49,7 +49,7 @@ def wired(settings: LauncherSettings) -> tuple[LauncherParts, RunTable, KnownPri
         defaults=replace(settings.defaults, prices=prices, region=sagemaker.meta.region_name),
         prices=prices,
         keep_bundle=bundle.keep,
-        keep_parameters=ParametersStore(s3).keep,
+        keep_spec=SpecStore(s3).keep,
         recurring=RecurringSchedules(scheduler, target=settings.schedule_target),
         now=_now,
         fleets=fleet_parts(settings, table=table, dynamodb=dynamodb, prices=prices, now=_now),

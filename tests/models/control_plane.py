@@ -28,6 +28,7 @@ from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
+from tests.kept_specs import keep_spec
 from tests.models.account import Account
 from tests.models.s3 import BUCKET
 
@@ -99,7 +100,7 @@ class ControlPlane:
         )
         self.launching = launcher_parts(
             keep_bundle=lambda: None,
-            keep_parameters=lambda _file: None,
+            keep_spec=keep_spec,
             recurring=RecurringSchedules(
                 lambda: self.service.schedules,
                 target=ScheduleTarget(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from spotkeep_fleet.channel_files import has_an_empty_name
-from spotkeep_fleet.runner_options import MAX_WORD
+from spotkeep_fleet.training_spec import SPEC_CHANNEL
 from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, first_few, more_than_fit, rule, shown
 from spotkeep_jobs.document.values import (
     MAX_RUN_ID_LENGTH,
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
 
 MAX_REQUIREMENTS: Final = 40
-"""Two words each of the 100 that SageMaker takes as the container's entry point, beside Spotkeep's own."""
+MAX_WORD: Final = 256
+"""The most characters of a word of a command, and of a requirement."""
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
-RESERVED_CHANNELS: Final = ("spotkeep", "source", "spotkeep-parameters")
+RESERVED_CHANNELS: Final = ("spotkeep", "source", SPEC_CHANNEL)
 
 
 def read_source(value: object) -> object:
@@ -231,16 +232,14 @@ class Channel(ChannelData):
 _MAX_CHANNELS: Final = 20
 
 
-@rule("channels", "command", "source", "queue")
+@rule("channels", "command", "source")
 def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     names = [channel.name for channel in request.channels]
     for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= _MAX_CHANNELS else ():
         yield Problem(
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
-    own = 0 if request.command is None else 2 if isinstance(request.source, ArchiveSource) else 1
-    if own and request.queue is not None:
-        own += 1  # For what AWS Batch has no room for.
+    own = 0 if request.command is None else 3 if isinstance(request.source, ArchiveSource) else 2
     fix = "Put data under a common prefix and use one channel for it."
     yield from more_than_fit("channels", request.channels, limit=_MAX_CHANNELS, own=own, fix=fix)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
+from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
@@ -89,7 +89,7 @@ def launcher_parts(
     defaults: DeploymentDefaults,
     prices: Mapping[str, float],
     keep_bundle: Callable[[], None],
-    keep_parameters: Callable[[ParametersFile], None],
+    keep_spec: Callable[[SpecObject], None],
     recurring: RecurringSchedules,
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
@@ -108,7 +108,7 @@ def launcher_parts(
         defaults: What the deployment fills into a document and insists on.
         prices: On-demand US dollars per instance and hour, by instance type.
         keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
-        keep_parameters: Keeps what a job in a queue reads beside its request.
+        keep_spec: Keeps the training spec of a job on SageMaker.
         recurring: EventBridge Scheduler.
         now: The time, aware.
         sleep: Waits for so many seconds: between tries of a transaction that met another one, and for a trial's moment.
@@ -130,7 +130,7 @@ def launcher_parts(
     completion = LaunchCompletion(
         table=table, backends=context.backends, deployment=context.deployment, keep_bundle=keep_bundle, now=now
     )
-    new_attempts = NewAttempts(context, platform=platform, fleets=fleets.platform, keep_parameters=keep_parameters)
+    new_attempts = NewAttempts(context, platform=platform, fleets=fleets.platform, keep_spec=keep_spec)
     # Reminders, limits and schedules are the controller's: it reconciles every pool.
     pools = PoolReconciler(
         table=table,

@@ -1,7 +1,7 @@
 """What a launch records before it creates a job: the run item and the attempt, with the exact request of its job.
 
-It records nothing itself. What a job in a queue has no room for in its request, it keeps in S3: a job whose request is
-recorded finds its file.
+It records nothing itself. It keeps the training spec of SageMaker's jobs in S3 first, so a job with a recorded request
+finds its spec.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from spotkeep_jobs.backends.batch.parameters_file import ParametersFile, fits, sizes_of, with_parameters_file
-from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, MAX_SUBMISSION_BYTES
+from spotkeep_jobs.backends.batch.service_job import (
+    MAX_PAYLOAD_BYTES,
+    MAX_SUBMISSION_BYTES,
+    fits,
+    shortened,
+    sizes_of,
+)
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
+from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
     JobPlatform,
@@ -23,6 +29,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
     marks_of,
     output_prefix_for,
     run_id_for,
+    spec_of,
 )
 from spotkeep_jobs.document.capacity import NextJob, first_job, shortest_job_seconds
 from spotkeep_jobs.document.fleet import no_fleets
@@ -50,7 +57,7 @@ class NewAttempts:
         *,
         platform: JobPlatform,
         fleets: FleetPlatform | None,
-        keep_parameters: Callable[[ParametersFile], None],
+        keep_spec: Callable[[SpecObject], None],
     ) -> None:
         """Bind the platforms.
 
@@ -58,13 +65,13 @@ class NewAttempts:
             context: The deployment, with its prices, and the time.
             platform: What the deployment gives every job.
             fleets: What it gives every fleet; None for a deployment without.
-            keep_parameters: Keeps what a job in a queue reads beside its request; raises AwsCallError.
+            keep_spec: Keeps the training spec of a job on SageMaker in S3; raises AwsCallError.
         """
         self._prices = context.deployment.prices
         self._now = context.now
         self._platform = platform
         self._fleets = fleets
-        self._keep_parameters = keep_parameters
+        self._keep_spec = keep_spec
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
         """Return where a run keeps its checkpoints."""
@@ -80,7 +87,7 @@ class NewAttempts:
         launch_id = "0" * LAUNCH_ID_HEX_DIGITS
         job_request = self._job_request(request, job=job, run=run, attempt=1, launch_id=launch_id, group=None)
         try:
-            self._in_queue(request, job_request, place, run=run)
+            _in_queue(request, job_request, place)
         except RequestRefusedError as error:
             return list(error.problems)
         return []
@@ -98,7 +105,7 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: AWS Batch would not take the request of its job.
-            AwsCallError: What its job reads beside its request could not be kept.
+            AwsCallError: S3 did not take the training spec of its job.
         """
         request = member.request
         run = request.run or ""
@@ -146,7 +153,7 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: It has cost what it may, or AWS Batch would not take the request of its job.
-            AwsCallError: What its job reads beside its request could not be kept.
+            AwsCallError: S3 did not take the training spec of its job.
         """
         now = self._now()
         deadline_at = request.deadline_at(now)
@@ -195,9 +202,11 @@ class NewAttempts:
         job_request = self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group)
         place = _place_of(request)
         if place is not None:
-            job_request, file = self._in_queue(request, job_request, place, run=run)
-            if file is not None:
-                self._keep_parameters(file)
+            job_request = _in_queue(request, job_request, place)
+        if request.backend == "sagemaker":
+            spec = spec_of(request=request, platform=self._platform, run=run)
+            if spec is not None:
+                self._keep_spec(spec)
         return Attempt(
             run=run,
             attempt=number,
@@ -211,22 +220,6 @@ class NewAttempts:
             created_at=now,
             job_request=job_request,
         )
-
-    def _in_queue(
-        self, request: JobRequest, job_request: Mapping[str, Any], place: QueuePlace, *, run: str
-    ) -> tuple[dict[str, Any], ParametersFile | None]:
-        """Return the request as AWS Batch takes it, and what the job reads beside it.
-
-        Raises:
-            RequestRefusedError: It would not take it.
-        """
-        short, file = dict(job_request), None
-        if request.command is not None:
-            parameters_uri = self._platform.parameters_uri(run, team=request.team)
-            short, file = with_parameters_file(job_request, parameters_uri=parameters_uri)
-        if not fits(short):
-            raise RequestRefusedError([_too_long(place, short)])
-        return short, file
 
     def _job_request(
         self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str, group: RunGroup | None
@@ -252,8 +245,20 @@ class NewAttempts:
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
 
 
+def _in_queue(request: JobRequest, job_request: Mapping[str, Any], place: QueuePlace) -> dict[str, Any]:
+    """Return the request as AWS Batch takes it.
+
+    Raises:
+        RequestRefusedError: It would not take it.
+    """
+    short = dict(job_request) if request.command is None else shortened(job_request)
+    if not fits(short):
+        raise RequestRefusedError([_too_long(place, short)])
+    return short
+
+
 def _too_long(place: QueuePlace, job_request: Mapping[str, Any]) -> Problem:
-    """Say that AWS Batch would not take the request of the job, without what can move to a file."""
+    """Say that AWS Batch would not take the request of the job, without the parts that the training spec holds."""
     return Problem(
         field="queue",
         found=shown(place.queue),
