@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import paired
-from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.settings import LauncherSettings
 
 TARGET_RATIO = 2.0
 
@@ -27,7 +27,7 @@ _SETTINGS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
-    **LauncherEnvironment.variables(
+    **LauncherSettings.variables(
         deployment="spotkeep",
         run_table="spotkeep-runs",
         checkpoint_bucket="spotkeep-checkpoints",

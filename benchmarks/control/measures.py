@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from controller.events import EventBatch, PoolCheck, controller_event_of
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_batch, reconcile_pool
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_report import OrphanOutcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
+from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.log_alerts import METRICS_READ_EVERY
 from tests.models.clock import NOON
 from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
@@ -63,7 +64,7 @@ class MeasuredPlane(ControlPlane):
     def launched(self, name: str, **fields: Any) -> str:
         """Launch a run, a plain spot one by default, and return its job's name."""
         document = {"name": name, "run": name, "token": name, "command": "x", "capacity": "spot", **fields}
-        self.launching.launcher.launch(document, default_token=name)
+        Launcher(self.launcher).launch(document, default_token=name)
         return f"{name}-1"
 
     def events_come(self, events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class MeasuredPlane(ControlPlane):
         records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
         batch = controller_event_of({"Records": records}, now=self.service.clock())
         assert isinstance(batch, EventBatch)
-        return reconcile_batch(batch, parts=lambda: self.parts)
+        return reconcile_batch(batch, deployment=lambda: self.controller)
 
     def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
         """Launch a run whose job will leave a warm pool for an hour, and let it train."""
@@ -87,7 +88,7 @@ class MeasuredPlane(ControlPlane):
 
     def reads_pool(self, name: str) -> None:
         """Fire a schedule of a pool."""
-        reconcile_pool(PoolCheck(run=name, attempt=1), parts=self.parts)
+        reconcile_pool(PoolCheck(run=name, attempt=1), deployment=self.controller)
 
     def calls_of(self, act: Callable[[], object]) -> Counter[str]:
         """Return the AWS calls that something makes."""
@@ -165,7 +166,7 @@ def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
 
     def bare() -> None:
         plane.table.get("digits")
-        plane.parts.jobs.observe("digits-1")
+        plane.controller.training_jobs.observe("digits-1")
 
     return plane.calls_of(bare)
 
@@ -288,7 +289,7 @@ def _pass_over(plane: MeasuredPlane) -> dict[str, Any]:
         return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["controller"]
-    report = FullPass(plane.parts).run(
+    report = FullPass(plane.controller).run(
         seconds_left=lambda: limit - elapsed() - 30, may_send=lambda: limit - elapsed() > 5
     )
     made = Counter(service.calls) - before

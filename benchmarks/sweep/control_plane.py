@@ -21,12 +21,13 @@ from typing import Any, Final
 from rich.console import Console
 
 from benchmarks.control.measures import MeasuredPlane, quiet
-from launcher.actions import advance_sweep
-from launcher.context import ActionContext
+from controller.full_pass import FullPass
+from launcher.actions import ActionContext, advance_sweep
 from launcher.payload import SweepAdvance
 from spotkeep_cli.sweeps.sweep_view import sweep_page
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.states import SweepState, TrialState
+from spotkeep_jobs.sweeps.launch import SweepLaunch
+from spotkeep_jobs.sweeps.launcher_function import launcher_of
 from tests.models.control_plane import TIMEOUT_SECONDS
 from tests.models.faults import Process
 from tests.models.sagemaker import ModelJob
@@ -132,11 +133,11 @@ class _Deployment:
 
     def launch(self, document: Mapping[str, Any]) -> None:
         """Let a user launch a sweep."""
-        launch = self.plane.launching.sweeps.launch.launch
+        launch = SweepLaunch(self.plane.launcher).launch
 
         def launched() -> None:
             launch(document, default_token=_NAME)
-            self.plane.parts.launcher_function.advance(_NAME)
+            launcher_of(self.plane.controller).advance(_NAME)
 
         self._invoke_launcher(launched)
 
@@ -160,10 +161,10 @@ class _Deployment:
     def _advance(self, asked: Mapping[str, Any]) -> None:
         lasts_until = self.account.seconds + TIMEOUT_SECONDS["launcher"] - _KEPT_FOR_ONE_RUN_SECONDS
         context = ActionContext(
-            parts=self.plane.launching,
+            deployment=self.plane.launcher,
             request_id="request",
             seconds_left=lambda: lasts_until - self.account.seconds,
-            go_on=lambda rest: self.plane.parts.launcher_function.advance(rest.sweep, in_a_row=rest.in_a_row),
+            go_on=lambda rest: launcher_of(self.plane.controller).advance(rest.sweep, in_a_row=rest.in_a_row),
         )
         event = SweepAdvance(sweep=asked["sweep"], ended_runs=asked.get("runs"), in_a_row=asked.get("in_a_row", 0))
         self._invoke_launcher(partial(advance_sweep, event, context))
@@ -205,7 +206,7 @@ class _Deployment:
 
         self.account.invoke(
             "controller",
-            lambda: FullPass(self.plane.parts).run(seconds_left=lambda: ends_at - self.account.seconds),
+            lambda: FullPass(self.plane.controller).run(seconds_left=lambda: ends_at - self.account.seconds),
             timeout=TIMEOUT_SECONDS["controller"],
             ended=ended,
         )

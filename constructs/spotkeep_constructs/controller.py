@@ -32,7 +32,7 @@ from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
-from spotkeep_jobs.functions.environment import ControllerEnvironment
+from spotkeep_jobs.settings import ControllerSettings
 
 DetailTypes = Mapping[str, tuple[str, tuple[str, ...]]]
 """Source and detail types of events, by the construct id of their rule."""
@@ -298,7 +298,7 @@ class Controller(Construct):
         """
         super().__init__(scope, id)
         jobs = launching.jobs
-        variables = ControllerEnvironment.variables(
+        variables = ControllerSettings.variables(
             run_table=storage.run_table.table.table_name,
             checkpoint_bucket=storage.checkpoints.bucket.bucket_name,
             training_bundle_uri=launching.bundle.uri,

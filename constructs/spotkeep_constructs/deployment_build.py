@@ -15,7 +15,7 @@ from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.training_bundle import PackedBundle
-from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.settings import LauncherSettings
 
 AWS_SERVICES = (
     "batch",
@@ -111,7 +111,7 @@ class DeploymentBuild:
 
 def _packed_variables(settings: Settings) -> dict[str, str]:
     """Return what the functions read beside their environments: what a team may make long."""
-    return LauncherEnvironment.variables(
+    return LauncherSettings.variables(
         prices=settings.prices,
         spending_limits={
             "allowed_instance_types": settings.allowed_instance_types,

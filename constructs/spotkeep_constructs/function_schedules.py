@@ -12,7 +12,7 @@ from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
-from spotkeep_jobs.functions.environment import RunEnvironment
+from spotkeep_jobs.settings import DeploymentSettings
 
 
 class FunctionSchedules(Construct):
@@ -76,7 +76,7 @@ class FunctionSchedules(Construct):
             resources=[self.role.role_arn],
             conditions={"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
         )
-        variables = RunEnvironment.variables(
+        variables = DeploymentSettings.variables(
             schedule_group=name,
             schedule_role_arn=self.role.role_arn,
             schedule_dead_letter_arn=function.failures.queue_arn,

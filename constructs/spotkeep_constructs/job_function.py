@@ -25,7 +25,7 @@ from spotkeep_constructs.archives import keep, python_sources, sha256, zip_bytes
 from spotkeep_constructs.dependency_layer import RUNTIME, LambdaTarget
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow, allow_regional, together
-from spotkeep_jobs.functions.environment import Environment
+from spotkeep_jobs.settings import FunctionSettings
 
 SHARED_PACKAGE = "spotkeep_jobs"
 STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
@@ -217,7 +217,7 @@ class JobFunction(Construct):
         self._variables: Mapping[str, str] = {}
         variables = self._with_room_for(
             {
-                **Environment.variables(deployment=deployment),
+                **FunctionSettings.variables(deployment=deployment),
                 "POWERTOOLS_SERVICE_NAME": name,
                 "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
                 "POWERTOOLS_LOG_LEVEL": "INFO",

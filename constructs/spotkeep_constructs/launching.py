@@ -18,8 +18,7 @@ from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import ExecutionRole, TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
-from spotkeep_jobs.functions.environment import LauncherEnvironment
-from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS
+from spotkeep_jobs.settings import LONGEST_CHOICE_SECONDS, LauncherSettings
 
 
 class Launching(Construct):
@@ -164,7 +163,7 @@ class Launching(Construct):
     def _launcher_variables(self) -> dict[str, str]:
         checkpoints = self._storage.checkpoints
         roles = {team: each.role.role_name for team, each in self.team_roles.items()}
-        return LauncherEnvironment.variables(
+        return LauncherSettings.variables(
             run_table=self._storage.run_table.table.table_name,
             checkpoint_bucket=checkpoints.bucket.bucket_name,
             execution_role_arn=self.execution_role.role.role_arn,

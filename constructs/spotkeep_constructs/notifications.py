@@ -26,7 +26,7 @@ from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.statements import allow, together
-from spotkeep_jobs.functions.environment import WebhookEnvironment
+from spotkeep_jobs.settings import WebhookSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +327,7 @@ class Webhook(Construct):
             package="webhook",
             deployment=deployment,
             platform=platform,
-            environment=WebhookEnvironment.variables(
+            environment=WebhookSettings.variables(
                 webhook_address_secret_arn=address_secret_arn, webhook_secret_arn=self.secret.secret_arn
             ),
             timeout=Duration.seconds(30),

@@ -35,7 +35,7 @@ from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_fleet.service_roles import FLEET_SERVICE_ROLES
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
-from spotkeep_jobs.functions.environment import CredentialsEnvironment
+from spotkeep_jobs.settings import CredentialsSettings
 
 _USE: Final = (
     "kms:Decrypt",
@@ -242,7 +242,7 @@ class InstanceCredentials(Construct):
             package="instance_credentials",
             deployment=deployment,
             platform=platform,
-            environment=CredentialsEnvironment.variables(instance_role_arn=instances.role.role_arn),
+            environment=CredentialsSettings.variables(instance_role_arn=instances.role.role_arn),
             timeout=Duration.seconds(20),
             description="Gives an instance the credentials of its own run",
         )
@@ -260,7 +260,7 @@ class InstanceCredentials(Construct):
             run_role: The role, which trusts the function's.
         """
         run_role.let_assume(self.role)
-        self.function.add_variables(CredentialsEnvironment.variables(run_role_arn=run_role.role.role_arn))
+        self.function.add_variables(CredentialsSettings.variables(run_role_arn=run_role.role.role_arn))
 
 
 _ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
@@ -393,7 +393,7 @@ class SpotCompute(Construct):
         )
 
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
-        """Return what a function that launches fleets reads of them: fields of `RunEnvironment`.
+        """Return what a function that launches fleets reads of them: fields of `DeploymentSettings`.
 
         What the settings say of fleets lies with the function's code.
 

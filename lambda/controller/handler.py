@@ -17,10 +17,7 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.reconciliation import Answer, reconcile_batch, reconcile_hint, reconcile_pool
-from controller.reports import count, logger, metrics, report_pass, report_prices, report_refusal
-from spotkeep_jobs.errors import isolated
-from spotkeep_jobs.functions.controller_events import (
+from controller.events import (
     ClockTick,
     DeletionClearing,
     EventBatch,
@@ -29,14 +26,19 @@ from spotkeep_jobs.functions.controller_events import (
     UnknownEventError,
     controller_event_of,
 )
-from spotkeep_jobs.functions.controller_parts import ControllerParts
-from spotkeep_jobs.functions.controller_wiring import full_pass_on, shutdown_on, wired
-from spotkeep_jobs.functions.environment import ControllerEnvironment
-from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
-from spotkeep_jobs.functions.tracing import traced
+from controller.full_pass import FullPass, PassFailedError
+from controller.reconciliation import Answer, reconcile_batch, reconcile_hint, reconcile_pool
+from controller.reports import PassReport, count, logger, metrics, report_pass, report_prices, report_refusal
+from spotkeep_jobs.cost.price_list import PriceList
+from spotkeep_jobs.deployment import Clients, Deployment
+from spotkeep_jobs.errors import isolated
+from spotkeep_jobs.orphans.collector import orphan_collector
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
+from spotkeep_jobs.settings import ControllerSettings
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
+from spotkeep_jobs.stack_deletion.stack_requests import Stacks
+from spotkeep_jobs.tracing import traced
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -46,29 +48,28 @@ _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS: Final = 5_000
 
 
 @functools.cache
-def made_once() -> tuple[ControllerParts, FullPass, Shutdown]:
-    """Make the parts on real clients, once for each execution environment."""
-    settings = ControllerEnvironment.from_environment()
-    parts = wired(settings)
-    return parts, full_pass_on(parts, settings), shutdown_on(parts)
+def cached_deployment() -> Deployment[ControllerSettings]:
+    """Return the deployment, which is made once for each execution environment."""
+    return Deployment(settings=ControllerSettings.from_environment(), clients=Clients())
 
 
-def production_parts() -> ControllerParts:
-    """Return the parts on real clients, with prices that were read within the hour."""
-    parts = made_once()[0]
-    parts.refresh_prices()
-    return parts
+def current_deployment() -> Deployment[ControllerSettings]:
+    """Return the deployment, with prices that were read within the hour."""
+    deployment = cached_deployment()
+    deployment.refresh_prices()
+    return deployment
 
 
-def production_full_pass() -> FullPass:
-    """Return the pass over everything on real clients, with prices that were read within the hour."""
-    production_parts()
-    return made_once()[1]
+def current_full_pass() -> FullPass:
+    """Return the pass over everything, with prices that were read within the hour."""
+    deployment = current_deployment()
+    return FullPass(deployment, price_list=PriceList(deployment.clients.pricing), orphans=orphan_collector(deployment))
 
 
-def production_shutdown() -> Shutdown:
-    """Return what ends the deployment's runs, on real clients."""
-    return made_once()[2]
+def current_shutdown() -> Shutdown:
+    """Return the end of the deployment's runs."""
+    deployment = cached_deployment()
+    return Shutdown(deployment, Stacks(lambda: deployment.clients.cloudformation))
 
 
 @traced
@@ -96,16 +97,16 @@ def handler(event: object, context: LambdaContext) -> Answer:
         return {"ok": False, "error": "unknown-event", "problem": str(error)}
     match wanted:
         case EventBatch():
-            return reconcile_batch(wanted, parts=production_parts)
+            return reconcile_batch(wanted, deployment=current_deployment)
         case Hint():
             return _reconcile_one(wanted)
         case PoolCheck():
             count("PoolScheduleFired")
-            return reconcile_pool(wanted, parts=production_parts())
+            return reconcile_pool(wanted, deployment=current_deployment())
         case StackRequest():
             return _answer_cloudformation(wanted, context)
         case DeletionClearing():
-            said = production_shutdown().clear()
+            said = current_shutdown().clear()
             count("DeletionClearingAsked")
             logger.warning("asked to clear a deletion", said=said)
             return {"ok": True, "deletion": said}
@@ -115,7 +116,7 @@ def handler(event: object, context: LambdaContext) -> Answer:
 
 def _reconcile_one(hint: Hint) -> Answer:
     try:
-        return reconcile_hint(hint, parts=production_parts())
+        return reconcile_hint(hint, deployment=current_deployment())
     except Exception:
         count("EventFailed")
         raise
@@ -126,12 +127,12 @@ def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Ans
 
     When the deployment is created or changed, AWS's prices are read, so that the first run's bill has them.
     """
-    if production_shutdown().begin(request):
+    if current_shutdown().begin(request):
         return _reconcile_everything(request, context)
     count("StackRequestAnswered")
     if request.kind != "Delete":
         report = PassReport()
-        production_full_pass().read_prices(report)
+        current_full_pass().read_prices(report)
         report_prices(report)
     return {"ok": True, "answered": request.kind}
 
@@ -144,7 +145,7 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
             already. What runs is stopped, pass by pass, and the pass that finds nothing running answers.
         context: Lambda's.
     """
-    shutdown = production_shutdown()
+    shutdown = current_shutdown()
     failures: dict[str, str] = {}
     if deletion is None:
         # One that cannot be read keeps nothing from being reconciled.
@@ -155,7 +156,7 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
     def seconds_left() -> float:
         return (context.get_remaining_time_in_millis() - _KEPT_FOR_SENDING_MILLISECONDS) / 1000
 
-    report = production_full_pass().run(
+    report = current_full_pass().run(
         seconds_left=seconds_left,
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
     )
@@ -194,4 +195,5 @@ def _counts(report: OrphanReport) -> dict[str, int]:
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
-    made_once()  # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    _ = cached_deployment().table, cached_deployment().training_jobs, cached_deployment().logs

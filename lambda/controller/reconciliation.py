@@ -5,28 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from controller.reports import count, logger, report_delivery, report_refusal
+from controller.events import EventBatch, Hint, PoolCheck, Subject
+from controller.reports import count, logger, report_delivery, report_refusal, write_metrics
 from spotkeep_jobs.errors import AwsCallError
-from spotkeep_jobs.functions.controller_events import EventBatch, Hint, PoolCheck, Subject
-from spotkeep_jobs.functions.controller_parts import ControllerParts
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
+from spotkeep_jobs.runs.adoption import Adoption
+from spotkeep_jobs.runs.launch_completion import advance_quota, runs_by_quota
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from spotkeep_jobs.sweeps.launcher_function import launcher_of
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun
+    from spotkeep_jobs.settings import ControllerSettings
 
 Answer = dict[str, Any]
 
 
-def reconcile_batch(batch: EventBatch, *, parts: Callable[[], ControllerParts]) -> Answer:
+def reconcile_batch(batch: EventBatch, *, deployment: Callable[[], Deployment[ControllerSettings]]) -> Answer:
     """Reconcile each job of a batch once.
 
     One job that fails does not stop the others. What hints at nothing is not given back: it would come again for ever.
 
     Args:
         batch: The hints, with the messages they came in.
-        parts: Gives the parts; not called when there is nothing to reconcile.
+        deployment: Gives the deployment. It is not called when there is nothing to reconcile.
 
     Returns:
         As Lambda reads it: the messages to keep in the queue.
@@ -36,11 +43,11 @@ def reconcile_batch(batch: EventBatch, *, parts: Callable[[], ControllerParts]) 
     count("EventReceived", received)
     for problem in batch.problems:
         report_refusal(problem)
-    messages, failed = _by_job(batch.messages, parts)
+    messages, failed = _by_job(batch.messages, deployment)
     for hint, message_ids in messages.items():
         with logger.append_context_keys(**{hint.subject.value.replace(" ", "_"): hint.name}):
             try:
-                reconcile_hint(hint, parts=parts())
+                reconcile_hint(hint, deployment=deployment())
             except Exception:
                 logger.exception("not reconciled; the queue brings its events again")
                 count("EventFailed", len(message_ids))
@@ -49,7 +56,7 @@ def reconcile_batch(batch: EventBatch, *, parts: Callable[[], ControllerParts]) 
 
 
 def _by_job(
-    messages: Mapping[Hint, Sequence[str]], parts: Callable[[], ControllerParts]
+    messages: Mapping[Hint, Sequence[str]], deployment: Callable[[], Deployment[ControllerSettings]]
 ) -> tuple[Mapping[Hint, Sequence[str]], list[str]]:
     """Name the jobs that the fleets of a batch belong to, in one call to EC2; events of other fleets are ignored.
 
@@ -58,7 +65,7 @@ def _by_job(
     """
     fleets = [hint.name for hint in messages if hint.subject is Subject.FLEET]
     try:
-        jobs = parts().fleet_owners.jobs_of_fleets(fleets) if fleets else {}
+        jobs = deployment().fleet_owners.jobs_of_fleets(fleets) if fleets else {}
     except Exception:
         logger.exception("EC2 did not say whose the fleets are; the queue brings their events again")
         failed = [each for hint, ids in messages.items() if hint.subject is Subject.FLEET for each in ids]
@@ -76,12 +83,12 @@ def _by_job(
     return by_job, []
 
 
-def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
+def reconcile_hint(hint: Hint, *, deployment: Deployment[ControllerSettings]) -> Answer:
     """Reconcile the job of a hint, and send its notifications.
 
     Args:
         hint: Which job.
-        parts: The parts.
+        deployment: The deployment.
 
     Raises:
         AwsCallError: SageMaker could not answer.
@@ -89,32 +96,66 @@ def reconcile_hint(hint: Hint, *, parts: ControllerParts) -> Answer:
     """
     match hint.subject:
         case Subject.TRAINING_JOB:
-            found = parts.reconcile_job(hint.name, deployment=hint.deployment, run=hint.run)
-            return _reconciled(hint, found, parts)
+            found = _reconcile_job(hint.name, tag=hint.deployment, run=hint.run, deployment=deployment)
+            return _reconciled(hint, found, deployment)
         case Subject.SERVICE_JOB:
-            run = parts.queues.run_of(hint.name)
-            return _reconciled(hint, parts.runs.reconcile(run) if run else None, parts)
+            run = deployment.queues.run_of(hint.name)
+            return _reconciled(hint, RunReconciler(deployment).reconcile(run) if run else None, deployment)
         case Subject.FLEET:
-            job_name = parts.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
+            job_name = deployment.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
             # Nothing is done about a fleet before it is known to be of this deployment.
-            return _reconciled(hint, parts.runs.reconcile_job(job_name) if job_name else None, parts)
+            return _reconciled(
+                hint, RunReconciler(deployment).reconcile_job(job_name) if job_name else None, deployment
+            )
 
 
-def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerParts) -> Answer:
+def _reconcile_job(
+    job_name: str, *, tag: str | None, run: str | None = None, deployment: Deployment[ControllerSettings]
+) -> ReconciledRun | None:
+    """Reconcile the run that a job works on, adopted where another client created the job.
+
+    Args:
+        job_name: The job's name.
+        tag: The value of its tag `spotkeep:deployment`, as far as it is known. SageMaker is asked about a job with this
+            deployment's name, and about one without this tag that AWS Batch made: AWS does not say whether those get
+            their service job's tags.
+        run: The value of its tag `spotkeep:run`. In a queue its name is AWS Batch's.
+        deployment: The deployment.
+
+    Returns:
+        None when the job belongs to no run of this deployment.
+
+    Raises:
+        RunChangedError: The run kept changing under every try.
+        AwsCallError: SageMaker could not answer.
+    """
+    runs = RunReconciler(deployment)
+    found = runs.reconcile_job(job_name)
+    if found is None and tag is None and (marked := deployment.queues.run_of_training_job(job_name)) is not None:
+        return runs.reconcile(marked)
+    if found is not None or tag != deployment.name:
+        return found
+    if run is not None and (found := runs.reconcile(run)) is not None:
+        return found
+    adopted = Adoption(deployment).adopt(job_name)
+    return None if adopted is None else runs.reconcile(adopted)
+
+
+def _reconciled(hint: Hint, reconciled: ReconciledRun | None, deployment: Deployment[ControllerSettings]) -> Answer:
     if reconciled is None:
         return _foreign(hint)
     run = reconciled.run
-    parts.metric_log.write(reconciled.happened)
+    write_metrics(reconciled.happened, deployment=deployment)
     with logger.append_context_keys(run=run.run, attempt=run.attempt):
         if reconciled.changes:
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
             count("RunChanged", reconciled.changes)
-        delivery = parts.outbox.deliver(reconciled.notifications)
+        delivery = Outbox(deployment).deliver(reconciled.notifications)
         report_delivery(delivery)
         if reconciled.changes and run.trial is not None and run.state.ended:
-            _advance_sweep(run.trial.sweep, ended=run.run, parts=parts)
+            _advance_sweep(run.trial.sweep, ended=run.run, deployment=deployment)
         if reconciled.changes and reconciled.job is not None and reconciled.job.ended:
-            _use_free_quota(reconciled.job, parts)
+            _use_free_quota(reconciled.job, deployment)
     return {
         "ok": True,
         "run": run.run,
@@ -124,22 +165,22 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, parts: ControllerP
     }
 
 
-def _advance_sweep(sweep: str, *, ended: str, parts: ControllerParts) -> None:
+def _advance_sweep(sweep: str, *, ended: str, deployment: Deployment[ControllerSettings]) -> None:
     """Have the sweep of a trial that has ended advanced; where Lambda does not take it, the next pass has."""
     try:
-        parts.launcher_function.advance(sweep, ended_runs=[ended])
+        launcher_of(deployment).advance(sweep, ended_runs=[ended])
     except AwsCallError as error:
         logger.warning("the next pass advances the sweep", sweep=sweep, problem=str(error))
 
 
-def _use_free_quota(ended: JobView, parts: ControllerParts) -> None:
+def _use_free_quota(ended: JobView, deployment: Deployment[ControllerSettings]) -> None:
     """Give the room in the account's quota that a job leaves to the run that waits longest for it."""
     unreadable: dict[str, str] = {}
-    for waiting in parts.quota_queue.quotas(unreadable=unreadable):
+    for waiting in runs_by_quota(deployment, unreadable=unreadable):
         if waiting[0].instance_type == ended.instance_type:
-            for before, after in parts.quota_queue.advance(waiting, unreadable=unreadable, room_is_free=True):
+            for before, after in advance_quota(deployment, waiting, unreadable=unreadable, room_is_free=True):
                 logger.info("waited for quota", waited=after.run, state=after.state, job_arn=after.job_arn)
-                parts.metric_log.write(happened_between(before, after))
+                write_metrics(happened_between(before, after), deployment=deployment)
     for what, why in unreadable.items():
         logger.warning("each pass reports it until it is put right", what=what, problem=why)
 
@@ -151,24 +192,24 @@ def _foreign(hint: Hint) -> Answer:
     return {"ok": True, "ignored": f"the {what} belongs to no run of this deployment"}
 
 
-def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
+def reconcile_pool(pool_check: PoolCheck, *, deployment: Deployment[ControllerSettings]) -> Answer:
     """Reconcile a pool and the run that took it over, and send their notifications.
 
     Args:
         pool_check: Which pool.
-        parts: The parts.
+        deployment: The deployment.
 
     Raises:
         AwsCallError: SageMaker could not answer.
         RunChangedError: The run kept changing under every try.
     """
     with logger.append_context_keys(run=pool_check.run, attempt=pool_check.attempt):
-        found = parts.pools.reconcile(run=pool_check.run, attempt=pool_check.attempt)
+        found = PoolReconciler(deployment).reconcile(run=pool_check.run, attempt=pool_check.attempt)
         if found is None:
             logger.info("no such pool")
             return {"ok": True, "ignored": "no pool of this deployment"}
         pool = found.pool
-        parts.metric_log.write(found.happened)
+        write_metrics(found.happened, deployment=deployment)
         for problem in found.problems:
             logger.warning("not scheduled", problem=problem)
         if found.changes:
@@ -177,13 +218,13 @@ def reconcile_pool(pool_check: PoolCheck, *, parts: ControllerParts) -> Answer:
         followed = None
         if pool.state is PoolState.REUSED and pool.reused_by is not None:
             # Its tags are not known here: the job may be another client's, and belong to the deployment all the same.
-            taken_over = parts.reconcile_job(pool.reused_by, deployment=parts.deployment.name)
+            taken_over = _reconcile_job(pool.reused_by, tag=deployment.name, deployment=deployment)
             followed = None if taken_over is None else taken_over.run.run
             if taken_over is not None:
-                parts.metric_log.write(taken_over.happened)
+                write_metrics(taken_over.happened, deployment=deployment)
             if followed is not None and followed != pool_check.run:
-                report_delivery(parts.outbox.deliver_run(followed))
-        delivery = parts.outbox.deliver_run(pool_check.run)
+                report_delivery(Outbox(deployment).deliver_run(followed))
+        delivery = Outbox(deployment).deliver_run(pool_check.run)
         report_delivery(delivery)
     return {
         "ok": True,

@@ -7,26 +7,101 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from spotkeep_jobs.functions.full_pass import PassReport
 from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.run_metrics import UNITS, RunMetrics, in_flight_now, total
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.notifications.outbox import Delivery
+    from spotkeep_jobs.record.record import Pool
+    from spotkeep_jobs.record.states import RunState
+    from spotkeep_jobs.settings import ControllerSettings
 
+_NAMESPACE: Final = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep")
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "controller")
 
 logger = Logger(service=_SERVICE)
-metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
+metrics = Metrics(namespace=_NAMESPACE, service=_SERVICE)
+
+
+@dataclass(kw_only=True)
+class PassReport:
+    """What one pass did.
+
+    Attributes:
+        runs: How many runs were reconciled.
+        adopted: How many jobs of other clients became runs.
+        unchanged: How many of them the search of jobs showed unchanged.
+        changes: How many changes were written.
+        completed: How many half-done launches were finished.
+        pools: How many warm pools were reconciled.
+        notifications_sent: How many notifications went out.
+        notifications_dead: How many were refused for the last time.
+        left: How many runs there was no time for; the next pass begins with them.
+        others_left: How many quotas, sweeps and warm pools there was no time for; they too come first in the next.
+        orphans_removed: How many fleets, volumes and snapshots that are not needed were deleted.
+        failures: What failed, and why.
+        happened: What its changes add to the deployment's metrics.
+        states: The states of the runs that were reconciled.
+        kept: The warm pools that are there.
+        prices_unread: Why AWS could not give its prices; bills then say that a price is not known.
+        orphans: What the pass over orphans found; None when it was not due.
+    """
+
+    runs: int = 0
+    adopted: int = 0
+    unchanged: int = 0
+    changes: int = 0
+    completed: int = 0
+    pools: int = 0
+    notifications_sent: int = 0
+    notifications_dead: int = 0
+    left: int = 0
+    others_left: int = 0
+    orphans_removed: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+    happened: list[RunMetrics] = field(default_factory=list)
+    states: list[RunState] = field(default_factory=list)
+    kept: list[Pool] = field(default_factory=list)
+    prices_unread: str | None = None
+    orphans: OrphanReport | None = None
+
+    @property
+    def metrics(self) -> RunMetrics:
+        """What it adds to the deployment's metrics, and what it saw."""
+        return {**total(self.happened), **in_flight_now(self.states, self.kept)}
 
 
 def count(metric: str, value: int = 1) -> None:
     """Count that something happened, in CloudWatch."""
     metrics.add_metric(name=metric, unit=MetricUnit.Count, value=value)
+
+
+def write_metrics(values: RunMetrics, *, deployment: Deployment[ControllerSettings]) -> None:
+    """Write the metrics of the deployment's dashboard into the log, from which CloudWatch takes them.
+
+    Their one dimension is Powertools' `service`, whose value is the deployment. A deployment may have them switched
+    off, as each metric that arrives in an hour is billed for it.
+
+    Source:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+
+    Args:
+        values: The values; none writes nothing.
+        deployment: The deployment.
+    """
+    if not deployment.settings.deployment_metrics or not values:
+        return
+    line = EphemeralMetrics(namespace=_NAMESPACE, service=deployment.name)
+    for metric, value in values.items():
+        line.add_metric(name=metric.value, unit=UNITS.get(metric, "Count"), value=value)
+    line.flush_metrics()
 
 
 def report_refusal(problem: str) -> None:

@@ -17,8 +17,8 @@ from instance_credentials.aws import Boto3Aws
 from instance_credentials.decisions import CredentialsRefusal, instance_of, read_proof, session_of
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.functions.environment import CredentialsEnvironment
-from spotkeep_jobs.functions.tracing import traced
+from spotkeep_jobs.settings import CredentialsSettings
+from spotkeep_jobs.tracing import traced
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -34,7 +34,7 @@ def _production_aws() -> Boto3Aws:
     return Boto3Aws(
         ec2=boto3.client("ec2", config=config),
         sts=boto3.client("sts", config=config),
-        run_role_arn=CredentialsEnvironment.from_environment().run_role_arn,
+        run_role_arn=CredentialsSettings.from_environment().run_role_arn,
     )
 
 
@@ -62,7 +62,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
 
 
 def _answer(event: object, *, aws: Boto3Aws, function: str) -> dict[str, Any]:
-    settings = CredentialsEnvironment.from_environment()
+    settings = CredentialsSettings.from_environment()
     proof = read_proof(event, audience=function)
     if isinstance(proof, CredentialsRefusal):
         return _refused(proof)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.schedule import Schedule
     from spotkeep_jobs.record.sweep import Sweep, Trial
     from spotkeep_jobs.runs.launch import ValidDocument
-    from spotkeep_jobs.runs.launch_outcome import Launched
+    from spotkeep_jobs.runs.launch_completion import Launched
     from spotkeep_jobs.runs.shells import Shell
     from spotkeep_jobs.sweeps.launch import LaunchedSweep, ValidSweep
 

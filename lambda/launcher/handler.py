@@ -11,18 +11,18 @@ makes the status 502 of it.
 
 from __future__ import annotations
 
+import base64
 import functools
+import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher import actions, answers
-from launcher.context import ActionContext, count, logger, metrics
-from launcher.documents import answer_document
-from launcher.invocation import came_by_url, http_answer, read_invocation
+from launcher.actions import ActionContext, answer_document, count, logger, metrics
 from launcher.payload import (
     DocumentAction,
     PoolEnd,
@@ -38,17 +38,17 @@ from launcher.payload import (
     read_action,
     read_own_event,
 )
-from launcher.settings import LauncherSettings
-from launcher.wiring import this_function, wired
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.errors import AwsCallError, RequestRefusedError
-from spotkeep_jobs.functions.launcher_parts import LauncherParts
-from spotkeep_jobs.functions.tracing import traced
-from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.deployment import Clients, Deployment
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
+from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.callers import unknown_caller
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
+from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_jobs.tracing import traced
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -59,22 +59,23 @@ _KEPT_FOR_ONE_RUN_SECONDS: Final = 15
 
 
 @functools.cache
-def made_once() -> tuple[LauncherParts, RunTable, KnownPrices]:
-    """Make the parts on real clients, once for each execution environment; return them with table and prices."""
-    return wired(LauncherSettings.from_environment())
+def cached_deployment() -> Deployment[LauncherSettings]:
+    """Return the deployment, which is made once for each execution environment."""
+    return Deployment(settings=LauncherSettings.from_environment(), clients=Clients())
 
 
-def production_parts() -> LauncherParts:
-    """Return the parts on real clients, with prices that were read within the hour."""
-    parts, table, prices = made_once()
-    prices.refresh(table, now=parts.now())
-    return parts
+def current_deployment() -> Deployment[LauncherSettings]:
+    """Return the deployment, with prices that were read within the hour."""
+    deployment = cached_deployment()
+    deployment.refresh_prices()
+    return deployment
 
 
 @functools.cache
 def launcher_function() -> LauncherFunction:
     """Return this very function, to be invoked once more: for what of a sweep this invocation leaves undone."""
-    return this_function(os.environ["AWS_LAMBDA_FUNCTION_NAME"])
+    clients = cached_deployment().clients
+    return LauncherFunction(lambda: clients.functions, function_name=os.environ["AWS_LAMBDA_FUNCTION_NAME"])
 
 
 @traced
@@ -110,14 +111,14 @@ def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], f
     payload, own_event = None, None
     logger.set_correlation_id(request_id)
     try:
-        parts = production_parts()
-        context = ActionContext(parts=parts, request_id=request_id, seconds_left=seconds_left, go_on=_go_on)
+        deployment = current_deployment()
+        context = ActionContext(deployment=deployment, request_id=request_id, seconds_left=seconds_left, go_on=_go_on)
         match own_event := read_own_event(event):
             case SweepAdvance() as asked:
                 return actions.advance_sweep(asked, context)
             case ScheduleFiring() as asked:
                 return actions.launch_scheduled(asked, context)
-        invocation = read_invocation(event, verify_callers=parts.access.verifies_callers)
+        invocation = read_invocation(event, verify_callers=deployment.settings.verify_callers)
         payload, caller = invocation.payload, invocation.caller
         logger.set_correlation_id(_correlation_id(payload, request_id=request_id))
         if caller is not None:
@@ -191,5 +192,84 @@ def _correlation_id(payload: object, *, request_id: str) -> str:
     return token[:128] if isinstance(token, str) else request_id
 
 
+MOST_BODY_BYTES: Final = 1_048_576
+"""More than any document that a run's record could hold: DynamoDB takes 400 kB an item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherInvocation:
+    """What is asked for, and by whom.
+
+    Attributes:
+        payload: A job document or an action, of any JSON type.
+        caller: Who calls; None where the event does not say.
+    """
+
+    payload: object
+    caller: Caller | None
+
+
+def came_by_url(event: object) -> bool:
+    """Return whether an event has the shape of those that AWS makes for a function URL."""
+    return isinstance(event, Mapping) and isinstance(_inside(event, "requestContext", "http"), Mapping)
+
+
+def read_invocation(event: object, *, verify_callers: bool) -> LauncherInvocation:
+    """Read an event.
+
+    Args:
+        event: What the function was invoked with, of any JSON type.
+        verify_callers: Whether users reach the function by its URL alone.
+
+    Raises:
+        RequestRefusedError: It holds no payload, or names no caller where one is needed.
+    """
+    caller = None
+    if came_by_url(event):
+        arn = _inside(event, "requestContext", "authorizer", "iam", "userArn")
+        caller = Caller.of(arn, verified=verify_callers)
+    if verify_callers and caller is None:
+        raise RequestRefusedError([unknown_caller()])
+    payload = _read_body(event) if came_by_url(event) else event
+    return LauncherInvocation(payload=payload, caller=caller)
+
+
+def http_answer(answer: Mapping[str, Any], *, status: int) -> dict[str, Any]:
+    """Return what a function URL makes an HTTP answer of."""
+    return {
+        "statusCode": status,
+        "headers": {"content-type": "application/json", "cache-control": "no-store"},
+        "body": json.dumps(answer),
+    }
+
+
+def _read_body(event: Any) -> object:
+    method = _inside(event, "requestContext", "http", "method")
+    if method != "POST":
+        raise _refused("(method)", shown(method), "is not POST", "Send the document as the body of a POST.")
+    body = event.get("body")
+    if not isinstance(body, str) or not body:
+        raise _refused("(body)", "nothing", "is required", "Send the document, as JSON.")
+    if len(body) > MOST_BODY_BYTES:
+        raise _refused("(body)", f"{len(body):,} characters", "is larger than any document", "Send less than 1 MiB.")
+    try:
+        return json.loads(base64.b64decode(body, validate=True) if event.get("isBase64Encoded") is True else body)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        problem = f"is not JSON that can be read: {reason}"
+        raise _refused("(body)", f"{len(body):,} characters", problem, "Send the document, as JSON.") from None
+
+
+def _refused(field: str, found: str, problem: str, fix: str) -> RequestRefusedError:
+    return RequestRefusedError([Problem(field=field, found=found, problem=problem, fix=fix)])
+
+
+def _inside(value: object, *path: str) -> object:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
-    made_once()  # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    _ = cached_deployment().table, cached_deployment().training_jobs

@@ -21,9 +21,9 @@ from pydantic import SecretStr
 
 from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import SpotkeepJobsError
-from spotkeep_jobs.functions.environment import WebhookEnvironment
-from spotkeep_jobs.functions.tracing import traced
-from spotkeep_jobs.notifications.chat_text import chat_text
+from spotkeep_jobs.notifications.notification_topic import chat_text
+from spotkeep_jobs.settings import WebhookSettings
+from spotkeep_jobs.tracing import traced
 from webhook.poster import HEADER, NOTIFICATION_HEADER, NotDeliveredError, post, signature
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AddressError(SpotkeepJobsError):
 @functools.cache
 def _read_target() -> tuple[str, SecretStr]:
     secrets = boto3.client("secretsmanager", config=client_config())
-    settings = WebhookEnvironment.from_environment()
+    settings = WebhookSettings.from_environment()
     secret_arns = (settings.webhook_address_secret_arn, settings.webhook_secret_arn)
     address, secret = (secrets.get_secret_value(SecretId=arn).get("SecretString", "") for arn in secret_arns)
     if not _ADDRESS.fullmatch(address.strip()):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from controller.full_pass import FullPass
 from launcher import handler as launcher_handler
-from launcher.context import ActionContext
-from spotkeep_jobs.functions.full_pass import FullPass
+from launcher.actions import ActionContext
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.record.table_client import RecordRefusedError
-from spotkeep_jobs.stack_deletion.shutdown import Shutdown
+from spotkeep_jobs.sweeps.advance import Sweeps
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import client_error
 
@@ -40,7 +40,7 @@ class Site(ControlPlane):
     """A deployment whose table takes no write from some moment on."""
 
     def asks(self, document: dict[str, Any]) -> Any:
-        return launcher_handler.answer_to(document, ActionContext(parts=self.launching, request_id="request"))
+        return launcher_handler.answer_to(document, ActionContext(deployment=self.launcher, request_id="request"))
 
     def launches(self, **fields: Any) -> None:
         common = {"name": "first", "run": "first", "token": "t", "command": "x", "capacity": "on-demand"}
@@ -54,7 +54,7 @@ class Site(ControlPlane):
             if not job.on_instances and job.status == "InProgress":
                 self.service.gets_capacity(job)
         self.service.seconds += minutes * 60
-        FullPass(self.parts).run()
+        FullPass(self.controller).run()
 
     def refuses(self, why: str) -> None:
         put, transaction = REFUSALS[why]
@@ -84,7 +84,7 @@ def user_stops(site: Site) -> None:
 
 
 def passes(site: Site) -> None:
-    failures = FullPass(site.parts).run().failures
+    failures = FullPass(site.controller).run().failures
     assert failures
     assert all(why.startswith("RecordRefusedError") for why in failures.values()), failures
 
@@ -135,7 +135,7 @@ def test_a_run_in_a_queue_that_has_trained_its_max_run_ends(why: str) -> None:
 def test_a_sweep_that_a_user_ends_has_no_trial_that_trains(action: str, why: str) -> None:
     site = Site()
     site.launches(run="swp", sweep={"trials": [{"lr": 1}, {"lr": 2}, {"lr": 3}], "parallel": 3})
-    site.launching.sweeps.advance.advance("swp")
+    Sweeps(site.launcher).advance("swp")
     site.trains()
     assert len(site.alive) == 3
     site.refuses(why)
@@ -148,7 +148,7 @@ def test_a_sweep_that_a_user_ends_has_no_trial_that_trains(action: str, why: str
 def test_a_sweep_that_a_user_ends_has_the_others_stopped_where_one_trial_cannot_be_read(key: tuple[str, str]) -> None:
     site = Site()
     site.launches(run="swp", sweep={"trials": [{"lr": 1}, {"lr": 2}, {"lr": 3}], "parallel": 3})
-    site.launching.sweeps.advance.advance("swp")
+    Sweeps(site.launcher).advance("swp")
     site.trains()
     site.refuses("a permission that is gone")
     site.service.is_written_by_a_newer_version(key, {"form": {"N": "2"}}, may_write=[])
@@ -164,10 +164,7 @@ def test_a_deployment_that_is_deleted_has_no_job_that_trains(why: str) -> None:
     site.launches(capacity="spot")
     site.launches(run="second", token="u", **QUEUED)
     site.trains()
-    parts: Any = site.parts
-    shutdown = Shutdown(
-        table=parts.table, pools=parts.pools, completion=parts.completion, stacks=NoStacks(), clock=parts.clock
-    )
+    shutdown = site.shutdown(NoStacks())  # type: ignore[arg-type]
     site.refuses(why)
     failures = shutdown.stop_everything().failures
     assert sorted(failures) == ["run first", "run second"]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from controller import handler as entry
-from spotkeep_jobs.functions.controller_events import CLEAR_DELETION, CLOCK_EVENT
-from spotkeep_jobs.functions.full_pass import PassFailedError, PassReport
+from controller.events import CLEAR_DELETION, CLOCK_EVENT
+from controller.full_pass import PassFailedError
+from controller.reports import PassReport
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
 from spotkeep_jobs.stack_deletion.shutdown import Alive
@@ -72,8 +73,8 @@ def call(
     event: object = None,
 ) -> tuple[Any, Any]:
     full_pass = ScriptedPass(report)
-    monkeypatch.setattr(entry, "production_shutdown", lambda: shutdown or ScriptedShutdown())
-    monkeypatch.setattr(entry, "production_full_pass", lambda: full_pass)
+    monkeypatch.setattr(entry, "current_shutdown", lambda: shutdown or ScriptedShutdown())
+    monkeypatch.setattr(entry, "current_full_pass", lambda: full_pass)
     return entry.handler(event or CLOCK_EVENT, context or Context()), full_pass
 
 

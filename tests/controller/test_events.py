@@ -1,343 +1,220 @@
-"""The controller on events: what they name is reconciled, once for each job, and what failed comes again."""
+"""What invokes the controller is distinguished; of an event a name is taken, and nothing else."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import handler as entry
-from controller import reconciliation
-from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, tag_list
-from spotkeep_jobs.backends.ec2.jobs import FleetOwners
-from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.functions.controller_events import CLOCK_EVENT, TRAINING_JOB_CHANGED, Hint
-from spotkeep_jobs.functions.controller_parts import ControllerParts
-from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.run_reconciler import RunReconciler
-from tests.models.clock import NOON
-from tests.models.ec2 import Ec2, ModelFleet
-from tests.models.faults import Fault, Faults, client_error
-from tests.models.functions import Context
-from tests.spotkeep_jobs.conftest import Make, World
+from controller.events import (
+    CLOCK_EVENT,
+    SERVICE_JOB_CHANGES,
+    TRAINING_JOB_CHANGED,
+    ClockTick,
+    ControllerEvent,
+    EventBatch,
+    Hint,
+    PoolCheck,
+    Subject,
+    UnknownEventError,
+    controller_event_of,
+    hint_of,
+)
+from spotkeep_jobs.record.deployment_records import StackRequest
 
-make = Make()
-MODEL = "s3://b/runs/digits/output/digits-1/output/model.tar.gz"
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
-
-@dataclass
-class Stage:
-    """A controller on models of AWS, with a run whose job SageMaker knows."""
-
-    world: World = field(default_factory=World)
-
-    def __post_init__(self) -> None:
-        self.run = self.world.launch(make.run("digits", request={}), make.attempt("digits"))
-        self.sagemaker, self.table = self.world.sagemaker, self.world.table
-
-    def completes(self) -> None:
-        """The job completes."""
-        self.sagemaker.has_job(
-            "digits-1", ("Training", 0.0), ("Completed", 0.0), TrainingTimeInSeconds=600, BillableTimeInSeconds=180,
-            ModelArtifacts={"S3ModelArtifacts": MODEL},
-        )  # fmt: skip
-
-    def sent(self) -> list[str]:
-        return [notification.notification_id for notification in self.world.topic.published]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
 
 
-@pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    stage = Stage()
-    monkeypatch.setattr(entry, "production_parts", lambda: stage.world.parts)
-    return stage
+def event_of(event: object) -> ControllerEvent:
+    return controller_event_of(event, now=NOON)
 
 
-def training_event(job_name: str = "digits-1") -> dict[str, Any]:
-    return {
-        "version": "0", "id": "1", "source": "aws.sagemaker", "detail-type": TRAINING_JOB_CHANGED,
-        "detail": {"TrainingJobName": job_name, "TrainingJobStatus": "Failed"},
-    }  # fmt: skip
+def event(detail_type: str, **detail: Any) -> dict[str, Any]:
+    return {"source": "aws.sagemaker", "detail-type": detail_type, "detail": detail}
 
 
-def batch(*bodies: object) -> dict[str, Any]:
-    """A batch as Lambda takes it from the queue; its messages are called m0, m1, ..."""
-    return {
-        "Records": [
+def test_a_training_job_that_batch_named_is_known_by_its_tags() -> None:
+    tags = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "digits"}
+    named = event(TRAINING_JOB_CHANGED, TrainingJobName="AWSBatchdigits-188b610a69aa8380ca5b0a7aba3f81cb8", Tags=tags)
+    hint = hint_of(named)
+    assert (hint.run, hint.deployment) == ("digits", "spotkeep")
+    strange = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1", Tags={**tags, "spotkeep:run": "no run\n"})
+    assert hint_of(strange).run is None
+
+
+@pytest.mark.parametrize("detail_type", SERVICE_JOB_CHANGES)
+def test_what_batch_says_names_a_service_job_by_its_id(detail_type: str) -> None:
+    """The event of a preemption has its ARN alone."""
+    arn = "arn:aws:batch:us-east-1:123456789012:service-job/51f245a9-2995-4a53-bced-7b3c00028f84"
+    said = {"source": "aws.batch", "detail-type": detail_type, "resources": [arn], "detail": {"preemptedJobArn": arn}}
+    assert hint_of(said) == Hint(subject=Subject.SERVICE_JOB, name="51f245a9-2995-4a53-bced-7b3c00028f84")
+    for wrong in ([], [arn.replace("service-job", "job")], "x", [7]):
+        with pytest.raises(UnknownEventError, match="its resources name no service job"):
+            hint_of({**said, "resources": wrong})
+
+
+@pytest.mark.parametrize(
+    ("event", "hint"),
+    [
+        (
+            {"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change",
+             "detail": {"run": "digits-1a2b", "attempt": 2, "instance_id": "i-0123456789abcdef0", "event": "left"}},
+            Hint(subject=Subject.TRAINING_JOB, name="digits-1a2b-2"),
+        ),
+        (
+            {"source": "aws.ec2fleet", "detail-type": "EC2 Fleet State Change", "detail": {"sub-type": "deleted"},
+             "resources": ["arn:aws:ec2:us-east-1:123456789012:fleet/fleet-a1b2c3d4-0000-4000-8000-0123456789ab"]},
+            Hint(subject=Subject.FLEET, name="fleet-a1b2c3d4-0000-4000-8000-0123456789ab"),
+        ),
+    ],
+)  # fmt: skip
+def test_what_agents_and_fleets_say_names_the_attempt_or_the_fleet(event: dict[str, Any], hint: Hint) -> None:
+    assert hint_of(event) == hint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (None, "not an object"),
+        ([], "not an object"),
+        ({}, "source"),
+        (event(TRAINING_JOB_CHANGED, TrainingJobName="a") | {"source": "custom.app"}, "source"),
+        (event("EC2 Instance State-change Notification"), "detail-type"),
+        (
             {
-                "messageId": f"m{number}", "receiptHandle": "r", "eventSource": "aws:sqs",
-                "body": body if isinstance(body, str) else json.dumps(body),
-            }
-            for number, body in enumerate(bodies)
-        ]
+                "source": "aws.ec2",
+                "detail-type": "EC2 Spot Instance Interruption Warning",
+                "detail": {"instance-id": "i-0123456789abcdef0", "instance-action": "terminate"},
+            },
+            "source",
+        ),
+        ({"source": "aws.ec2fleet", "detail-type": "EC2 Fleet Error", "resources": ["arn:x"]}, "no fleet"),
+        ({"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change", "detail": {"run": "a"}}, "attempt"),
+        ({"source": ["aws.ec2"], "detail-type": "EC2 Fleet Error"}, "source"),
+        (event(TRAINING_JOB_CHANGED), "TrainingJobName"),
+        (event(TRAINING_JOB_CHANGED, TrainingJobName=7), "TrainingJobName"),
+        (event(TRAINING_JOB_CHANGED, TrainingJobName="../../etc"), "TrainingJobName"),
+        (event(TRAINING_JOB_CHANGED, TrainingJobName="a" * 64), "TrainingJobName"),
+        ({"source": "aws.sagemaker", "detail-type": TRAINING_JOB_CHANGED, "detail": "a"}, "TrainingJobName"),
+    ],
+)
+def test_anything_else_is_refused_with_what_is_wrong(wrong: object, says: str) -> None:
+    with pytest.raises(UnknownEventError, match=says):
+        hint_of(wrong)
+
+
+def message(message_id: str, body: object) -> dict[str, Any]:
+    return {"messageId": message_id, "body": body if isinstance(body, str) else json.dumps(body)}
+
+
+def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
+    training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1")
+    other = event(TRAINING_JOB_CHANGED, TrainingJobName="letters-1")
+    read = event_of(
+        {"Records": [message("a", training), message("b", other), message("c", training), message("d", training)]}
+    )
+    assert read == EventBatch(
+        messages={
+            Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["a", "c", "d"],
+            Hint(subject=Subject.TRAINING_JOB, name="letters-1"): ["b"],
+        },
+        problems=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (None, "no message of a queue"),
+        ({}, "no messageId or no body"),
+        ({"messageId": "", "body": "{}"}, "no messageId"),
+        ({"messageId": "a", "body": None}, "no body"),
+        (message("a", "{"), "body of message a is no JSON"),
+        (message("a", "[" * 100_000), "body of message a is no JSON"),
+        (message("a", "{}"), "message a holds no hint: its source"),
+    ],
+)
+def test_what_hints_at_nothing_is_reported_and_stops_no_other(record: object, says: str) -> None:
+    good = message("good", event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1"))
+    read = event_of({"Records": [record, good]})
+    assert isinstance(read, EventBatch)
+    assert read.messages == {Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["good"]}
+    [problem] = read.problems
+    assert says in problem
+
+
+@pytest.mark.parametrize(
+    ("event", "means"),
+    [
+        (None, ClockTick()),
+        ({}, ClockTick()),
+        (CLOCK_EVENT, ClockTick()),
+        ({"run": "first", "attempt": 2, "firing": "expiry"}, PoolCheck(run="first", attempt=2)),
+        ({"Records": []}, EventBatch(messages={}, problems=[])),
+        (event(TRAINING_JOB_CHANGED, TrainingJobName="a"), Hint(subject=Subject.TRAINING_JOB, name="a")),
+    ],
+)
+def test_each_way_to_invoke_the_controller_is_distinguished(event: object, means: ControllerEvent) -> None:
+    assert event_of(event) == means
+
+
+def test_a_request_of_cloudformation_is_distinguished() -> None:
+    request = {
+        "RequestType": "Delete", "RequestId": "r-1", "StackId": "arn:aws:cloudformation:us-east-1:1:stack/S/1",
+        "LogicalResourceId": "Shutdown", "ResponseURL": "https://answers.example.com/1",
     }  # fmt: skip
+    read = event_of(request)
+    assert isinstance(read, StackRequest)
+    assert (read.kind, read.asked_at) == ("Delete", NOON)
 
 
-def given_back(answer: dict[str, Any]) -> list[str]:
-    """The messages that Lambda leaves in the queue."""
-    assert list(answer) == ["batchItemFailures"]
-    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
-
-
-def call(event: object) -> dict[str, Any]:
-    answer: dict[str, Any] = entry.handler(event, Context())
-    return answer
-
-
-def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
-    """The event says Failed, SageMaker says Completed: the run completed."""
-    stage.completes()
-    assert call(training_event()) == {
-        "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notifications_sent": ["digits/completed/1"],
-    }  # fmt: skip
-    run_item = stage.table.get("digits")
-    assert run_item is not None
-    assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, MODEL)
-
-
-def test_another_deployments_job_is_ignored_quietly(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(training_event("strangers-model-7"))["ignored"]
-    said = capsys.readouterr().out
-    assert "strangers-model-7" not in said
-    assert '"EventForeign"' in said
-
-
-def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stage.sagemaker.withheld["digits-1"] = "ThrottlingException"
-    with pytest.raises(AwsBusyError):
-        call(training_event())
-    assert '"EventFailed"' in capsys.readouterr().out
-    assert stage.table.get("digits") == stage.run
-
-
-def test_a_burst_of_events_for_one_job_describes_it_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    stage.completes()
-    assert given_back(call(batch(*[training_event()] * 10))) == []
-    assert stage.sagemaker.described == ["digits-1"]
-    run_item = stage.table.get("digits")
-    assert run_item is not None
-    assert run_item.state is RunState.COMPLETED
-    assert stage.sent() == ["digits/completed/1"]
-    assert '"RunChanged":[1.0]' in capsys.readouterr().out.replace(" ", "")
-
-
-def test_the_queue_keeps_the_messages_of_the_job_that_failed_and_no_others(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stage.sagemaker.withheld["digits-1"] = "ThrottlingException"
-    mixed = batch(training_event(), "junk", training_event("strangers-model-7"), training_event())
-    assert given_back(call(mixed)) == ["m0", "m3"]
-    said = capsys.readouterr().out.replace(" ", "")
-    for metric in ('"EventFailed":[2.0]', '"EventRefused":[1.0]', '"EventForeign":[1.0]'):
-        assert metric in said
-    stage.sagemaker.withheld.clear()
-    stage.completes()
-    assert given_back(call(batch(training_event(), training_event()))) == []
-    assert stage.sent() == ["digits/completed/1"]
-
-
-FLEETS = [f"fleet-a1b2c3d4-0000-4000-8000-00000000000{number}" for number in range(4)]
-
-
-def owners(faults: Faults, jobs: dict[str, str]) -> FleetOwners:
-    """The owners of the account's fleets: the attempts of this deployment, and others."""
-    ec2: Any = Ec2(faults)
-    ec2.page_size = len(FLEETS)
-    for fleet_id in FLEETS:
-        run, _, attempt = jobs.get(fleet_id, "").rpartition("-")
-        tags = {DEPLOYMENT_TAG: "spotkeep", RUN_TAG: run, ATTEMPT_TAG: attempt} if run else {"Name": "web"}
-        request = {
-            "ClientToken": fleet_id, "TagSpecifications": [{"ResourceType": "fleet", "Tags": tag_list(tags)}],
-        }  # fmt: skip
-        ec2.fleets[fleet_id] = ModelFleet(id=fleet_id, request=request, created=NOON)
-    return FleetOwners(Ec2Api(lambda: ec2), deployment="spotkeep")
-
-
-def fleet_event(fleet_id: str, sub_type: str = "launched") -> dict[str, Any]:
-    return {
-        "source": "aws.ec2fleet", "detail-type": "EC2 Fleet Instance Change", "detail": {"sub-type": sub_type},
-        "resources": [f"arn:aws:ec2:us-east-1:123456789012:fleet/{fleet_id}"],
-    }  # fmt: skip
-
-
-def agent_event(run: str) -> dict[str, Any]:
-    detail = {"run": run, "attempt": 1, "event": "left"}
-    return {"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change", "detail": detail}
-
-
-def test_a_busy_accounts_batch_asks_ec2_once_and_reconciles_each_attempt_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = Faults()
-    parts = replace(stage.world.parts, fleet_owners=owners(faults, {FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"}))
-    monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    reconciled: list[str] = []
-    monkeypatch.setattr(RunReconciler, "reconcile_job", lambda _self, job_name: reconciled.append(job_name))
-    events = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
-    assert given_back(call(batch(*events))) == []
-    assert faults.calls == ["DescribeFleets"]
-    assert reconciled == ["digits-1", "letters-1"]
-
-
-def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the_batch_is_followed(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = Faults()
-    faults.strike(Fault.REFUSED)
-    parts = replace(stage.world.parts, fleet_owners=owners(faults, {}))
-    monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    stage.completes()
-    events = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
-    assert given_back(call(batch(*events))) == ["m0", "m2"]
-    assert stage.sagemaker.described == ["digits-1"]
-
-
-def test_a_bare_event_of_a_fleet_is_followed_to_its_attempt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = replace(stage.world.parts, fleet_owners=owners(Faults(), {FLEETS[0]: "digits-1"}))
-    monkeypatch.setattr(entry, "production_parts", lambda: parts)
-    stage.completes()
-    assert call(fleet_event(FLEETS[0]))["run"] == "digits"
-    assert call(fleet_event(FLEETS[1]))["ignored"] == "the fleet belongs to no run of this deployment"
-
-
-def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage) -> None:
-    def refuse(operation: str) -> None:
-        raise client_error(operation, "Throttled")
-
-    stage.completes()
-    stage.world.topic.before_call = refuse
-    assert call(training_event())["notifications_sent"] == []
-    stage.world.topic.before_call = lambda _operation: None
-    assert call(training_event())["notifications_sent"] == ["digits/completed/1"]
+@pytest.mark.parametrize(
+    "event",
+    [[], "first", 0, False, {"reconcile": "some"}, {"Records": "a"}, {"attempt": 1}, {"run": "first"},
+     {"run": "first", "attempt": 0}, {"run": "first", "attempt": True}, {"run": "a/b", "attempt": 1},
+     {"run": "x" * 64, "attempt": 1}, {"run": "first", "attempt": "1"}],
+)  # fmt: skip
+def test_anything_else_invokes_nothing(event: object) -> None:
+    with pytest.raises(UnknownEventError):
+        event_of(event)
 
 
 @given(
-    junk=st.recursive(
-        st.none() | st.integers() | st.text(max_size=20),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
-        max_leaves=6,
-    ).filter(lambda event: event not in (None, {}, CLOCK_EVENT))
+    JSON
+    | st.fixed_dictionaries({"run": JSON, "attempt": JSON | st.integers()})
+    | st.fixed_dictionaries(
+        {"source": st.just("aws.sagemaker") | JSON, "detail-type": st.just(TRAINING_JOB_CHANGED) | JSON},
+        optional={"detail": JSON | st.dictionaries(st.just("TrainingJobName"), JSON)},
+    )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_junk_is_answered_and_touches_nothing(junk: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    def untouched() -> ControllerParts:
-        raise AssertionError("junk reached the record")
+def test_no_event_breaks_the_reader(event: Any) -> None:
+    try:
+        read = event_of(event)
+    except UnknownEventError:
+        return
+    if isinstance(read, PoolCheck):
+        assert (read.run, read.attempt) == (event["run"], event["attempt"])
+    if isinstance(read, Hint):
+        assert 1 <= len(read.name) <= 63
 
-    with monkeypatch.context() as patch:
-        patch.setattr(entry, "production_parts", untouched)
-        answer = call(junk)
-    assert (answer["ok"], answer["error"]) == (False, "unknown-event")
-    assert answer["problem"]
 
-
-BODIES = st.one_of(
-    st.sampled_from(["job-1", "job-2", "job-3", "strangers-1", "failing-1", "failing-2"]).map(training_event),
-    st.sampled_from(["null", "{", "[1]", '{"source": "custom.app"}', ""]),
+@given(
+    records=st.lists(
+        JSON | st.fixed_dictionaries({"messageId": st.text() | JSON, "body": st.text() | JSON.map(json.dumps) | JSON}),
+        max_size=4,
+    )
 )
-
-
-@given(bodies=st.lists(BODIES, max_size=10))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_any_batch_reconciles_each_job_once_and_gives_back_what_failed(
-    bodies: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reconciled: list[str] = []
-
-    def reconcile(hint: Hint, *, parts: object) -> dict[str, Any]:
-        reconciled.append(hint.name)
-        if hint.name.startswith("failing"):
-            raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
-        return {"ok": True}
-
-    named = {
-        f"m{number}": body["detail"]["TrainingJobName"]
-        for number, body in enumerate(bodies)
-        if not isinstance(body, str)
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr(entry, "production_parts", lambda: None)
-        patch.setattr(reconciliation, "reconcile_hint", reconcile)
-        kept = given_back(call(batch(*bodies)))
-    assert sorted(reconciled) == sorted(set(named.values()))
-    assert sorted(kept) == sorted(message for message, job in named.items() if job.startswith("failing"))
-
-
-def test_a_batch_of_nothing_but_junk_is_done_with_and_needs_no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    def untouched() -> ControllerParts:
-        raise AssertionError("junk reached the record")
-
-    monkeypatch.setattr(entry, "production_parts", untouched)
-    assert given_back(call(batch("junk", "{}"))) == []
-    assert given_back(call({"Records": []})) == []
-
-
-def test_the_first_event_of_another_clients_job_with_our_tag_makes_it_a_run(stage: Stage) -> None:
-    name = "pytorch-training-2026-11-24"
-    tags = {"spotkeep:deployment": "spotkeep"}
-    stage.sagemaker.has_job(
-        name, ("Training", 0.0), ("Completed", 1.0), TrainingTimeInSeconds=60, BillableTimeInSeconds=60,
-        request={"Environment": {}, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]},
-    )  # fmt: skip
-    event = training_event(name)
-    event["detail"]["Tags"] = tags
-    assert entry.handler(batch(event, event), Context()) == {"batchItemFailures": []}
-    assert stage.sent() == [f"{name}/completed/1"]
-    assert entry.handler(event, Context())["notifications_sent"] == []
-
-
-class TestATrainingJobOfAQueue:
-    """AWS Batch names it, and may give it no tags: its marks lead to the run, and the run's record decides."""
-
-    NAME = "AWSBatchdigits-188b610a69aa8380ca5b0a7aba3f81cb8"
-
-    def exists(self, stage: Stage, *, run: str) -> None:
-        stage.sagemaker.has_job(
-            self.NAME, ("Training", 0.0), request={"Environment": {"SPOTKEEP_RUN": run}, "Tags": []}
-        )
-
-    def test_its_event_reconciles_the_run_that_its_environment_names(self, stage: Stage) -> None:
-        self.exists(stage, run="digits")
-        stage.completes()
-        assert entry.handler(training_event(self.NAME), Context())["state"] == "COMPLETED"
-
-    def test_that_name_is_a_hint_and_changes_nothing_by_itself(self, stage: Stage) -> None:
-        self.exists(stage, run="digits")
-        before = stage.table.get("digits")
-        stage.sagemaker.has_job("digits-1", ("Pending", 0.0))
-        entry.handler(training_event(self.NAME), Context())
-        after = stage.table.get("digits")
-        assert before is not None
-        assert after is not None
-        assert (after.state.ended, after.job_arn, after.training_job) == (False, before.job_arn, None)
-
-    @pytest.mark.parametrize("run", ["unknown", "no run\n"])
-    def test_a_strangers_is_none_of_ours(self, stage: Stage, run: str) -> None:
-        self.exists(stage, run=run)
-        assert "ignored" in entry.handler(training_event(self.NAME), Context())
-        assert stage.table.get(self.NAME) is None
-
-    @pytest.mark.parametrize("of", ["another deployment", "a deployment without queues", "a client"])
-    def test_sagemaker_is_not_asked_about(self, stage: Stage, of: str) -> None:
-        event = training_event("theirs" if of == "a client" else self.NAME)
-        if of == "another deployment":
-            event["detail"]["Tags"] = {"spotkeep:deployment": "production"}
-        if of == "a deployment without queues":
-            stage.world.parts = replace(stage.world.parts, queues=replace(stage.world.parts.queues, has_queues=False))
-        stage.sagemaker.described.clear()
-        assert "ignored" in entry.handler(event, Context())
-        assert stage.sagemaker.described == []
-
-
-def test_an_event_that_claims_our_tag_falsely_makes_no_run(stage: Stage) -> None:
-    stage.sagemaker.has_job("theirs", ("Training", 0.0), request={"Environment": {}, "Tags": []})
-    event = training_event("theirs")
-    event["detail"]["Tags"] = {"spotkeep:deployment": "spotkeep"}
-    assert "ignored" in entry.handler(event, Context())
-    assert stage.table.get("theirs") is None
+def test_no_record_breaks_the_reader_or_gets_lost(records: list[object]) -> None:
+    read = event_of({"Records": records})
+    assert isinstance(read, EventBatch)
+    assert len(read.problems) + sum(map(len, read.messages.values())) == len(records)

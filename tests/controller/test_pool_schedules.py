@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controller import handler as entry
+from controller import reconciliation
 from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.pools.pool_reconciler import ReconciledPool
 from spotkeep_jobs.record.record import Pool, PoolTraits
@@ -20,7 +21,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 class Scripted:
-    """The parts, as far as the entry point sees them."""
+    """The pool, its run and the outbox, as far as the entry point sees them."""
 
     def __init__(self) -> None:
         self.found: ReconciledPool | None = None
@@ -28,21 +29,20 @@ class Scripted:
         self.reconciled: list[tuple[str, int]] = []
         self.observed: list[str] = []
         self.delivered: list[str] = []
-        self.pools = self.runs = self.outbox = self.metric_log = self
         self.counted: list[RunMetrics] = []
-        self.deployment = SimpleNamespace(name="spotkeep")
+        self.name = "spotkeep"
 
     def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
         self.reconciled.append((run, attempt))
         return self.found
 
-    def reconcile_job(self, job_name: str, *, deployment: str) -> Any:
+    def reconcile_job(self, job_name: str, *, tag: str, deployment: object) -> Any:
         self.observed.append(job_name)
         happened = {RunMetric.RUNS_COMPLETED: 1.0}
         run_item = SimpleNamespace(run=self.followed)
         return None if self.followed is None else SimpleNamespace(run=run_item, happened=happened)
 
-    def write(self, metrics: RunMetrics) -> None:
+    def write(self, metrics: RunMetrics, *, deployment: object) -> None:
         self.counted.append(metrics)
 
     def deliver_run(self, run: str) -> Delivery:
@@ -53,7 +53,11 @@ class Scripted:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     scripted = Scripted()
-    monkeypatch.setattr(entry, "production_parts", lambda: scripted)
+    monkeypatch.setattr(entry, "current_deployment", lambda: scripted)
+    for name in ("PoolReconciler", "Outbox"):
+        monkeypatch.setattr(reconciliation, name, lambda _deployment: scripted)
+    monkeypatch.setattr(reconciliation, "write_metrics", scripted.write)
+    monkeypatch.setattr(reconciliation, "_reconcile_job", scripted.reconcile_job)
     return scripted
 
 

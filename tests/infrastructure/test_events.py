@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.functions.controller_events import CLOCK_EVENT
+from controller.events import CLOCK_EVENT
 from spotkeep_jobs.schedules.expression import Rate, expression_warnings, read_expression
 
 if TYPE_CHECKING:

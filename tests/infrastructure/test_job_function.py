@@ -17,15 +17,15 @@ from aws_cdk.aws_logs import RetentionDays
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.training_bundle import bundle_bytes
-from spotkeep_jobs.functions.environment import (
-    ControllerEnvironment,
-    CredentialsEnvironment,
-    Environment,
-    LauncherEnvironment,
-    WebhookEnvironment,
-)
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.settings import (
+    ControllerSettings,
+    CredentialsSettings,
+    FunctionSettings,
+    LauncherSettings,
+    WebhookSettings,
+)
 from tests.models.control_plane import TIMEOUT_SECONDS
 from tests.torture.control.story import LARGEST_SKEW_SECONDS
 
@@ -83,12 +83,12 @@ def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Te
     assert timeouts["Controller"] < 5 * 60, "passes over everything in flight never overlap"
 
 
-ENVIRONMENTS: dict[str, type[Environment]] = {
-    "launcher": LauncherEnvironment,
-    "controller": ControllerEnvironment,
-    "instance_credentials": CredentialsEnvironment,
-    "webhook": WebhookEnvironment,
-    "search": Environment,
+ENVIRONMENTS: dict[str, type[FunctionSettings]] = {
+    "launcher": LauncherSettings,
+    "controller": ControllerSettings,
+    "instance_credentials": CredentialsSettings,
+    "webhook": WebhookSettings,
+    "search": FunctionSettings,
 }
 
 
@@ -128,16 +128,16 @@ def test_settings_arrive_as_they_were_set_and_what_a_team_may_make_long_lies_wit
     long = packed_of(of, "Launcher")
     (packed := tmp_path / "variables.json").write_text(json.dumps(long))
     assert {"SPOTKEEP_PRICES", "SPOTKEEP_DATA_LOCATIONS", "SPOTKEEP_FLEET_INSTANCE_TYPES"} <= long.keys()
-    assert long.keys() <= LauncherEnvironment.names()
+    assert long.keys() <= LauncherSettings.names()
 
-    def read(model: type[Environment], named: str) -> Any:
+    def read(model: type[FunctionSettings], named: str) -> Any:
         variables = {name: longest(value) for name, value in variables_of(of, named).items()}
         assert not long.keys() & variables.keys()
         return model.from_environment(
             variables | {"SPOTKEEP_TEAM_ROLES": "{}", "SPOTKEEP_DEPLOYMENT": "lab"}, packed=packed
         )
 
-    launcher, controller = read(LauncherEnvironment, "Launcher"), read(ControllerEnvironment, "Controller")
+    launcher, controller = read(LauncherSettings, "Launcher"), read(ControllerSettings, "Controller")
     for function in (launcher, controller):
         assert function.prices == EVERYTHING_SET["prices"]
         assert function.fleet_subnets == {
@@ -163,8 +163,8 @@ def test_settings_arrive_as_they_were_set_and_what_a_team_may_make_long_lies_wit
 
 
 def test_a_field_that_no_function_reads_is_refused_at_synth() -> None:
-    with pytest.raises(TypeError, match="WebhookEnvironment has no field secret"):
-        WebhookEnvironment.variables(secret="x")
+    with pytest.raises(TypeError, match="WebhookSettings has no field secret"):
+        WebhookSettings.variables(secret="x")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
+from controller.events import Hint, Subject
 from controller.reconciliation import reconcile_hint
 from launcher import handler as launcher_handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.judge import judge
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.repeated_calls import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
-from tests.launching import end_run
+from spotkeep_jobs.sweeps.advance import Sweeps
 from tests.models.clock import NOON
 from tests.models.control_plane import DEFAULTS, ControlPlane
+from tests.models.deployment import end_run
 
 JOB: dict[str, Any] = {"name": "digits", "command": "python train.py"}
 SWEEP = {**JOB, "sweep": {"trials": [{"seed": 1}, {"seed": 2}], "parallel": 1}}
@@ -39,7 +40,7 @@ class Client(ControlPlane):
 
     def asks(self, payload: dict[str, Any], *, request_id: str | None = None, caller: str | None = None) -> Any:
         context = ActionContext(
-            parts=self.launching,
+            deployment=self.launcher,
             request_id=request_id or next(self._request_ids),
             caller=None if caller is None else Caller.of(f"arn:aws:iam::123456789012:user/{caller}", verified=False),
         )
@@ -161,7 +162,7 @@ def test_a_sweep_that_is_resumed_again_answers_the_same(changes: dict[str, str])
     client.asks({**SWEEP, "run": "lr"})
     client.asks({"action": "pause", "sweep": "lr"})
     end_run(client.record, client.service, "lr-1")
-    client.launching.sweeps.advance.advance("lr", ended_runs=["lr-1"])
+    Sweeps(client.launcher).advance("lr", ended_runs=["lr-1"])
     resume = {"action": "resume", "sweep": "lr", "changes": changes}
     first, second = client.asks(resume), client.asks(resume)
     assert first["state"] == second["state"] == "RUNNING"
@@ -175,7 +176,7 @@ def test_a_pool_is_extended_once_where_the_call_says_when_it_was_seen_to_end() -
     job = client.service.jobs["first-1"]
     client.service.gets_capacity(job)
     client.service.ends(job, "Completed")
-    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=client.parts)
+    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), deployment=client.controller)
     [pool] = client.asks({"action": "pools"})["pools"]
     extend = {"action": "extend-pool", "run": "first", "for": "10m"}
     once = {**extend, "kept_until": pool["kept_until"]}
@@ -202,7 +203,7 @@ WRONG = {"max_wait": "1h", "capacity": "on-demand", "environment": {"SM_X": "1"}
 )
 def test_a_document_is_refused_as_it_is_judged_with_the_facts_of_the_deployment(wrong: dict[str, Any]) -> None:
     client = Client()
-    judged = judge(wrong, DEFAULTS, now=client.launching.now(), tpe=False)
+    judged = judge(wrong, DEFAULTS, now=client.launcher.now(), tpe=False)
     assert judged.problems
     assert judged.request is None
     with pytest.raises(RequestRefusedError) as refused:
@@ -215,7 +216,7 @@ def test_an_accepted_document_is_filled_in_and_warned_of_as_it_is_judged(documen
     client = Client()
     document = {**document, "run": "first", "token": "monday", "environment": {"API_TOKEN": "x"}, "max_run": "6d"}
     answer = client.asks({"action": "validate", **document})
-    judged = judge(document, DEFAULTS, now=client.launching.now(), tpe=False)
+    judged = judge(document, DEFAULTS, now=client.launcher.now(), tpe=False)
     assert judged.request is not None
     own = {"run", "token"} if "schedule" in document else set()
     request = judged.request.as_document()

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
+from launcher import actions
 from launcher import handler as entry
 from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.deployment_facts import SpendingLimits
@@ -24,8 +26,9 @@ from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs import shells
 from spotkeep_jobs.runs.launch import ValidDocument
-from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.repeated_calls import MAY_LAUNCH_AGAIN
 from spotkeep_jobs.runs.shells import Shell
 from tests.models.functions import Context
@@ -74,10 +77,8 @@ class ScriptedPools:
 class ScriptedLauncher:
     """The use case, as far as the entry point sees it."""
 
-    verifies_callers = False
-
     def __init__(self) -> None:
-        self.launcher = self.runs = self.access = self.shells = self
+        self.settings = SimpleNamespace(verify_callers=False)
         self.pools = ScriptedPools()
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
@@ -101,7 +102,7 @@ class ScriptedLauncher:
             request={"name": "first"},
         )
 
-    def authorize(self, run: str, *, caller: Caller | None) -> None:
+    def authorize(self, _deployment: object, run: str, *, caller: Caller | None) -> None:
         self.authorized.append((run, caller))
 
     def launch(
@@ -145,7 +146,7 @@ class ScriptedLauncher:
         self._called("stop", run)
         return self.run.model_copy(update={"state": RunState.STOPPING})
 
-    def open(self, run: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:
+    def open(self, _deployment: object, run: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:
         self._called("shell", run, command, host, asked_by)
         session = Session(id="s-1", token="let-me-in", stream_url="wss://somewhere")
         return Shell(run=run, session=session, parameters={"Target": "i-1", "Reason": "spotkeep shell first"})
@@ -164,7 +165,11 @@ class ScriptedLauncher:
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch) -> ScriptedLauncher:
     scripted = ScriptedLauncher()
-    monkeypatch.setattr(entry, "production_parts", lambda: scripted)
+    monkeypatch.setattr(entry, "current_deployment", lambda: scripted)
+    for name, stand_in in {"Launcher": scripted, "RunActions": scripted, "PoolActions": scripted.pools}.items():
+        monkeypatch.setattr(actions, name, lambda _deployment, stand_in=stand_in: stand_in)
+    monkeypatch.setattr(actions, "authorize_for_run", scripted.authorize)
+    monkeypatch.setattr(shells, "open_shell", scripted.open)
     return scripted
 
 

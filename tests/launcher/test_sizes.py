@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launcher import handler as launcher_handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_JOB_REQUEST_BYTES, MAX_SWEEP_BYTES
@@ -18,7 +18,7 @@ DOCUMENT: dict[str, Any] = {"name": "first", "run": "first", "token": "t", "comm
 
 
 def launched(plane: ControlPlane, **fields: Any) -> Any:
-    context = ActionContext(parts=plane.launching, request_id="request")
+    context = ActionContext(deployment=plane.launcher, request_id="request")
     return launcher_handler.answer_to({**DOCUMENT, **fields}, context)
 
 

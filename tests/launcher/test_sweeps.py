@@ -13,8 +13,9 @@ from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.sweep import SweepChange, Trial
 from spotkeep_jobs.runs.callers import CallerRules
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
-from tests.launching import DEFAULTS, PRICES, controller_on, launcher_on
+from tests.models.deployment import DEFAULTS, PRICES, controller_on, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.functions import Context, answered
 from tests.models.sagemaker import SageMaker
@@ -34,7 +35,7 @@ class Launcher:
         self.sagemaker, self.context = SageMaker(), Context()
         self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
         defaults = replace(DEFAULTS, teams=("speech", "vision"), prices=PRICES)
-        self.parts = launcher_on(self.table, self.sagemaker, defaults=defaults, callers=rules)
+        self.launcher = launcher_on(self.table, self.sagemaker, defaults=defaults, callers=rules)
         self.asked_again: list[str] = []
         self.in_a_row: list[int] = []
         self.of_runs: list[list[str] | None] = []
@@ -50,7 +51,7 @@ class Launcher:
 
     def __call__(self, payload: object) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(entry, "production_parts", lambda: self.parts)
+            patched.setattr(entry, "current_deployment", lambda: self.launcher)
             patched.setattr(entry, "launcher_function", lambda: self)
             answer: dict[str, Any] = answered(entry.handler(payload, self.context))
         return answer
@@ -157,7 +158,7 @@ def test_the_sweep_of_a_trial_that_a_user_resumes_hears_of_it_and_counts_what_it
     launcher({**DOCUMENT, "max_cost": 5, "capacity": "on-demand"})
     launcher({"action": "stop", "run": "digits-1"})
     launcher.sagemaker.becomes("digits-1-1", "Stopped")
-    controller_on(launcher.table, launcher.sagemaker).runs.reconcile("digits-1")
+    RunReconciler(controller_on(launcher.table, launcher.sagemaker)).reconcile("digits-1")
     launcher({"action": "advance-sweep", "sweep": "digits", "runs": ["digits-1"]})
     assert launcher({"action": "resume", "run": "digits-1"})["ok"]
     assert launcher.of_runs[-1] == ["digits-1"]

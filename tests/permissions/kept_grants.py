@@ -156,7 +156,7 @@ KEPT: Final = (
             "s3:PutObject",
         ),
         reason="The controller completes a launch of a fleet that was cut short, and keeps the bundle that it needs.",
-        shown_by="tests/spotkeep_jobs/functions/test_full_pass.py::"
+        shown_by="tests/controller/test_full_pass.py::"
         "test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may_live",
     ),
     Kept(

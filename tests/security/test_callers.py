@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from launcher import handler as entry
-from launcher.invocation import MOST_BODY_BYTES
+from launcher.handler import MOST_BODY_BYTES
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import CallerRules
-from tests.launching import DEFAULTS, PLATFORM, launcher_on
+from tests.models.deployment import DEFAULTS, PLATFORM, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.functions import Context
 from tests.models.sagemaker import SageMaker
@@ -54,7 +54,7 @@ class Deployment:
     def __init__(self, rules: CallerRules | None) -> None:
         self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs", retention_days=30)  # type: ignore[arg-type]
         self.sagemaker = SageMaker()
-        self.parts = launcher_on(
+        self.launcher = launcher_on(
             self.table,
             self.sagemaker,
             platform=replace(PLATFORM, team_role_arns={"vision": "arn:aws:iam::111122223333:role/vision"}),
@@ -74,7 +74,7 @@ class Deployment:
     def invoke(self, event: object) -> dict[str, Any]:
         """A direct invocation."""
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(entry, "production_parts", lambda: self.parts)
+            patched.setattr(entry, "current_deployment", lambda: self.launcher)
             answer: dict[str, Any] = json.loads(
                 json.dumps(entry.handler(event, Context(aws_request_id=str(uuid.uuid4()))))
             )

@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.notifications.chat_text import chat_text
-from spotkeep_jobs.notifications.notification_topic import chat_message_of, document_of
+from spotkeep_jobs.notifications.notification_topic import chat_message_of, chat_text, document_of
 from spotkeep_jobs.notifications.texts.redaction import REDACTED, without_secrets
 from spotkeep_jobs.notifications.texts.wording import quoted_reason
 from spotkeep_jobs.record.record import Notification

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+from controller.full_pass import FullPass
 from launcher.answers import described
 from spotkeep_jobs.backends.sagemaker.request import without_launch_id
 from spotkeep_jobs.document.deployment_facts import PoolRules
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import JobUsage, Run
@@ -113,7 +113,7 @@ class Functions:
         return attempt.usage
 
     def sweep(self) -> None:
-        FullPass(self.world.parts).run()
+        FullPass(self.world.controller).run()
 
 
 def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:

@@ -24,14 +24,15 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
-from spotkeep_jobs.functions.fleet_wiring import FleetParts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Trial
+from spotkeep_jobs.runs.adoption import Adoption
 from spotkeep_jobs.runs.callers import CallerRules
-from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
-from tests.launching import DEFAULTS, PLATFORM, TARGET, controller_on, end_run, launcher_on
+from spotkeep_jobs.schedules.scheduled_launches import ScheduledLaunches
+from spotkeep_jobs.sweeps.advance import Sweeps
+from tests.models.deployment import DEFAULTS, PLATFORM, controller_on, end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import TEMPLATE, Ec2
 from tests.models.scheduler import Schedules
@@ -59,7 +60,7 @@ class Lab(Deployment):
         fleets = FleetJobs(
             ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.sagemaker.now
         )
-        self.parts = launcher_on(
+        self.launcher = launcher_on(
             self.table,
             self.sagemaker,
             platform=replace(PLATFORM, team_role_arns=ROLES if isolated else {}),
@@ -70,10 +71,10 @@ class Lab(Deployment):
                 fleet_instance_types=("g5.xlarge",),
             ),
             callers=rules,
-            recurring=RecurringSchedules(lambda: self.schedules, target=TARGET),
-            fleets=FleetParts(
-                platform=FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"}), jobs=fleets
-            ),
+            clients={"scheduler": self.schedules},
+            fleet_platform=FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"}),
+            fleet_checks=None,
+            fleets=fleets,
         )
 
     def invoke(self, event: object) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class Lab(Deployment):
 
     def advance(self, sweep: str, **asked: Any) -> None:
         """The launcher goes on with a sweep at once."""
-        self.parts.sweeps.advance.advance(sweep, ended_runs=asked.get("ended_runs"))
+        Sweeps(self.launcher).advance(sweep, ended_runs=asked.get("ended_runs"))
 
     def launches(self, caller: str, run: str, **fields: Any) -> dict[str, Any]:
         """What a user launches, as their team's."""
@@ -115,7 +116,7 @@ class Lab(Deployment):
     def job_of_another_client(self, name: str) -> Run:
         """Another client creates a tagged job, and the controller makes a run of it."""
         self.sagemaker.is_made_by_hand(name, tags={"spotkeep:deployment": "spotkeep"})
-        assert controller_on(self.table, self.sagemaker).adoption.adopt(name) == name
+        assert Adoption(controller_on(self.table, self.sagemaker)).adopt(name) == name
         return self.run_item(name)
 
     def ends(self, run: str, state: RunState = RunState.COMPLETED) -> None:
@@ -199,7 +200,7 @@ class TestARunInTheSweepOfAnother:
         lab.refuses(ADA, "swp-2", "sweep swp")
         for number in (1, 2, 3):
             lab.ends(f"swp-{number}")
-            lab.parts.sweeps.advance.advance("swp")
+            Sweeps(lab.launcher).advance("swp")
         sweep = lab.table.sweep("swp")
         assert sweep is not None
         assert (sweep.state, sweep.counts.completed) == (SweepState.COMPLETED, 3)
@@ -207,7 +208,7 @@ class TestARunInTheSweepOfAnother:
     def test_they_are_after_it_ended(self, lab: Lab) -> None:
         lab.begins(ADA, "swp", sweep={"trials": [{"lr": 1}], "parallel": 1})
         lab.ends("swp-1")
-        lab.parts.sweeps.advance.advance("swp")
+        Sweeps(lab.launcher).advance("swp")
         lab.refuses(GRACE, "swp-2", "sweep swp")
 
     def test_a_job_of_another_client_is_no_trial_and_the_trial_whose_id_it_has_fails(self, lab: Lab) -> None:
@@ -216,7 +217,7 @@ class TestARunInTheSweepOfAnother:
         lab.job_of_another_client("swp-2")
         with lab.untouched("swp-2"):
             lab.ends("swp-1")
-            lab.parts.sweeps.advance.advance("swp")
+            Sweeps(lab.launcher).advance("swp")
             trial = lab.trial("swp", 2)
             assert (trial.state, trial.failure_reason) == (
                 TrialState.FAILED,
@@ -227,18 +228,18 @@ class TestARunInTheSweepOfAnother:
             assert lab.acts(ADA, "stop", sweep="swp")["ok"]
             assert "swp-3-1" in lab.sagemaker.stopped
             lab.ends("swp-3", RunState.STOPPED)
-            lab.parts.sweeps.advance.advance("swp")
+            Sweeps(lab.launcher).advance("swp")
             assert lab.acts(ADA, "resume", sweep="swp", changes={"command": "python other.py"})["ok"]
-            lab.parts.sweeps.advance.advance("swp")
+            Sweeps(lab.launcher).advance("swp")
             assert lab.trial("swp", 2).state is TrialState.FAILED
 
     def test_its_end_says_nothing_of_a_trial(self, lab: Lab) -> None:
         lab.begins(ADA, "swp", sweep=THREE)
         lab.job_of_another_client("swp-2")
         lab.ends("swp-2")
-        lab.parts.sweeps.advance.advance("swp", ended_runs=["swp-2"])
+        Sweeps(lab.launcher).advance("swp", ended_runs=["swp-2"])
         lab.ends("swp-1")
-        lab.parts.sweeps.advance.advance("swp", ended_runs=["swp-1", "swp-2"])
+        Sweeps(lab.launcher).advance("swp", ended_runs=["swp-1", "swp-2"])
         assert lab.trial("swp", 2).state is TrialState.FAILED
 
     def test_a_sweep_that_comes_after_such_a_job_is_refused(self, lab: Lab) -> None:
@@ -255,7 +256,7 @@ class TestARunInTheSweepOfAnother:
         lab.begins(ADA, "swp", sweep=THREE, token="of-the-sweep")
         lab.begins(GRACE, "other", token=trial_token("of-the-sweep", 2))
         lab.ends("swp-1")
-        lab.parts.sweeps.advance.advance("swp")
+        Sweeps(lab.launcher).advance("swp")
         assert lab.trial("swp", 2).state is TrialState.RUNNING
         assert lab.run_item("swp-2").job_name == "swp-2-1"
 
@@ -303,7 +304,7 @@ class TestTheScheduleOfAnother:
         lab.job_of_another_client("nightly-20261122-0200")
         recorded = lab.table.schedule("nightly")
         assert recorded is not None
-        assert lab.parts.schedules.begin(recorded) == (recorded, True)
+        assert ScheduledLaunches(lab.launcher).begin(recorded) == (recorded, True)
         with lab.untouched("nightly-20261122-0200"):
             assert refused_fields(lab.fires()) == ["run"]
         assert lab.fires(at="2026-11-23T02:00:00Z")["ok"]
@@ -336,7 +337,7 @@ class TestTwoAtOnce:
     @pytest.fixture
     def blind(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
         """A launcher that has read everything a moment ago, when there was nothing."""
-        for module in ("acceptance", "taken_ids"):
+        for module in ("acceptance",):
             for name in ("problems_of_run_id", "problems_of_sweep_id", "problems_of_schedule_id"):
                 monkeypatch.setattr(f"spotkeep_jobs.runs.{module}.{name}", lambda *_, **__: [], raising=False)
         monkeypatch.setattr("spotkeep_jobs.sweeps.launch.problems_of_sweep_id", lambda *_, **__: [])
@@ -355,13 +356,13 @@ class TestTwoAtOnce:
             assert blind.table.get(run) is None
 
     def test_the_schedule_is_refused_that_comes_second(self, lab: Lab) -> None:
-        read = lab.parts.schedules.read(
+        read = ScheduledLaunches(lab.launcher).read(
             {"name": "x", "run": "nightly", "command": "x", "schedule": NIGHTLY}, default_token="t", caller=None
         )
         assert read.schedule is not None
         lab.begins(GRACE, "nightly-20261122-0200")
         with pytest.raises(Exception, match="nightly-20261122-0200"):
-            lab.parts.schedules.begin(read.schedule)
+            ScheduledLaunches(lab.launcher).begin(read.schedule)
         assert lab.table.schedule("nightly") is None
         assert lab.schedules.recurring == {}
 

@@ -23,13 +23,16 @@ from spotkeep_jobs.backends.sagemaker.request import (
     checkpoint_uri_for,
     output_prefix_for,
 )
+from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.run_table import RunTable
-from tests.launching import end_run, launcher_on
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.settings import LauncherSettings
+from tests.models.deployment import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
 
@@ -192,7 +195,7 @@ def test_a_resume_does_not_begin_anew_where_its_team_lives_now() -> None:
     sagemaker = SageMaker()
     table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
 
-    def parts(*, isolated: bool) -> LauncherParts:
+    def deployment(*, isolated: bool) -> Deployment[LauncherSettings]:
         return launcher_on(
             table,
             sagemaker,
@@ -200,11 +203,11 @@ def test_a_resume_does_not_begin_anew_where_its_team_lives_now() -> None:
             defaults=DEFAULTS if isolated else replace(DEFAULTS, isolated_teams=()),
         )
 
-    parts(isolated=False).launcher.launch({**DOCUMENT, "run": "a", "team": "vision"}, default_token="1")
+    Launcher(deployment(isolated=False)).launch({**DOCUMENT, "run": "a", "team": "vision"}, default_token="1")
     end_run(table, sagemaker, "a")
     with pytest.raises(RequestRefusedError, match="isolated_teams was changed"):
-        parts(isolated=True).runs.resume("a")
-    assert parts(isolated=False).runs.resume("a").run.attempt == 2
+        RunActions(deployment(isolated=True)).resume("a")
+    assert RunActions(deployment(isolated=False)).resume("a").run.attempt == 2
 
 
 def test_a_run_on_ec2_takes_no_team_so_an_isolated_one_never_trains_beside_others() -> None:

@@ -19,19 +19,22 @@ import pytest
 import yaml
 
 from spotkeep_constructs.settings import Settings
+from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, SpendingLimits
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
 from spotkeep_jobs.runs.facts import RunFacts
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.document import read_sweep
 from spotkeep_jobs.sweeps.trial_documents import first_trials
-from tests.launching import end_run, launcher_on
+from tests.models.deployment import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
 
@@ -235,7 +238,7 @@ class Team:
         self.limits = LIMITS
 
     @property
-    def parts(self) -> LauncherParts:
+    def launcher(self) -> Deployment[LauncherSettings]:
         defaults = replace(DEFAULTS, limits=self.limits)
         return launcher_on(self.table, self.sagemaker, defaults=defaults, prices=PRICES)
 
@@ -244,7 +247,7 @@ class Team:
         return [request["TrainingJobName"] for request in self.sagemaker.requests]
 
     def launch(self, run: str = "first", **fields: Any) -> Run:
-        return self.parts.launcher.launch({**DOCUMENT, "run": run, **fields}, default_token=f"token-{run}").run
+        return Launcher(self.launcher).launch({**DOCUMENT, "run": run, **fields}, default_token=f"token-{run}").run
 
     def end(self, run: str, **fields: Any) -> None:
         end_run(self.table, self.sagemaker, run, **fields)
@@ -269,7 +272,7 @@ def test_a_resume_is_held_against_the_ceilings_of_now(lowered: dict[str, Any], s
     team.launch()
     team.end("first")
     team.limits = replace(LIMITS, **lowered)
-    assert setting in settings_named(lambda: team.parts.runs.resume("first"))
+    assert setting in settings_named(lambda: RunActions(team.launcher).resume("first"))
     assert team.created == ["first-1"]
 
 
@@ -286,11 +289,11 @@ def test_what_a_run_has_cost_counts_when_it_is_resumed_and_an_unknown_bill_is_no
     team = Team()
     team.launch(instance_type="ml.p4d.24xlarge", max_run="20h", max_wait="30h")
     team.end("first", cost=bill(300.0))
-    assert "run_cost_limit_usd" in settings_named(lambda: team.parts.runs.resume("first"))
+    assert "run_cost_limit_usd" in settings_named(lambda: RunActions(team.launcher).resume("first"))
     other = Team()
     other.launch(instance_type="ml.p4d.24xlarge", max_run="20h", max_wait="30h")
     other.end("first", cost=bill(None))
-    assert "run_cost_limit_usd" in settings_named(lambda: other.parts.runs.resume("first"))
+    assert "run_cost_limit_usd" in settings_named(lambda: RunActions(other.launcher).resume("first"))
 
 
 def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
@@ -377,10 +380,10 @@ def test_resumes_count_and_an_end_makes_room() -> None:
     assert "runs_in_flight_limit" in settings_named(lambda: team.launch("c"))
     team.end("a")
     team.launch("c")
-    assert "runs_in_flight_limit" in settings_named(lambda: team.parts.runs.resume("a"))
+    assert "runs_in_flight_limit" in settings_named(lambda: RunActions(team.launcher).resume("a"))
     team.end("b")
-    assert team.parts.runs.resume("a").run.attempt == 2
-    assert "runs_in_flight_limit" in settings_named(lambda: team.parts.launcher.validate({**DOCUMENT, "run": "d"}))
+    assert RunActions(team.launcher).resume("a").run.attempt == 2
+    assert "runs_in_flight_limit" in settings_named(lambda: Launcher(team.launcher).validate({**DOCUMENT, "run": "d"}))
 
 
 def test_a_launch_that_is_repeated_finds_its_run_however_full_it_is() -> None:

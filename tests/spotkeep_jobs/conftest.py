@@ -15,16 +15,16 @@ from botocore.exceptions import ClientError
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import traits_of
 from spotkeep_jobs.document.deployment_facts import DeploymentPolicy, PoolRules
-from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
-from spotkeep_jobs.notifications.notification_topic import NotificationTopic
-from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import Attempt, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
-from tests.launching import TARGET, controller_on, jobs_of, queues_on
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from tests.models.batch import Batch
 from tests.models.clock import NOON, Clock
+from tests.models.deployment import controller_on, jobs_of, queues_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Faults, client_error
 from tests.models.notifications import SqsQueue, Topic
@@ -154,7 +154,7 @@ def a_log(*lines: str, extent: Extent = Extent.WHOLE, **account: Any) -> JobLog:
 
 
 class World:
-    """The controller's parts on models of AWS: one run table, one SageMaker, one topic."""
+    """A deployment on models of AWS, as its controller sees it: one run table, one SageMaker, one topic."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -174,20 +174,23 @@ class World:
         self.watch_pools(PoolRules())
 
     def watch_pools(self, rules: PoolRules) -> None:
-        """Wire the parts anew, with these rules for pools."""
+        """Make the deployment anew, with these rules for pools."""
         self.deployment = replace(self.deployment, pool_rules=rules)
-        self.parts = controller_on(
+        self.controller = controller_on(
             self.table,
             self.sagemaker,
-            deployment=self.deployment,
+            clients={"sns": self.topic, "sqs": self.dead_letters, "scheduler": self.schedules},
+            now=self.clock,
+            policy=self.deployment,
             queues=self.queues,
             logs=self.job_logs,
-            topic=NotificationTopic(self.topic, topic_arn="topic"),  # type: ignore[arg-type]
-            dead_letters=DeadNotificationQueue(lambda: self.dead_letters, queue_url="queue"),  # type: ignore[arg-type,return-value]
-            schedules=OneTimeSchedules(self.schedules, target=TARGET),
-            jobs=self.jobs,
+            training_jobs=self.jobs,
         )
-        self.pools, self.runs, self.outbox = self.parts.pools, self.parts.runs, self.parts.outbox
+        self.pools, self.runs, self.outbox = (
+            PoolReconciler(self.controller),
+            RunReconciler(self.controller),
+            Outbox(self.controller),
+        )
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""

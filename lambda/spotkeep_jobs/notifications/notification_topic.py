@@ -11,19 +11,22 @@ Sources:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.errors import SpotkeepJobsError
-from spotkeep_jobs.notifications.chat_text import chat_text
 from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.record.record import format_time
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
+    from mypy_boto3_sqs import SQSClient
 
     from spotkeep_jobs.record.record import Notification
+
 
 DOCUMENT_VERSION = 1
 _CHAT_DESCRIPTION_CHARACTERS = 6_000
@@ -122,3 +125,66 @@ def chat_message_of(notification: Notification) -> dict[str, Any]:
 def _as_long_as_a_chat_takes(text: str) -> str:
     cut = chat_text(text)[:_CHAT_DESCRIPTION_CHARACTERS]
     return chat_text(cut)  # A cut within `@everyones` leaves a mention.
+
+
+_LOOK_ALIKES: Final = str.maketrans({"`": "\u02cb", "<": "\u2039", ">": "\u203a"})
+_LINK: Final = re.compile(r"\](?=[(\[:])")
+_EVERYBODY: Final = re.compile(r"@(?=(?:channel|here|everyone|group|team|all)\b)", re.IGNORECASE)
+
+
+def chat_text(text: str) -> str:
+    """Return a text that ends no code block, places no link, mentions no person and steers no terminal.
+
+    A bare address stays one, and a chat may make it clickable: it shows where it leads.
+    """
+    harmless = printable(text).translate(_LOOK_ALIKES)
+    return _EVERYBODY.sub("\uff20", _LINK.sub("] ", harmless))
+
+
+class NotificationNotQueuedError(SpotkeepJobsError):
+    """SQS did not take a dead notification; the table has it, and the next pass puts it into the queue."""
+
+    def __init__(self, *, notification_id: str, reason: str) -> None:
+        super().__init__(
+            f"notification {notification_id} is put aside, and the dead-letter queue did not take it: {reason}. "
+            "The next pass tries again"
+        )
+
+
+class DeadNotificationQueue:
+    """Where the notifications go that are given up."""
+
+    def __init__(self, client: Callable[[], SQSClient], *, queue_url: str) -> None:
+        """Bind the queue.
+
+        Args:
+            client: Makes a client of SQS, when one is needed for the first time: seldom.
+            queue_url: The queue.
+        """
+        self._client = client
+        self._queue_url = queue_url
+
+    def put(self, notification: Notification, /) -> None:
+        """Put a dead notification into the queue.
+
+        Raises:
+            NotificationNotQueuedError: The queue did not take it, or it is not known whether it did.
+        """
+        try:
+            self._client().send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(dead_letter_of(notification)))
+        except (ClientError, BotoCoreError) as error:
+            raise NotificationNotQueuedError(notification_id=notification.notification_id, reason=str(error)) from error
+
+
+def dead_letter_of(notification: Notification) -> dict[str, Any]:
+    """Return a notification that was given up as a message: what programs would have got, and why they did not.
+
+    Args:
+        notification: The notification, as it was put aside.
+    """
+    return {
+        **document_of(notification),
+        "subject_id": notification.subject_id,
+        "deliveries": notification.deliveries,
+        "problem": notification.problem,
+    }

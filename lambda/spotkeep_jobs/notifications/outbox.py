@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.notifications.dead_notification_queue import NotificationNotQueuedError
-from spotkeep_jobs.notifications.notification_topic import NotificationNotSentError
+from spotkeep_jobs.notifications.notification_topic import (
+    DeadNotificationQueue,
+    NotificationNotQueuedError,
+    NotificationNotSentError,
+    NotificationTopic,
+)
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import NotificationState
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
-    from spotkeep_jobs.notifications.notification_topic import NotificationTopic
-    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import ControllerSettings
 
 STALE_AFTER: Final = timedelta(minutes=15)
 """Longer than a function can live: an older claim is a dead deliverer's."""
@@ -49,26 +52,27 @@ class Delivery:
     dead: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
 class Outbox:
     """Delivers notifications from the run table to the topic."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        topic: NotificationTopic,
-        dead_letters: DeadNotificationQueue,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._table = table
-        self._topic = topic
-        self._dead_letters = dead_letters
-        self._clock = clock
+    deployment: Deployment[ControllerSettings]
+
+    @property
+    def _topic(self) -> NotificationTopic:
+        deployment = self.deployment
+        return NotificationTopic(deployment.clients.sns, topic_arn=deployment.settings.notification_topic_arn)
+
+    @property
+    def _dead_letters(self) -> DeadNotificationQueue:
+        deployment = self.deployment
+        queue_url = deployment.settings.dead_notification_queue_url
+        return DeadNotificationQueue(lambda: deployment.clients.sqs, queue_url=queue_url)
 
     def deliver_run(self, run: str) -> Delivery:
         """Send the notifications of one run, oldest first."""
         unreadable: dict[str, str] = {}
-        delivery = self.deliver(self._table.notifications(run, unreadable=unreadable))
+        delivery = self.deliver(self.deployment.table.notifications(run, unreadable=unreadable))
         return replace(delivery, failures=(*delivery.failures, *unreadable.values()))
 
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True) -> Delivery:
@@ -80,12 +84,12 @@ class Outbox:
             has_time: Asked before each notification: a function that ends between sending and recording sends it twice.
         """
         unreadable: dict[str, str] = {}
-        unsent = self._table.unsent_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
+        unsent = self.deployment.table.unsent_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
         oldest_first = sorted(unsent, key=Notification.order)
         delivery = self.deliver(oldest_first, has_time=has_time)
         unqueued = [
             notification
-            for notification in self._table.dead_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
+            for notification in self.deployment.table.dead_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
             if notification.queued_at is None
         ]
         failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
@@ -108,22 +112,26 @@ class Outbox:
                 continue
             if not has_time():
                 break
-            claimed = self._table.claim_notification(notification, now=self._clock(), stale_after=STALE_AFTER)
+            claimed = self.deployment.table.claim_notification(
+                notification, now=self.deployment.now(), stale_after=STALE_AFTER
+            )
             if claimed is None:
                 continue
             try:
                 message_id = self._topic.publish(claimed)
             except NotificationNotSentError as error:
                 failures.append(str(error))
-                old = self._clock() - claimed.created_at >= LONGEST_TRIED
+                old = self.deployment.now() - claimed.created_at >= LONGEST_TRIED
                 if not old or claimed.deliveries < FEWEST_TRIES:
-                    self._table.release_notification(claimed, problem=error.reason)
-                elif (given_up := self._table.give_up_notification(claimed, problem=error.reason)) is not None:
+                    self.deployment.table.release_notification(claimed, problem=error.reason)
+                elif (
+                    given_up := self.deployment.table.give_up_notification(claimed, problem=error.reason)
+                ) is not None:
                     dead.append(given_up.notification_id)
                     if (why := self._queue(given_up)) is not None:
                         failures.append(why)
                 continue
-            self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
+            self.deployment.table.mark_sent(claimed, message_id=message_id, now=self.deployment.now())
             sent.append(claimed.notification_id)
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
@@ -137,5 +145,5 @@ class Outbox:
             self._dead_letters.put(dead)
         except NotificationNotQueuedError as error:
             return str(error)
-        self._table.mark_queued(dead, now=self._clock())
+        self.deployment.table.mark_queued(dead, now=self.deployment.now())
         return None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import in_words
-from spotkeep_jobs.orphans.sources import Found
+from spotkeep_jobs.orphans.sources import Found, OrphanSearch, sources_of
 from spotkeep_jobs.record.orphan_report import Handled, OrphanOutcome, OrphanReport, OrphanRule
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.orphans.sources import OrphanSource, PossibleOrphan
     from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.settings import ControllerSettings
 
 EVERY: Final = timedelta(hours=1)
 MOST_KEPT: Final = 100
@@ -22,32 +25,47 @@ MOST_UNREADABLE: Final = 30
 """How many things a report names that could not be read, whole kinds first."""
 
 
+def orphan_collector(deployment: Deployment[ControllerSettings]) -> OrphanCollector:
+    """Return the collector of a deployment's orphans, which asks every source."""
+    settings, prices = deployment.settings, deployment.prices
+    search = OrphanSearch(
+        table=deployment.table,
+        deployment=deployment.name,
+        prices=prices,
+        s3_usd_per_gigabyte_month=lambda: prices.storage.s3_standard,
+        clock=deployment.now,
+    )
+    sources = sources_of(
+        around=search,
+        jobs=deployment.training_jobs,
+        s3=deployment.clients.s3,
+        checkpoint_bucket=settings.checkpoint_bucket,
+        isolated_teams=settings.isolated_teams,
+        fleets=deployment.fleet_orphans,
+        queues=deployment.queues,
+        queue_names=tuple(settings.queues),
+    )
+    removes = settings.orphans == "remove"
+    return OrphanCollector(table=deployment.table, sources=sources, removes=removes, clock=deployment.now)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OrphanCollector:
-    """Makes a pass over orphans once an hour, however often it is called."""
+    """Makes a pass over orphans once an hour, however often it is called.
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        sources: Mapping[str, OrphanSource],
-        removes: bool,
-        clock: Callable[[], datetime],
-        every: timedelta = EVERY,
-    ) -> None:
-        """Bind the collector.
+    Attributes:
+        table: The run table, which keeps the last report.
+        sources: The sources by name.
+        removes: True to apply the rules; False to report only what they would do.
+        clock: Returns the time, aware.
+        every: The time from one pass to the next.
+    """
 
-        Args:
-            table: Where the last report is kept.
-            sources: By what they list.
-            removes: Whether the rules are applied; False only reports what they would do.
-            clock: The time, aware.
-            every: How often.
-        """
-        self._table = table
-        self._sources = sources
-        self._removes = removes
-        self._clock = clock
-        self._every = every
+    table: RunTable
+    sources: Mapping[str, OrphanSource]
+    removes: bool
+    clock: Callable[[], datetime]
+    every: timedelta = EVERY
 
     def collect_if_due(self, *, has_time: Callable[[], bool] = lambda: True) -> OrphanReport | None:
         """Make a pass, unless one was begun in the last hour.
@@ -58,15 +76,15 @@ class OrphanCollector:
         Returns:
             What was found and done; None when it was not due.
         """
-        last, now = self._table.last_orphan_report(), self._clock()
-        if last is not None and now - last.begun_at < self._every:
+        last, now = self.table.last_orphan_report(), self.clock()
+        if last is not None and now - last.begun_at < self.every:
             return None
         looked_to = {} if last is None else last.looked_to
-        begun = OrphanReport(begun_at=now, removes=self._removes, looked_to=looked_to)
-        if not self._table.keep_orphan_report(begun, replaces=last):
+        begun = OrphanReport(begun_at=now, removes=self.removes, looked_to=looked_to)
+        if not self.table.keep_orphan_report(begun, replaces=last):
             return None
         report = self._collect(begun, has_time=has_time)
-        self._table.keep_orphan_report(report, replaces=begun)
+        self.table.keep_orphan_report(report, replaces=begun)
         return report
 
     def _collect(self, begun: OrphanReport, *, has_time: Callable[[], bool]) -> OrphanReport:
@@ -74,7 +92,7 @@ class OrphanCollector:
         unreadable: dict[str, str] = {}
         things: dict[str, str] = {}
         looked_to = dict(begun.looked_to)
-        for name, source in self._sources.items():
+        for name, source in self.sources.items():
             if not has_time():
                 unreadable[name] = "there was no time left for it"
                 continue
@@ -99,7 +117,7 @@ class OrphanCollector:
         finding = orphan.finding
         if finding.rule is not OrphanRule.REMOVE or orphan.remove is None or not finding.due or not has_time():
             return Handled(finding=finding, outcome=OrphanOutcome.REPORTED)
-        if not self._removes:
+        if not self.removes:
             return Handled(finding=finding, outcome=OrphanOutcome.WOULD_REMOVE)
         try:
             orphan.remove()

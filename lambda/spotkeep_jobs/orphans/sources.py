@@ -6,17 +6,19 @@ One list of them is the controller's and `spotkeep doctor --account`'s.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_fleet.run_prefixes import PREFIXES, of_team
 from spotkeep_jobs.backends.batch.service_job import job_id_of
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
 from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.orphans.decisions import (
     Context,
+    Stored,
     is_named,
     judge_checkpoints,
     judge_fleet_orphan,
@@ -24,8 +26,8 @@ from spotkeep_jobs.orphans.decisions import (
     judge_recorded_pool,
     judge_service_job,
     judge_unrecorded_pool,
+    named_prefixes,
 )
-from spotkeep_jobs.orphans.object_store import RunObjects
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.run_reconciler import run_of_job
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.orphan_report import Finding
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
+
 
 MOST_DESCRIBED: Final = 50
 """A pass describes so many jobs, pools and prefixes one by one; the next pass goes on from there. What the record knows
@@ -319,3 +322,62 @@ def sources_of(
     if fleets is not None:
         sources["fleets, volumes and snapshots"] = lambda _after: orphaned_fleets(fleets, around)
     return sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A prefix below which something is stored for a run, a sweep or a schedule.
+
+    Attributes:
+        run: Its id.
+        prefix: What the keys begin with, `sources/<run>/`: of an isolated team's below the team's own.
+    """
+
+    run: str
+    prefix: str
+
+
+class RunObjects:
+    """Lists objects by run."""
+
+    def __init__(self, client: Any, *, bucket: str, isolated_teams: Sequence[str] = ()) -> None:
+        """Bind the bucket.
+
+        Args:
+            client: A boto3 client of S3.
+            bucket: The checkpoint bucket.
+            isolated_teams: Those whose runs are listed besides all others.
+        """
+        self._client = client
+        self._bucket = bucket
+        self._teams = (None, *isolated_teams)
+
+    def runs(self) -> Iterator[StoredRun]:
+        """List the prefixes of runs below which anything is stored."""
+        for prefix in (of_team(prefix, team) for team in self._teams for prefix in PREFIXES):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
+            )
+            for page in pages:
+                for found in page.get("CommonPrefixes", ()):
+                    key = str(found["Prefix"])
+                    yield StoredRun(run=key.removeprefix(prefix).rstrip("/"), prefix=key)
+
+    def stored(self, run: StoredRun) -> Stored | None:
+        """Add up what is stored below a prefix; None when there is nothing."""
+        total, objects, newest_at = 0, 0, None
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=run.prefix)
+        for page in pages:
+            for found in page.get("Contents", ()):
+                total += int(found["Size"])
+                objects += 1
+                newest_at = found["LastModified"] if newest_at is None else max(newest_at, found["LastModified"])
+        return None if newest_at is None else Stored(stored_bytes=total, objects=objects, newest_at=newest_at)
+
+    def uri(self, run: StoredRun) -> str:
+        """Return where they are: `s3://bucket/runs/<run>/`."""
+        return f"s3://{self._bucket}/{run.prefix}"
+
+    def named_in(self, text: str) -> Iterator[str]:
+        """Yield the prefixes of runs that a text names addresses below, as far as it names them."""
+        return named_prefixes(text, bucket=self._bucket)

@@ -5,7 +5,8 @@ Each action asks SageMaker first: the record of a pool may be minutes old, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.times import MAX_KEEP_ALIVE_SECONDS, format_duration
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError, in_words
 from spotkeep_jobs.pools.matching import PoolMatch, match
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.record.record import Pool
 from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
@@ -22,46 +24,20 @@ from spotkeep_jobs.record.states import PoolEndReason, PoolState
 from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-    from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.document.request import JobRequest
-    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-    from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.record.table_client import Unreadable
+    from spotkeep_jobs.settings import LauncherSettings
 
 _MOST_RECONCILED: Final = 20
 """A caller waits for the answer, and each reconciliation is a call of SageMaker's."""
 
 
+@dataclass(frozen=True)
 class PoolActions:
-    """Acts on warm pools, on the run table and the training jobs it is given."""
+    """Lists, matches, extends and ends warm pools."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        jobs: SageMakerTrainingJobs,
-        reconciler: PoolReconciler,
-        platform: JobPlatform,
-        longest_seconds: int,
-        now: Callable[[], datetime],
-    ) -> None:
-        """Bind the actions.
-
-        Args:
-            table: Where pools are recorded.
-            jobs: Where their jobs are.
-            reconciler: Brings their record up to date.
-            platform: What the deployment gives every job: its role, network and key decide what matches.
-            longest_seconds: The deployment's limit of a keep-alive period; SageMaker's hour bounds it anyway.
-            now: The time, aware.
-        """
-        self._table = table
-        self._jobs = jobs
-        self._pools = reconciler
-        self._platform = platform
-        self._longest_seconds = min(longest_seconds, MAX_KEEP_ALIVE_SECONDS)
-        self._now = now
+    deployment: Deployment[LauncherSettings]
 
     def pools(self, *, unreadable: Unreadable) -> list[Pool]:
         """Return the pools there are, as SageMaker says now, first to expire first.
@@ -72,7 +48,7 @@ class PoolActions:
         Raises:
             AwsCallError: SageMaker could not answer.
         """
-        known = list(self._table.kept_pools(unreadable=unreadable))
+        known = list(self.deployment.table.kept_pools(unreadable=unreadable))
         reconciled = []
         for pool in known[:_MOST_RECONCILED]:
             try:
@@ -96,9 +72,9 @@ class PoolActions:
         """
         job = first_job(request, prices={})
         parameters = build_training_job_request(
-            request=request, job=job, platform=self._platform, run="match", attempt=1, launch_id="match"
+            request=request, job=job, platform=self.deployment.platform, run="match", attempt=1, launch_id="match"
         )
-        return match(parameters, pools=self.pools(unreadable={}), now=self._now())
+        return match(parameters, pools=self.pools(unreadable={}), now=self.deployment.now())
 
     def extend(self, *, run: str, seconds: int, kept_until: datetime | None = None) -> Pool:
         """Keep a run's pool longer than it would be.
@@ -118,7 +94,8 @@ class PoolActions:
             AwsCallError: SageMaker could not answer.
         """
         pool = self._available(run)
-        longest = self._longest_seconds
+        limit = self.deployment.settings.max_keep_alive_seconds
+        longest = MAX_KEEP_ALIVE_SECONDS if limit is None else min(limit, MAX_KEEP_ALIVE_SECONDS)
         seen = pool.keep_alive_seconds if kept_until is None else round((kept_until - pool.kept_since).total_seconds())
         wanted = seen + seconds
         if wanted <= pool.keep_alive_seconds:
@@ -128,7 +105,7 @@ class PoolActions:
         if pool.kept_since + timedelta(seconds=wanted) - pool.chain_since > LONGEST_CHAIN:
             raise RequestRefusedError([_chain_too_long(pool, seconds=seconds)])
         try:
-            self._jobs.keep_alive(pool.job_name, wanted)
+            self.deployment.training_jobs.keep_alive(pool.job_name, wanted)
         except (AwsRefusedError, TrainingJobNotFoundError) as error:
             pool = self._reconciled(pool)
             if pool.state is not PoolState.AVAILABLE:
@@ -152,16 +129,16 @@ class PoolActions:
             pool = self._available(run)
             if pool.stop_requested_at is not None:
                 return pool
-            run_item, attempt = self._table.get(run), self._table.attempt(run, pool.attempt)
+            run_item, attempt = self.deployment.table.get(run), self.deployment.table.attempt(run, pool.attempt)
             if run_item is None or attempt is None:
                 raise RunChangedError(run)
-            self._table.commit_pool(
+            self.deployment.table.commit_pool(
                 stop_requested(
                     run=run_item,
                     attempt=attempt,
                     pool=pool,
                     reason=PoolEndReason.STOPPED_BY_USER,
-                    now=self._now(),
+                    now=self.deployment.now(),
                 )
             )
             return pool
@@ -169,12 +146,12 @@ class PoolActions:
         return self._reconciled(until_written(request))
 
     def _reconciled(self, pool: Pool) -> Pool:
-        found = self._pools.reconcile(run=pool.run, attempt=pool.attempt)
+        found = PoolReconciler(self.deployment).reconcile(run=pool.run, attempt=pool.attempt)
         return pool if found is None else found.pool
 
     def _available(self, run: str) -> Pool:
         """Return the run's pool, as SageMaker says now."""
-        pools: Sequence[Pool] = self._table.pools(run)
+        pools: Sequence[Pool] = self.deployment.table.pools(run)
         if not pools:
             raise RequestRefusedError([_no_pool(run)])
         pool = self._reconciled(pools[-1])

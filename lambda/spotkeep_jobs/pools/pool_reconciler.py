@@ -8,7 +8,7 @@ is written; a function that dies in between leaves it to the next reconciliation
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.errors import AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.pools.matching import differences
 from spotkeep_jobs.pools.pool_schedules import plan_schedules
-from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError
+from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
 from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, waits_as_recorded
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.record.until_written import until_written
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-    from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
     from spotkeep_jobs.record.record import Pool, Run
+    from spotkeep_jobs.settings import DeploymentSettings
 
 _ENDS_WITHIN: Final = timedelta(minutes=1)
 """A job that was modified later than so long after its end was modified by a person."""
@@ -52,32 +51,11 @@ class ReconciledPool:
     happened: RunMetrics = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class PoolReconciler:
     """Reconciles warm pools with what SageMaker says of them."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        jobs: SageMakerTrainingJobs,
-        schedules: OneTimeSchedules | None,
-        deployment: DeploymentPolicy,
-        clock: Callable[[], datetime],
-    ) -> None:
-        """Bind the parts.
-
-        Args:
-            table: Where pools are recorded.
-            jobs: Where their jobs are.
-            schedules: Where later reconciliations are scheduled; None in a function that schedules none.
-            deployment: Names, prices and the rules for pools.
-            clock: The time, aware.
-        """
-        self._table = table
-        self._jobs = jobs
-        self._schedules = schedules
-        self._deployment = deployment
-        self._clock = clock
+    deployment: Deployment[DeploymentSettings]
 
     def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
         """Bring a pool's record up to what SageMaker says, end the pool if it is to end, and schedules what follows.
@@ -100,25 +78,25 @@ class PoolReconciler:
 
     def _update(self, run: str, attempt: int, happened: list[RunMetrics]) -> Pool | None:
         """Write what SageMaker says of a pool into its record; add what that changes to `happened`."""
-        run_item, pool = self._table.get(run), self._table.pool(run, attempt)
+        run_item, pool = self.deployment.table.get(run), self.deployment.table.pool(run, attempt)
         if run_item is None or pool is None:
             return None
         if pool.state is not PoolState.AVAILABLE:
             return pool
         facts = self._facts(run_item, pool)
-        change = decide_pool(facts, self._jobs.observe(pool.job_name))
+        change = decide_pool(facts, self.deployment.training_jobs.observe(pool.job_name))
         if change is None:
             return pool
-        happened.append(happened_between(run_item, self._table.commit_pool(change)))
+        happened.append(happened_between(run_item, self.deployment.table.commit_pool(change)))
         return change.pool
 
     def _facts(self, run: Run, pool: Pool) -> PoolFacts:
         return PoolFacts(
             run=run,
-            attempts=self._table.attempts(run.run),
+            attempts=self.deployment.table.attempts(run.run),
             pool=pool,
-            deployment=self._deployment,
-            now=self._clock(),
+            deployment=self.deployment.policy,
+            now=self.deployment.now(),
         )
 
     def as_recorded(self, seen: Pool, *, waiting: Mapping[str, JobSummary]) -> ReconciledPool | None:
@@ -136,7 +114,7 @@ class PoolReconciler:
             return None
         if summary.last_modified_at - seen.kept_since > _ENDS_WITHIN:
             return None  # A person has changed it since it began: its keep-alive period is another.
-        run_item, pool = self._table.get(seen.run), self._table.pool(seen.run, seen.attempt)
+        run_item, pool = self.deployment.table.get(seen.run), self.deployment.table.pool(seen.run, seen.attempt)
         if run_item is None or pool is None:
             return None
         if not waits_as_recorded(self._facts(run_item, pool)):
@@ -149,15 +127,20 @@ class PoolReconciler:
         Returns:
             What could not be made, and why.
         """
-        if self._schedules is None:
+        settings = self.deployment.settings
+        if not settings.schedules_pools:
             return ()
+        schedules = OneTimeSchedules(self.deployment.clients.scheduler, target=ScheduleTarget.of(settings))
         problems = []
         planned = plan_schedules(
-            pool, rules=self._deployment.pool_rules, deployment=self._deployment.name, now=self._clock()
+            pool,
+            rules=self.deployment.policy.pool_rules,
+            deployment=self.deployment.name,
+            now=self.deployment.now(),
         )
         for schedule in planned:
             try:
-                self._schedules.create(schedule)
+                schedules.create(schedule)
             except ScheduleNotMadeError as error:
                 problems.append(str(error))
         return tuple(problems)
@@ -177,16 +160,16 @@ class PoolReconciler:
         if job.pool_traits is None:
             return None
         # Passes report a pool that cannot be read: it keeps no run from its end.
-        for pool in list(self._table.kept_pools(unreadable={})):
+        for pool in list(self.deployment.table.kept_pools(unreadable={})):
             could = pool.kept_since <= job.created_at and pool.job_name != job.name
             if could and not differences(wanted=job.pool_traits, offered=pool.traits):
                 with contextlib.suppress(UnreadableRecordError):  # Of its run.
                     self.reconcile(run=pool.run, attempt=pool.attempt)
-        return self._table.chain_of(job.name)
+        return self.deployment.table.chain_of(job.name)
 
     def _end(self, pool: Pool) -> None:
         try:
-            self._jobs.keep_alive(pool.job_name, 0)
+            self.deployment.training_jobs.keep_alive(pool.job_name, 0)
         except (AwsRefusedError, TrainingJobNotFoundError):
             # It is over already, or taken: the next description says which.
             return

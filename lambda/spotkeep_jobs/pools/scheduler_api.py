@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -16,6 +16,7 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
+    from spotkeep_jobs.settings import DeploymentSettings
 
 _RETRIES: Final = 20
 _LONGEST_RETRY_SECONDS: Final = 3600
@@ -43,6 +44,20 @@ class ScheduleTarget:
     function_arn: str
     role_arn: str
     dead_letter_arn: str
+
+    @classmethod
+    def of(cls, settings: DeploymentSettings) -> Self:
+        """Return the target of the schedules that a function makes.
+
+        Args:
+            settings: The function's settings.
+        """
+        return cls(
+            group=settings.schedule_group,
+            function_arn=settings.schedule_function_arn,
+            role_arn=settings.schedule_role_arn,
+            dead_letter_arn=settings.schedule_dead_letter_arn,
+        )
 
     def as_target(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a schedule invokes, as Scheduler takes it: tried again for an hour, then kept.

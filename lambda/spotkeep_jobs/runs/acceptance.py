@@ -5,50 +5,52 @@ Everything is judged before anything is refused, so that a refusal names every p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Any, Final
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks
+from spotkeep_jobs.backends.ec2.checks import Checked
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
-from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.ids import (
+    ASKED_BY_A_USER,
+    MAX_TRIALS,
+    Origin,
+    firing_around,
+    run_of_trial,
+    sweep_around,
+)
+from spotkeep_jobs.record.record import Run, RunGroup
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import (
-    CallerRules,
+    caller_rules,
     is_made_for,
     not_the_callers_prefix,
     run_of_prefix,
     unknown_caller,
     with_owner,
 )
-from spotkeep_jobs.runs.launch_context import LaunchContext
-from spotkeep_jobs.runs.run_group import members_of
-from spotkeep_jobs.runs.taken_ids import problems_of_run_id
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
+
 
 FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
 
 
+@dataclass(frozen=True)
 class Acceptance:
     """Judges documents against the deployment's rules, EC2 and the runs there are."""
 
-    def __init__(self, context: LaunchContext, *, callers: CallerRules | None, checks: FleetChecks | None) -> None:
-        """Bind the rules.
-
-        Args:
-            context: What it acts on.
-            callers: What callers may name; None for a deployment that does not verify who calls.
-            checks: Asks EC2 about a request; None for a deployment without fleets.
-        """
-        self._table = context.table
-        self._defaults = context.defaults
-        self._now = context.now
-        self._callers = callers
-        self._checks = checks
+    deployment: Deployment[LauncherSettings]
 
     def judged(self, document: object, *, caller: Caller | None, default_token: str | None = None) -> Validation:
         """Judge a document by itself; of a launch that is repeated, as it was: its deadline has come closer since.
@@ -58,16 +60,16 @@ class Acceptance:
             caller: Who asks, where that is known.
             default_token: The token of a document that has none; None where nothing is launched.
         """
-        if self._callers is not None and caller is not None:
+        if self.deployment.settings.verify_callers and caller is not None:
             document = with_owner(document, caller=caller)
-        validation = validate(document, defaults=self._defaults, now=self._now())
+        validation = validate(document, defaults=self.deployment.defaults, now=self.deployment.now())
         draft = validation.draft
         if default_token is None or validation.request is not None or draft is None or draft.deadline is None:
             return validation
         token = draft.token or default_token
-        recorded = self._table.get(draft.run or run_id_for(name=draft.name, token=token))
+        recorded = self.deployment.table.get(draft.run or run_id_for(name=draft.name, token=token))
         repeated = recorded is not None and recorded.token == token
-        return validate(document, defaults=self._defaults) if repeated else validation
+        return validate(document, defaults=self.deployment.defaults) if repeated else validation
 
     def accepted(
         self,
@@ -99,13 +101,12 @@ class Acceptance:
 
     def check(self, request: JobRequest) -> Checked:
         """Return what EC2 says of a request with `backend: ec2`; nothing of any other."""
-        if request.backend != "ec2" or self._checks is None:
-            return Checked()
-        return self._checks.check(request)
+        checks = self.deployment.fleet_checks
+        return Checked() if request.backend != "ec2" or checks is None else checks.check(request)
 
     def was_launched(self, request: JobRequest) -> bool:
         """Say whether the same token launched it before: its volume is in use since, and that is no problem."""
-        recorded = self._table.get(request.run or "")
+        recorded = self.deployment.table.get(request.run or "")
         return recorded is not None and recorded.token == request.token
 
     def taken(self, request: JobRequest, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
@@ -115,34 +116,35 @@ class Acceptance:
             request: What is asked for.
             origin: What the launch follows from.
         """
-        problems = [] if request.run is None else problems_of_run_id(self._table, request.run, origin=origin)
+        problems = [] if request.run is None else problems_of_run_id(self.deployment.table, request.run, origin=origin)
         for member in members_of(request) if request.run is not None else ():
             run = member.request.run or ""
-            recorded = self._table.get(run)
+            recorded = self.deployment.table.get(run)
             if recorded is not None and recorded.token != member.request.token:
                 problems.append(run_exists(run))
         if request.checkpoint_prefix is not None:
-            owner = self._table.checkpoint_lock_owner(request.checkpoint_prefix)
+            owner = self.deployment.table.checkpoint_lock_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
                 problems.append(checkpoint_prefix_taken(request.checkpoint_prefix, owner))
-        limit, asked = self._defaults.limits.runs_in_flight_limit, request.runs
-        if limit is not None and (taken := self._table.slots_taken()) + asked > limit:
+        limit, asked = self.deployment.policy.limits.runs_in_flight_limit, request.runs
+        if limit is not None and (taken := self.deployment.table.slots_taken()) + asked > limit:
             problems.append(runs_in_flight(taken, limit=limit, asked=asked))
         return problems
 
     def _others(self, request: JobRequest, *, caller: Caller | None) -> list[Problem]:
         """Return what a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
-        if self._callers is None:
+        rules = caller_rules(self.deployment)
+        if rules is None:
             return []
         if caller is None:
             return [unknown_caller()]
-        problems = list(self._callers.names(request, caller=caller))
+        problems = list(rules.names(request, caller=caller))
         prefix = request.checkpoint_prefix
         made_for = None if prefix is None else run_of_prefix(prefix)
-        if prefix is not None and made_for != request.run and not self._callers.administers(caller):
+        if prefix is not None and made_for != request.run and not rules.administers(caller):
             # Of a run that the table has forgotten, no owner is known.
-            run = None if made_for is None else self._table.get(made_for)
-            if run is None or not (is_made_for(prefix, run) and self._callers.may_act_on(caller, run)):
+            run = None if made_for is None else self.deployment.table.get(made_for)
+            if run is None or not (is_made_for(prefix, run) and rules.may_act_on(caller, run)):
                 problems.append(not_the_callers_prefix(prefix, caller=caller))
         return problems
 
@@ -238,3 +240,139 @@ def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
         "raised.",
         temporary=True,
     )
+
+
+_CHOOSE: Final = "Leave `run` out, or choose another id."
+_LOOKED_FOR: Final = 20
+"""So many trials of a sweep that is refused are looked for, to name those whose ids others have."""
+_MOST_NAMED: Final = 5
+
+
+def problems_of_run_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
+    """Return why a run, or several that are launched as one, may not be called so; not that there is such a run.
+
+    Args:
+        table: The run table.
+        name: The id of the run, or of all of them.
+        origin: What the launch follows from.
+    """
+    if origin.trial is not None:
+        return []
+    of_a_sweep = [] if table.sweep(name) is None else [sweep_exists(name)]
+    return [*of_a_sweep, *_reserved(table, name, origin=origin)]
+
+
+def problems_of_sweep_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
+    """Return why a sweep may not be called so.
+
+    Args:
+        table: The run table.
+        name: Its id.
+        origin: What the launch follows from.
+    """
+    problems = []
+    if table.sweep(name) is not None or table.get(name) is not None:
+        problems.append(sweep_exists(name))
+    elif (newest := table.run_with_id_of_a_trial(name)) is not None:
+        first = [run_of_trial(name, number) for number in range(1, _LOOKED_FOR + 1)]
+        taken = {run: None for run in first if table.get(run) is not None} | {newest: None}
+        reserved = f"{run_of_trial(name, 1)} to {run_of_trial(name, MAX_TRIALS)}"
+        problem = f"as a sweep's id reserves {reserved} for its trials, and others have: {_listed(taken)}"
+        problems.append(Problem(field="run", found=shown(name), problem=problem, fix=_CHOOSE))
+    return [*problems, *_reserved(table, name, origin=origin, is_sweep=True)]
+
+
+def problems_of_schedule_id(table: RunTable, name: str, *, now: datetime) -> list[Problem]:
+    """Return why a schedule may not be called so: what it would launch is called like something that is there.
+
+    Args:
+        table: The run table.
+        name: Its id.
+        now: The time, aware.
+    """
+    taken = table.ids_of_firings(name, now=now)
+    if not taken:
+        return []
+    ids = [each.id for each in taken]
+    problem = f"as a schedule's name reserves ids for what it launches, and others have: {_listed(ids)}"
+    return [Problem(field="run", found=shown(name), problem=problem, fix="Choose another name.")]
+
+
+def sweep_exists(sweep: str) -> Problem:
+    """Say that the id is taken."""
+    return Problem(
+        field="run",
+        found=shown(sweep),
+        problem="is the id of a sweep or a run that exists already",
+        fix=f"Leave `run` out, choose another id, or go on with that one: spotkeep resume {sweep}",
+    )
+
+
+def id_is_reserved(name: str) -> Problem:
+    """Say that the id became another's while it was asked for."""
+    return Problem(
+        field="run", found=shown(name), problem="is the id of something that was launched just now", fix=_CHOOSE
+    )
+
+
+def _reserved(table: RunTable, name: str, *, origin: Origin, is_sweep: bool = False) -> list[Problem]:
+    problems = []
+    sweep = sweep_around(name)
+    if sweep is not None and table.sweep(sweep) is not None:
+        problem = f"is an id that sweep {sweep} has for its trials"
+        problems.append(Problem(field="run", found=shown(name), problem=problem, fix=_CHOOSE))
+    firing = firing_around(name, is_sweep=is_sweep)
+    if firing is not None and firing.schedule != origin.schedule and table.schedule(firing.schedule) is not None:
+        problem = f"is an id that schedule {firing.schedule} has for what it launches"
+        problems.append(Problem(field="run", found=shown(name), problem=problem, fix=_CHOOSE))
+    return problems
+
+
+def _listed(names: Iterable[str]) -> str:
+    named = list(names)
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return ", ".join(named[:_MOST_NAMED]) + more
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMember:
+    """One of the runs that a document asks for.
+
+    Attributes:
+        request: What it is asked for.
+        group: Which of several it is; None for a run on its own.
+    """
+
+    request: JobRequest
+    group: RunGroup | None = None
+
+
+def members_of(request: JobRequest) -> tuple[GroupMember, ...]:
+    """Return the runs that a request asks for, in the order of their numbers: at least one.
+
+    Args:
+        request: With its run id and its token, defaults filled in.
+    """
+    if request.runs == 1:
+        return (GroupMember(request=request.model_copy(update=_alone(request, index=1))),)
+    return tuple(_member(request, index) for index in range(1, request.runs + 1))
+
+
+def _member(request: JobRequest, index: int) -> GroupMember:
+    token = request.token
+    own = {
+        "run": f"{request.run}-{index}",
+        # The first has the group's: it is then claimed, whatever number of runs it comes with again.
+        "token": token if token is None or index == 1 else hashlib.sha256(f"{token}\n{index}".encode()).hexdigest(),
+    }
+    return GroupMember(
+        request=request.model_copy(update=_alone(request, index=index) | own),
+        group=RunGroup(id=request.run or "", index=index, size=request.runs),
+    )
+
+
+def _alone(request: JobRequest, *, index: int) -> dict[str, Any]:
+    alone: dict[str, Any] = {"runs": 1, "on_demand_base": 0}
+    if index <= request.on_demand_base:
+        alone |= {"capacity": "on-demand", "max_price": None}
+    return alone

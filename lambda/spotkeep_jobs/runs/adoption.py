@@ -11,7 +11,8 @@ The tag is the only condition, and SageMaker is asked for it: an event or a sear
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,8 +27,9 @@ from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.backends.sagemaker.api import AdoptableJob, SageMakerTrainingJobs
-    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.backends.sagemaker.api import AdoptableJob
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import ControllerSettings
 
 _OWNER_TAG: Final = "spotkeep:owner"
 _NAMES_OF_BATCH: Final = "AWSBatch"
@@ -35,24 +37,11 @@ _EXECUTION_TAG: Final = "sagemaker:pipeline-execution-arn"
 """The tag of a pipeline's jobs. Source: `sagemaker/core/lineage/artifact.py` of the SageMaker SDK 3."""
 
 
+@dataclass(frozen=True)
 class Adoption:
     """Records runs of the jobs of other clients. It creates, changes and stops nothing at SageMaker."""
 
-    def __init__(
-        self, *, table: RunTable, jobs: SageMakerTrainingJobs, deployment: str, clock: Callable[[], datetime]
-    ) -> None:
-        """Bind the parts.
-
-        Args:
-            table: Where runs are recorded.
-            jobs: SageMaker's jobs.
-            deployment: The deployment's name: the value of the tag `spotkeep:deployment`.
-            clock: The time, aware.
-        """
-        self._table = table
-        self._jobs = jobs
-        self._deployment = deployment
-        self._clock = clock
+    deployment: Deployment[ControllerSettings]
 
     def adopt(self, job_name: str) -> str | None:
         """Record the run of a job, unless it is recorded.
@@ -66,14 +55,14 @@ class Adoption:
         Raises:
             AwsCallError: SageMaker refused or could not answer.
         """
-        recorded = self._table.get(job_name)
+        recorded = self.deployment.table.get(job_name)
         if recorded is not None:
             return recorded.run if recorded.adopted else None
-        job = self._jobs.adoptable(job_name)
+        job = self.deployment.training_jobs.adoptable(job_name)
         if job is None or not may_be_adopted(job.view):
             return None
-        tags = self._jobs.tags(job.view.arn)
-        if tags.get(DEPLOYMENT_TAG) != self._deployment:
+        tags = self.deployment.training_jobs.tags(job.view.arn)
+        if tags.get(DEPLOYMENT_TAG) != self.deployment.name:
             return None
         self._record(job, tags=tags)
         return job_name
@@ -91,7 +80,7 @@ class Adoption:
         adopted: list[str] = []
 
         def adopt(name: str) -> None:
-            if self._table.get(name) is None and (run := self.adopt(name)) is not None:
+            if self.deployment.table.get(name) is None and (run := self.adopt(name)) is not None:
                 adopted.append(run)
 
         for name in (name for name, job in found.items() if may_be_adopted(job)):
@@ -99,12 +88,12 @@ class Adoption:
         return adopted
 
     def _record(self, job: AdoptableJob, *, tags: Mapping[str, str]) -> None:
-        new = new_run_of(job, tags=tags, now=self._clock())
+        new = new_run_of(job, tags=tags, now=self.deployment.now())
         try:
-            self._table.open_runs([new])
+            self.deployment.table.open_runs([new])
         except CheckpointPrefixTakenError as error:
             # It writes there whatever is recorded; its lock would keep the run from being known at all.
-            self._table.open_runs([_without_lock(new, owned_by=error.owned_by)])
+            self.deployment.table.open_runs([_without_lock(new, owned_by=error.owned_by)])
         except RunExistsError:
             return  # Another function was faster.
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table import RunTable
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
+
 
 _PREFIX_OF_A_RUN: Final = re.compile(r"s3://[^/]+/(?:.+/)?runs/([^/]+)/checkpoints/")
 
@@ -138,3 +144,83 @@ def unknown_caller() -> Problem:
 
 def _matches(caller: Caller, patterns: Sequence[str]) -> bool:
     return any(re.fullmatch("[^:/]*".join(map(re.escape, pattern.split("*"))), caller.arn) for pattern in patterns)
+
+
+def caller_rules(deployment: Deployment[LauncherSettings]) -> CallerRules | None:
+    """Return the rules for callers; None in a deployment that does not verify who calls."""
+    settings = deployment.settings
+    if not settings.verify_callers:
+        return None
+    return CallerRules(team_members=settings.team_members, administrators=settings.administrators)
+
+
+def authorize_for_run(deployment: Deployment[LauncherSettings], run_id: str, *, caller: Caller | None) -> None:
+    """Refuse a caller who may not act on a run.
+
+    A run's owner and team never change, so the answer holds for the caller's next action on it.
+
+    Raises:
+        RequestRefusedError: The run is another's, or is not known.
+    """
+    if not _may_act_on_everything(deployment, caller):
+        run = known_run(deployment.table, run_id)
+        authorize(deployment, run_id, owner=run.owner, team=run.request.get("team"), caller=caller)
+
+
+def authorize(
+    deployment: Deployment[LauncherSettings],
+    subject_id: str,
+    *,
+    owner: str | None,
+    team: str | None,
+    caller: Caller | None,
+) -> None:
+    """Refuse a caller who may not act on a run, sweep or schedule of an owner and a team.
+
+    Args:
+        deployment: The deployment.
+        subject_id: The id of the run, sweep or schedule.
+        owner: Its owner.
+        team: Its team; None for none.
+        caller: The caller, where it is known.
+
+    Raises:
+        RequestRefusedError: It is another's.
+    """
+    rules = caller_rules(deployment)
+    if _may_act_on_everything(deployment, caller) or rules is None or caller is None:
+        return
+    if not rules.may_act(caller, owner=owner, team=team):
+        raise RequestRefusedError([not_the_callers(subject_id, owner=owner, caller=caller)])
+
+
+def _may_act_on_everything(deployment: Deployment[LauncherSettings], caller: Caller | None) -> bool:
+    """Return whether a caller may act on everything. Refuse an unknown caller where the deployment verifies callers."""
+    rules = caller_rules(deployment)
+    if rules is None:
+        return True
+    if caller is None:
+        raise RequestRefusedError([unknown_caller()])
+    return rules.administers(caller)
+
+
+def known_run(table: RunTable, run: str) -> Run:
+    """Return a run's item.
+
+    Raises:
+        RequestRefusedError: The run is not known.
+    """
+    found = table.get(run)
+    if found is None:
+        raise RequestRefusedError([unknown_run(run)])
+    return found
+
+
+def unknown_run(run: str) -> Problem:
+    """Say that there is no such run."""
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is not a run of this deployment",
+        fix="See the runs there are: spotkeep ps --all",
+    )

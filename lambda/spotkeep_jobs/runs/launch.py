@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spotkeep_jobs.backends.ec2.checks import Offer
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
@@ -45,18 +46,26 @@ from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import (
     Acceptance,
     checkpoint_prefix_taken,
+    id_is_reserved,
     left_out,
+    members_of,
     refuse_other_document,
     run_exists,
     runs_in_flight,
 )
-from spotkeep_jobs.runs.launch_completion import LaunchCompletion, refused_by_its_backend
-from spotkeep_jobs.runs.launch_context import LaunchContext
-from spotkeep_jobs.runs.launch_outcome import REFUSED, Launched, unfinished_without_an_answer
+from spotkeep_jobs.runs.launch_completion import (
+    REFUSED,
+    LaunchCompletion,
+    Launched,
+    refused_by_its_backend,
+    unfinished_without_an_answer,
+)
 from spotkeep_jobs.runs.new_attempts import NewAttempts
 from spotkeep_jobs.runs.repeated_calls import is_repeated
-from spotkeep_jobs.runs.run_group import members_of
-from spotkeep_jobs.runs.taken_ids import id_is_reserved
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,29 +90,11 @@ class ValidDocument:
     limits: SpendingLimits
 
 
+@dataclass(frozen=True)
 class Launcher:
-    """Launches runs, on the run table and the backends it is given."""
+    """Launches runs."""
 
-    def __init__(
-        self,
-        context: LaunchContext,
-        *,
-        acceptance: Acceptance,
-        new_attempts: NewAttempts,
-        completion: LaunchCompletion,
-    ) -> None:
-        """Bind the parts.
-
-        Args:
-            context: What it acts on.
-            acceptance: Judges documents.
-            new_attempts: Makes the records of new runs.
-            completion: Creates the jobs of what is recorded.
-        """
-        self._context = context
-        self._acceptance = acceptance
-        self._new_attempts = new_attempts
-        self._completion = completion
+    deployment: Deployment[LauncherSettings]
 
     def launch(
         self,
@@ -127,28 +118,31 @@ class Launcher:
             RequestRefusedError: Nothing was launched; it carries every problem.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
-        validation = self._acceptance.judged(document, caller=caller, default_token=default_token)
-        request = self._acceptance.accepted(validation, default_token=default_token, caller=caller, origin=origin)
-        checked = self._acceptance.check(request)
+        acceptance, deployment = Acceptance(self.deployment), self.deployment
+        validation = acceptance.judged(document, caller=caller, default_token=default_token)
+        request = acceptance.accepted(validation, default_token=default_token, caller=caller, origin=origin)
+        checked = acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
         by_its_name = request.run is not None and request.token is None
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
         members = members_of(request)
-        if checked.problems and not self._acceptance.was_launched(members[0].request):
+        if checked.problems and not acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
         with unfinished_without_an_answer(run_id, doing="launching", token=token):
-            new = [self._new_attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
+            attempts = NewAttempts(deployment)
+            new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
             opened = self._open(request, new, origin=origin, warnings=warnings)
             replayed = opened[0].replayed
             if replayed:
-                if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=self._context.now()):
+                if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=deployment.now()):
                     raise RequestRefusedError([run_exists(opened[0].run.run)], warnings=warnings)
                 for each, member in zip(opened, members, strict=False):
                     refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
+            completion = LaunchCompletion(deployment)
             first, *others = [
-                self._completion.complete(each.run.run, read=(each.run, each.attempt), wrote_attempt=not replayed)
+                completion.complete(each.run.run, read=(each.run, each.attempt), wrote_attempt=not replayed)
                 for each in opened
             ]
         refused = [run for run in (first, *others) if run.end_reason in REFUSED]
@@ -170,11 +164,12 @@ class Launcher:
         Raises:
             RequestRefusedError: It would be refused; it carries every problem.
         """
-        validation = self._acceptance.judged(document, caller=caller)
-        request = self._acceptance.accepted(validation, caller=caller, origin=origin)
-        checked = self._acceptance.check(request)
+        acceptance, policy = Acceptance(self.deployment), self.deployment.policy
+        validation = acceptance.judged(document, caller=caller)
+        request = acceptance.accepted(validation, caller=caller, origin=origin)
+        checked = acceptance.check(request)
         warnings = (*validation.warnings, *checked.warnings)
-        taken, too_long = self._acceptance.taken(request, origin=origin), self._new_attempts.too_long(request)
+        taken, too_long = acceptance.taken(request, origin=origin), NewAttempts(self.deployment).too_long(request)
         if problems := [*checked.problems, *taken, *too_long]:
             raise RequestRefusedError(problems, warnings=warnings)
         types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
@@ -182,27 +177,27 @@ class Launcher:
             request=request,
             warnings=warnings,
             offers=checked.offers,
-            usd_per_hour=price_of(types, prices=self._context.deployment.prices),
-            worst_case_usd=worst_case_usd(request, prices=self._context.deployment.prices, now=self._context.now()),
-            limits=self._context.defaults.limits,
+            usd_per_hour=price_of(types, prices=policy.prices),
+            worst_case_usd=worst_case_usd(request, prices=policy.prices, now=self.deployment.now()),
+            limits=policy.limits,
         )
 
     def _open(
         self, request: JobRequest, new: Sequence[NewRun], *, origin: Origin, warnings: tuple[str, ...]
     ) -> tuple[Opened, ...]:
-        limit = self._context.defaults.limits.runs_in_flight_limit
+        limit = self.deployment.policy.limits.runs_in_flight_limit
         try:
             return until_written(
-                lambda: self._context.table.open_runs(new, in_flight_limit=limit), pause=self._context.pause
+                lambda: self.deployment.table.open_runs(new, in_flight_limit=limit), pause=self.deployment.pause
             )
         except RunsInFlightError as error:
             problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
             raise RequestRefusedError([problem], warnings=warnings) from None
         except RunExistsError as error:
-            problems = self._acceptance.taken(request, origin=origin) or [run_exists(error.run)]
+            problems = Acceptance(self.deployment).taken(request, origin=origin) or [run_exists(error.run)]
             raise RequestRefusedError(problems, warnings=warnings) from None
         except IdReservedError as error:
-            problems = self._acceptance.taken(request, origin=origin) or [id_is_reserved(error.name)]
+            problems = Acceptance(self.deployment).taken(request, origin=origin) or [id_is_reserved(error.name)]
             raise RequestRefusedError(problems, warnings=warnings) from None
         except CheckpointPrefixTakenError as error:
             problem = checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)

@@ -1,40 +1,50 @@
-"""Finishes what a launcher began: the job of a recorded run is created, or stopped if its user asked for that."""
+"""The completion of a launch: the job of a recorded run is created, or stopped if its user asked for that.
+
+Any function completes a launch. A run that waits for the account's quota is completed in its turn.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.document.capacity import MAX_FALLBACKS
-from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,
     AwsRefusedError,
     Problem,
+    RequestRefusedError,
+    SpotkeepJobsError,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
+    in_words,
 )
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
-from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError
+from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError, UnreadableRecordError
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.record.table_client import RecordRefusedError
+from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
-from spotkeep_jobs.runs.quota_wait import is_due, request_after_wait, wait_for_quota
+from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import DeploymentSettings
+
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A function that began to create a job this long ago is dead: none runs so long, even with a minute for the clocks."""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 
+@dataclass(frozen=True)
 class LaunchCompletion:
     """Creates the job of a recorded run, or stops it if its user asked for that.
 
@@ -42,29 +52,7 @@ class LaunchCompletion:
     controller on every run in LAUNCHING or STOPPING.
     """
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        backends: Backends,
-        deployment: DeploymentPolicy,
-        keep_bundle: Callable[[], None],
-        now: Callable[[], datetime],
-    ) -> None:
-        """Bind the parts.
-
-        Args:
-            table: Where runs are recorded.
-            backends: Where their jobs are or will be.
-            deployment: Its name and prices, for the record and the notification of a run that ends here.
-            keep_bundle: Makes sure that what jobs and instances start with is where they fetch it; raises AwsCallError.
-            now: The time, aware.
-        """
-        self._table = table
-        self._backends = backends
-        self._deployment = deployment
-        self._keep_bundle = keep_bundle
-        self._now = now
+    deployment: Deployment[DeploymentSettings]
 
     def complete(
         self,
@@ -118,7 +106,7 @@ class LaunchCompletion:
             AwsCallError: AWS did not answer for certain, or may not be asked; call again later.
         """
         try:
-            read = self._table.request_stop(run=run, now=self._now())
+            read = self.deployment.table.request_stop(run=run, now=self.deployment.now())
         except RecordRefusedError:
             run_item, attempt = self._read(run)
             if not run_item.state.ended:
@@ -133,16 +121,16 @@ class LaunchCompletion:
             attempt: As it was read.
         """
         if attempt.job_arn is None:
-            job = self._backends.of(attempt).observe(attempt.job_name)
+            job = self.deployment.backends.of(attempt).observe(attempt.job_name)
             if job is None or not is_ours(job, attempt):
                 return
         self._stop_job(attempt)
 
     def _read(self, run: str) -> tuple[Run, Attempt]:
-        run_item = self._table.get(run)
+        run_item = self.deployment.table.get(run)
         if run_item is None:
             raise RunNotRecordedError(run)
-        attempt = self._table.attempt(run, run_item.attempt)
+        attempt = self.deployment.table.attempt(run, run_item.attempt)
         if attempt is None:
             raise RunNotRecordedError(run, attempt=run_item.attempt)
         return run_item, attempt
@@ -157,25 +145,25 @@ class LaunchCompletion:
             return self._stop(run, attempt), None
         if attempt.job_arn is not None:
             return run, None
-        if attempt.begins_at is not None and self._now() < attempt.begins_at:
+        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
             return run, None
         if run.quota_wait is not None and not self._is_settled(run, attempt):
             return run, None  # Another function asks for it right now.
-        if not room_is_free and not is_due(run, now=self._now()):
+        if not room_is_free and not is_due(run, now=self.deployment.now()):
             return run, None
         return self._create(run, attempt, wrote_it=wrote_it)
 
     def _create(self, run: Run, attempt: Attempt, *, wrote_it: bool) -> tuple[Run, Attempt | None]:
         alone = attempt.create_begun_at is None if wrote_it else self._is_settled(run, attempt)
         if not wrote_it:
-            now = self._now()
+            now = self.deployment.now()
             parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
             attempt = attempt.model_copy(update={"create_begun_at": now, "job_request": parameters})
             begun = RunChange(run=run.model_copy(update={"updated_at": now}), attempt=attempt)
-            run = self._table.commit(begun, begins_job=True)
-        jobs = self._backends.of(attempt)
+            run = self.deployment.table.commit(begun, begins_job=True)
+        jobs = self.deployment.backends.of(attempt)
         try:
-            self._keep_bundle()
+            self.deployment.training_bundle.keep()
             job_arn = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
@@ -198,13 +186,13 @@ class LaunchCompletion:
         """
         if run.quota_wait is not None and attempt.create_begun_at is None:
             return True
-        if attempt.begins_at is not None and self._now() < attempt.begins_at:
+        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
             return True
-        return self._now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
+        return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
-        recorded = self._table.record_job_created(
-            run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self._now(), read=(run, attempt)
+        recorded = self.deployment.table.record_job_created(
+            run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self.deployment.now(), read=(run, attempt)
         )
         if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
@@ -227,36 +215,40 @@ class LaunchCompletion:
             )
         of_quota = error.code == _QUOTA_CODE
         if of_quota:
-            waits = wait_for_quota(run, request=request_of(run), attempt=attempt, reason=reason, now=self._now())
+            waits = wait_for_quota(
+                run, request=request_of(run), attempt=attempt, reason=reason, now=self.deployment.now()
+            )
             if waits is not None:
-                return self._table.commit(waits), None
+                return self.deployment.table.commit(waits), None
         why = EndReason.QUOTA if of_quota else EndReason.LAUNCH_REFUSED
         change = ended_without_job(self._facts(run, attempt), reason=why, failure_reason=reason)
-        return self._table.commit(change), change.next_attempt
+        return self.deployment.table.commit(change), change.next_attempt
 
     def _stop(self, run: Run, attempt: Attempt) -> Run:
         if attempt.job_arn is not None:
             self._stop_job(attempt)
             return run
-        job = self._backends.of(attempt).observe(attempt.job_name)
+        job = self.deployment.backends.of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
             return self._created(run, attempt, job_arn=job.arn)
         if not self._is_settled(run, attempt):
             return run  # A launcher may be about to create the job; it will see the stop and stop it.
-        return self._table.commit(ended_without_job(self._facts(run, attempt), reason=EndReason.STOPPED_BY_USER))
+        return self.deployment.table.commit(
+            ended_without_job(self._facts(run, attempt), reason=EndReason.STOPPED_BY_USER)
+        )
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by a person; the controller records the end.
-            self._backends.of(attempt).stop(attempt.job_name)
+            self.deployment.backends.of(attempt).stop(attempt.job_name)
 
     def _facts(self, run: Run, attempt: Attempt) -> RunFacts:
         return RunFacts(
             run=run,
             request=request_of(run),
             attempt=attempt,
-            earlier=[each for each in self._table.attempts(run.run) if each.attempt < run.attempt],
-            deployment=self._deployment,
-            now=self._now(),
+            earlier=[each for each in self.deployment.table.attempts(run.run) if each.attempt < run.attempt],
+            deployment=self.deployment.policy,
+            now=self.deployment.now(),
         )
 
 
@@ -287,3 +279,117 @@ def refused_by_its_backend(run: Run) -> Problem:
         problem=f"was refused: {run.failure_reason}",
         fix=f"{fix}, then go on with this run (spotkeep resume {run.run}), or launch with another run id and token.",
     )
+
+
+REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
+"""How a run ends whose job AWS refused to create."""
+
+
+class LaunchUnfinishedError(SpotkeepJobsError):
+    """AWS did not answer for certain: the run is recorded and will be completed, or nothing happened at all.
+
+    Calling again with the same token is safe, and so is waiting: the controller completes what is recorded.
+    """
+
+    def __init__(self, *, run: str, doing: str, cause: Exception, token: str | None = None) -> None:
+        token_of = "token" if token is None else f"token {token}"
+        super().__init__(
+            f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
+            f"the same document and {token_of}, or wait for the controller, which completes a recorded run within "
+            "minutes"
+        )
+        self.run = run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """A run that has its job, or several that were launched as one.
+
+    Attributes:
+        run: The run item; of several, the first one's.
+        others: The others', in the order of their numbers.
+        replayed: Whether it was launched by an earlier call; this one launched nothing.
+        warnings: What is allowed but probably not meant.
+    """
+
+    run: Run
+    others: tuple[Run, ...] = ()
+    replayed: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All of them."""
+        return (self.run, *self.others)
+
+
+@contextlib.contextmanager
+def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = None) -> Iterator[None]:
+    """Raise LaunchUnfinishedError where AWS did not answer for certain, or the run kept changing under every try.
+
+    Args:
+        run: The run's id.
+        doing: The action on it, in one word.
+        token: The launch's token, where it is a launch: with it the next call finishes this one.
+    """
+    try:
+        yield
+    except (AwsCallError, RunChangedError) as error:
+        raise LaunchUnfinishedError(run=run, doing=doing, cause=error, token=token) from error
+
+
+def refuse_if_its_backend_did(run: Run) -> Run:
+    """Return a run, unless AWS refused its job for good.
+
+    Raises:
+        RequestRefusedError: It says why AWS refused the job.
+    """
+    if run.end_reason in REFUSED:
+        raise RequestRefusedError([refused_by_its_backend(run)])
+    return run
+
+
+def runs_by_quota(
+    deployment: Deployment[DeploymentSettings], *, unreadable: Unreadable | None = None
+) -> Sequence[Sequence[Run]]:
+    """Return the runs that wait for quota: those of each quota, the one that waits longest first.
+
+    Args:
+        deployment: The deployment.
+        unreadable: Takes those that cannot be read; None to raise at the first.
+    """
+    return by_quota(deployment.table.waiting_for_quota(unreadable=unreadable))
+
+
+def advance_quota(
+    deployment: Deployment[DeploymentSettings],
+    waiting: Sequence[Run],
+    *,
+    unreadable: Unreadable,
+    room_is_free: bool = False,
+) -> Iterator[tuple[Run, Run]]:
+    """Create the jobs that a quota has room for, and end the runs that have waited for as long as they may.
+
+    Args:
+        deployment: The deployment.
+        waiting: The runs that wait for one quota, in their order.
+        unreadable: Takes what of a run cannot be read; those behind it have their turn.
+        room_is_free: Whether a job has just ended: then SageMaker is asked however short ago it refused.
+
+    Yields:
+        Each run that was asked for, before and after.
+
+    Raises:
+        AwsCallError: SageMaker did not answer for certain.
+        RunChangedError: A run kept changing under every try.
+    """
+    may_have_room = True
+    for run in waiting:
+        if may_have_room or has_waited_enough(run, request=request_of(run), now=deployment.now()):
+            try:
+                after = LaunchCompletion(deployment).complete(run.run, room_is_free=room_is_free)
+            except UnreadableRecordError as error:
+                unreadable[error.what] = in_words(error)
+                continue
+            yield run, after
+            may_have_room = may_have_room and after.quota_wait is None

@@ -7,9 +7,10 @@ finds its spec.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.backends.batch.service_job import (
     MAX_PAYLOAD_BYTES,
@@ -18,11 +19,9 @@ from spotkeep_jobs.backends.batch.service_job import (
     shortened,
     sizes_of,
 )
-from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
-from spotkeep_jobs.backends.job_spec import SpecObject
+from spotkeep_jobs.backends.ec2.launch import fleet_launch, job_request_of
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
-    JobPlatform,
     build_training_job_request,
     checkpoint_uri_for,
     job_name_for,
@@ -41,41 +40,25 @@ from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
-from spotkeep_jobs.runs.launch_context import LaunchContext
+from spotkeep_jobs.runs.acceptance import GroupMember
 from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.runs.request_changes import changes_in_words
-from spotkeep_jobs.runs.run_group import GroupMember
 from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
 
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
+
+@dataclass(frozen=True)
 class NewAttempts:
     """Makes the records of new runs and attempts."""
 
-    def __init__(
-        self,
-        context: LaunchContext,
-        *,
-        platform: JobPlatform,
-        fleets: FleetPlatform | None,
-        keep_spec: Callable[[SpecObject], None],
-    ) -> None:
-        """Bind the platforms.
-
-        Args:
-            context: The deployment, with its prices, and the time.
-            platform: What the deployment gives every job.
-            fleets: What it gives every fleet; None for a deployment without.
-            keep_spec: Keeps the training spec of a job on SageMaker in S3; raises AwsCallError.
-        """
-        self._prices = context.deployment.prices
-        self._now = context.now
-        self._platform = platform
-        self._fleets = fleets
-        self._keep_spec = keep_spec
+    deployment: Deployment[LauncherSettings]
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
         """Return where a run keeps its checkpoints."""
-        return checkpoint_uri_for(request=request, run=run, platform=self._platform)
+        return checkpoint_uri_for(request=request, run=run, platform=self.deployment.platform)
 
     def too_long(self, request: JobRequest) -> list[Problem]:
         """Return that AWS Batch would not take the request of a run's first job, if it would not."""
@@ -83,7 +66,7 @@ class NewAttempts:
         if place is None:
             return []
         run = request.run or run_id_for(name=request.name, token=request.token or "")
-        job = first_job(request, prices=self._prices)
+        job = first_job(request, prices=self.deployment.prices)
         launch_id = "0" * LAUNCH_ID_HEX_DIGITS
         job_request = self._job_request(request, job=job, run=run, attempt=1, launch_id=launch_id, group=None)
         try:
@@ -109,7 +92,7 @@ class NewAttempts:
         """
         request = member.request
         run = request.run or ""
-        now = self._now()
+        now = self.deployment.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(request, run=run, number=1, on_demand_because=no_spot, group=member.group)
@@ -130,7 +113,7 @@ class NewAttempts:
             created_at=attempt.created_at,
             updated_at=attempt.created_at,
             checkpoint_uri=self.checkpoint_uri(request, run=run),
-            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
+            output_prefix=output_prefix_for(request=request, run=run, platform=self.deployment.platform),
             notify=request.notify,
             deadline_at=deadline_at,
             steered=_steered(no_spot, at=now),
@@ -155,7 +138,7 @@ class NewAttempts:
             RequestRefusedError: It has cost what it may, or AWS Batch would not take the request of its job.
             AwsCallError: S3 did not take the training spec of its job.
         """
-        now = self._now()
+        now = self.deployment.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(
@@ -194,8 +177,10 @@ class NewAttempts:
         on_demand_because: str | None = None,
         group: RunGroup | None = None,
     ) -> Attempt:
-        now = self._now()
-        job = first_job(request, prices=self._prices, spent_usd=spent_usd, on_demand_because=on_demand_because)
+        now = self.deployment.now()
+        job = first_job(
+            request, prices=self.deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+        )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
         launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
@@ -204,9 +189,9 @@ class NewAttempts:
         if place is not None:
             job_request = _in_queue(request, job_request, place)
         if request.backend == "sagemaker":
-            spec = spec_of(request=request, platform=self._platform, run=run)
+            spec = spec_of(request=request, platform=self.deployment.platform, run=run)
             if spec is not None:
-                self._keep_spec(spec)
+                self.deployment.specs.keep(spec)
         return Attempt(
             run=run,
             attempt=number,
@@ -226,20 +211,25 @@ class NewAttempts:
     ) -> dict[str, Any]:
         if request.backend == "sagemaker":
             return build_training_job_request(
-                request=request, job=job, platform=self._platform, run=run, attempt=attempt, launch_id=launch_id
+                request=request,
+                job=job,
+                platform=self.deployment.platform,
+                run=run,
+                attempt=attempt,
+                launch_id=launch_id,
             )
-        if self._fleets is None:
+        if self.deployment.fleet_platform is None:
             raise RequestRefusedError([no_fleets()])
         launch = fleet_launch(
             request=request,
             job=job,
-            platform=self._fleets,
-            deployment=self._platform.deployment,
+            platform=self.deployment.fleet_platform,
+            deployment=self.deployment.platform.deployment,
             run=run,
             attempt=attempt,
             launch_id=launch_id,
             checkpoint_uri=self.checkpoint_uri(request, run=run),
-            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
+            output_prefix=output_prefix_for(request=request, run=run, platform=self.deployment.platform),
             group=group,
         )
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.record import Run, ScriptMetrics
-from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
+from spotkeep_jobs.document.queue import MAX_PRIORITY
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.spending import cost_problems
+from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
+from spotkeep_jobs.record.run_table_errors import (
+    AttemptStillLiveError,
+    CheckpointPrefixTakenError,
+    RunChangedError,
+    RunNotRecordedError,
+    RunsInFlightError,
+)
+from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.launch_completion import LaunchCompletion
-from spotkeep_jobs.runs.launch_context import LaunchContext
-from spotkeep_jobs.runs.launch_outcome import Launched, refuse_if_its_backend_did, unfinished_without_an_answer
-from spotkeep_jobs.runs.resume import Resumption
-from spotkeep_jobs.runs.run_access import known_run, unknown_run
+from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, runs_in_flight
+from spotkeep_jobs.runs.callers import known_run, unknown_run
+from spotkeep_jobs.runs.launch_completion import (
+    LaunchCompletion,
+    Launched,
+    is_ours,
+    refuse_if_its_backend_did,
+    unfinished_without_an_answer,
+)
+from spotkeep_jobs.runs.new_attempts import NewAttempts
+from spotkeep_jobs.runs.repeated_calls import is_repeated
+from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import DeploymentSettings, LauncherSettings
+
 
 _NO_CHANGES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
+@dataclass(frozen=True)
 class RunActions:
     """Acts on runs, on the run table and the backends it is given."""
 
-    def __init__(self, context: LaunchContext, *, resumption: Resumption, completion: LaunchCompletion) -> None:
-        """Bind the parts.
-
-        Args:
-            context: What it acts on.
-            resumption: Records next attempts.
-            completion: Creates and stops the jobs of what is recorded.
-        """
-        self._table = context.table
-        self._pause = context.pause
-        self._resumption = resumption
-        self._completion = completion
+    deployment: Deployment[LauncherSettings]
 
     def resume(self, run_id: str, *, changes: Mapping[str, Any] = _NO_CHANGES) -> Launched:
         """Begin the next attempt of a run that ended without completing, on the same checkpoints.
@@ -48,9 +63,9 @@ class RunActions:
             LaunchUnfinishedError: AWS did not answer for certain; call again.
         """
         with unfinished_without_an_answer(run_id, doing="resuming"):
-            run, attempt = until_written(lambda: self._resumption.begin(run_id, changes=changes), pause=self._pause)
+            run, attempt = until_written(lambda: self._begin_next(run_id, changes=changes), pause=self.deployment.pause)
             read = None if attempt is None else (run, attempt)
-            run = self._completion.complete(run_id, read=read, wrote_attempt=attempt is not None)
+            run = LaunchCompletion(self.deployment).complete(run_id, read=read, wrote_attempt=attempt is not None)
         return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)
 
     def stop(self, run_id: str) -> Run:
@@ -63,7 +78,7 @@ class RunActions:
         """
         with unfinished_without_an_answer(run_id, doing="stopping"):
             try:
-                return self._completion.stop(run_id)
+                return LaunchCompletion(self.deployment).stop(run_id)
             except RunNotRecordedError:
                 raise RequestRefusedError([unknown_run(run_id)]) from None
 
@@ -76,13 +91,13 @@ class RunActions:
         Raises:
             RequestRefusedError: The run is not known, and has no notification.
         """
-        notifications = self._table.notifications(run_id)
-        if not notifications and self._table.get(run_id) is None:
+        notifications = self.deployment.table.notifications(run_id)
+        if not notifications and self.deployment.table.get(run_id) is None:
             raise RequestRefusedError([unknown_run(run_id)])
         return tuple(
             notification.notification_id
             for notification in notifications
-            if self._table.revive_notification(notification)
+            if self.deployment.table.revive_notification(notification)
         )
 
     def describe(self, run_id: str) -> tuple[Run, ScriptMetrics | None]:
@@ -91,4 +106,236 @@ class RunActions:
         Raises:
             RequestRefusedError: The run is not known.
         """
-        return known_run(self._table, run_id), self._table.metrics(run_id)
+        return known_run(self.deployment.table, run_id), self.deployment.table.metrics(run_id)
+
+    def _begin_next(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
+        """Record the next attempt of a run.
+
+        Args:
+            run_id: The run.
+            changes: New values of fields of its request; None takes a field away.
+
+        Returns:
+            The run item, and the attempt; None for the attempt when an earlier call has recorded it: it has no job
+            yet, or was resumed so within the hour.
+
+        Raises:
+            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
+                again at once, or the changed request would not be launched; it carries every problem.
+            RunChangedError: Another process has changed the run meanwhile: call again.
+            AwsCallError: AWS did not say whether the last job is over.
+        """
+        run = known_run(self.deployment.table, run_id)
+        if run.adopted:
+            raise RequestRefusedError([_of_another_client(run)])
+        begun_before = self._begun_before(run)
+        if begun_before and not changes:
+            return run, None
+        validation = self._judged(run, changes)
+        request = validation.request
+        if begun_before and request is not None and request.as_document() == run.request:
+            return run, None
+        problems = [
+            *self._not_over(run),
+            *_paused_there(run, request),
+            *fields_that_stay(changes),
+            *validation.problems,
+        ]
+        if problems:
+            raise RequestRefusedError(problems, warnings=validation.warnings)
+        return self._record_next(run, validation.accepted(), changed=bool(changes))
+
+    def _begun_before(self, run: Run) -> bool:
+        """Return whether an earlier call has begun this same resume: a client repeats a call by itself."""
+        if run.state is RunState.LAUNCHING and run.job_arn is None:
+            return True
+        if run.state.ended or run.stop_requested_at is not None:
+            return False
+        attempt = self.deployment.table.attempt(run.run, run.attempt)
+        return (
+            attempt is not None
+            and attempt.resumed
+            and is_repeated(launched_at=attempt.created_at, now=self.deployment.now())
+        )
+
+    def _judged(self, run: Run, changes: Mapping[str, Any]) -> Validation:
+        document = changed_document(run.request, changes, defaults=self.deployment.defaults)
+        # What was accepted before stays so; a new deadline is judged as of now.
+        now = self.deployment.now() if changes.get("deadline") is not None else None
+        return validate(document, defaults=self.deployment.defaults, now=now)
+
+    def _not_over(self, run: Run) -> Iterator[Problem]:
+        temporary = False
+        if run.state is RunState.COMPLETED:
+            problem = "has completed; there is nothing to resume"
+            fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
+        elif not run.state.ended:
+            problem = f"is not over: attempt {run.attempt} is {run.state}"
+            fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
+        elif self._has_live_job(run):
+            problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
+            fix = "Wait a minute until the job is over, then resume again."
+            temporary = True
+        else:
+            return
+        yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix, temporary=temporary)
+
+    def _has_live_job(self, run: Run) -> bool:
+        """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
+        attempt = self.deployment.table.attempt(run.run, run.attempt)
+        job = self.deployment.backends.of(attempt or run).observe(run.job_name)
+        ours = job is not None and (attempt is None or is_ours(job, attempt))
+        return job is not None and ours and not job.ended
+
+    def _record_next(self, run: Run, request: JobRequest, *, changed: bool) -> tuple[Run, Attempt]:
+        spent = run.cost.billed_usd if run.cost is not None else 0.0
+        checkpoint_uri = NewAttempts(self.deployment).checkpoint_uri(request, run=run.run)
+        if checkpoint_uri != run.checkpoint_uri:
+            raise RequestRefusedError([_lives_elsewhere(run, checkpoint_uri=checkpoint_uri)])
+        limits, prices, now = self.deployment.policy.limits, self.deployment.policy.prices, self.deployment.now()
+        above = list(
+            cost_problems(request, limits=limits, prices=prices, now=now, spent_usd=spent, attempts=run.attempt)
+        )
+        if above:
+            raise RequestRefusedError(above)
+        if spent is None and request.max_cost is not None:
+            raise RequestRefusedError([_cost_not_known(request)])
+        if changed and request.backend == "ec2" and self.deployment.fleet_checks is not None:
+            # Its volume is there, and is not asked for again.
+            types = self.deployment.fleet_checks.check(request.model_copy(update={"volume": None}))
+            if types.problems:
+                raise RequestRefusedError(types.problems)
+        run, attempt, timeline = NewAttempts(self.deployment).of_ended_run(
+            run, request, spent_usd=spent or 0.0, changed=changed
+        )
+        try:
+            begun = self.deployment.table.begin_attempt(
+                run=run, attempt=attempt, timeline=timeline, in_flight_limit=limits.runs_in_flight_limit
+            )
+        except AttemptStillLiveError:
+            raise RunChangedError(run.run) from None
+        except CheckpointPrefixTakenError as error:
+            raise RequestRefusedError([checkpoint_prefix_taken(error.checkpoint_uri, error.owned_by)]) from None
+        except RunsInFlightError as error:
+            raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
+        return begun, attempt
+
+
+def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
+    """Yield that a paused run would pause again at once."""
+    pause_at_step = None if request is None else request.pause_at_step
+    if run.paused_at_step is None or pause_at_step is None or pause_at_step > run.paused_at_step:
+        return
+    yield Problem(
+        field="pause_at_step",
+        found=shown(pause_at_step),
+        problem=f"is not after step {run.paused_at_step:,}, where the run is paused: it would pause at once",
+        fix=f"Go on to a later step: spotkeep resume {run.run} --set pause_at_step={run.next_pause_at_step}. "
+        f"Or to the end: spotkeep resume {run.run} --set pause_at_step=",
+    )
+
+
+def _of_another_client(run: Run) -> Problem:
+    """Say that there is nothing to make a next job of."""
+    return Problem(
+        field="run",
+        found=shown(run.run),
+        problem="was launched by another client: there is no job file to make its next job of",
+        fix=f"Make one of its job, and launch that: spotkeep import {run.job_name}",
+    )
+
+
+def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
+    """Say that a run's team was isolated, or is no more, since the run was launched."""
+    return Problem(
+        field="team",
+        found=shown(run.request.get("team")),
+        problem=f"trains below {checkpoint_uri} now, and the run's checkpoints are below {run.checkpoint_uri}: the "
+        "setting isolated_teams was changed since",
+        fix="Have an administrator copy them, and launch a new run there; or have the setting changed back.",
+    )
+
+
+def _cost_not_known(request: JobRequest) -> Problem:
+    """Say that the bill of a run with a max_cost has no dollars, so that the rest of the money is not known."""
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem="bounds the run, and what the run has cost is not known",
+        fix="Set the price of its instance type (the setting prices), or launch a new run with checkpoint_prefix to go "
+        "on from this one's checkpoints.",
+    )
+
+
+def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, priority: object) -> Run:
+    """Give a run another priority; its next jobs have it, too.
+
+    Args:
+        deployment: The deployment.
+        run_id: The run.
+        priority: 0 to 9999, of any type.
+
+    Returns:
+        The run item afterwards.
+
+    Raises:
+        RequestRefusedError: The run is not known, is in no queue, or has ended; or this is no priority.
+        LaunchUnfinishedError: AWS did not answer for certain; call again.
+    """
+    wanted = _priority(priority)
+    with unfinished_without_an_answer(run_id, doing="changing the priority of"):
+        return until_written(lambda: _change_priority(deployment, run_id, priority=wanted), pause=deployment.pause)
+
+
+def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, priority: int) -> Run:
+    run = known_run(deployment.table, run_id)
+    if run.queue is None:
+        raise RequestRefusedError(
+            [_has_no_priority(run, "is in no queue", "Launch it with a queue, or resume it with one.")]
+        )
+    if run.state.ended:
+        raise RequestRefusedError([_has_no_priority(run, "has ended", f"Resume it with priority: {priority}.")])
+    attempt = deployment.table.attempt(run_id, run.attempt)
+    if attempt is None:
+        raise RunNotRecordedError(run_id, attempt=run.attempt)
+    if attempt.job_arn is not None:
+        try:
+            deployment.queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)
+        except TrainingJobNotFoundError:
+            raise RequestRefusedError([_has_no_priority(run, "is over", "Wait until its end is recorded.")]) from None
+    if run.queue.priority == priority:
+        return run
+    now, before, place = (
+        deployment.now(),
+        run.queue.priority,
+        run.queue.model_copy(update={"priority": priority}),
+    )
+    entry = TimelineEntry(
+        run=run_id,
+        attempt=run.attempt,
+        at=now,
+        kind=TimelineKind.REQUEST_CHANGED,
+        text=f"Has priority {priority} in queue {place.queue}, share {place.share}, instead of {before}",
+    )
+    return deployment.table.commit(
+        RunChange(
+            run=run.model_copy(
+                update={"queue": place, "request": {**run.request, "priority": priority}, "updated_at": now}
+            ),
+            attempt=attempt.model_copy(update={"queue": place}),
+            timeline=(entry,),
+        )
+    )
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PRIORITY:
+        problem = f"is no priority: a whole number from 0 to {MAX_PRIORITY}"
+        raise RequestRefusedError(
+            [Problem(field="priority", found=shown(value), problem=problem, fix="Write a number, for example 7.")]
+        )
+    return value
+
+
+def _has_no_priority(run: Run, problem: str, fix: str) -> Problem:
+    return Problem(field="run", found=shown(run.run), problem=f"{problem}: it has no priority to change", fix=fix)

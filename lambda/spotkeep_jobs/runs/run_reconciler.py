@@ -16,20 +16,18 @@ not matter which of them comes first, or how often.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
-from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.ending import request_of
@@ -40,9 +38,9 @@ from spotkeep_jobs.runs.transition import decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-    from spotkeep_jobs.progress.training_logs import JobLogs
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
+    from spotkeep_jobs.settings import ControllerSettings
 
 MOST_UNFINISHED_READINGS: Final = 3
 """So many readings of an attempt's log may be without an end: their functions ended, or CloudWatch Logs did not answer.
@@ -104,29 +102,11 @@ class _Written:
         )
 
 
+@dataclass(frozen=True)
 class RunReconciler:
     """Reconciles runs with what their backends say."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        backends: Backends,
-        logs: JobLogs,
-        completion: LaunchCompletion,
-        deployment: DeploymentPolicy,
-        clock: Callable[[], datetime],
-        pools: PoolReconciler,
-        fleet_logs: JobLogs | None = None,
-    ) -> None:
-        self._table = table
-        self._backends = backends
-        self._logs = logs
-        self._fleet_logs = fleet_logs or logs
-        self._completion = completion
-        self._deployment = deployment
-        self._clock = clock
-        self._pools = pools
+    deployment: Deployment[ControllerSettings]
 
     def reconcile_job(self, job_name: str) -> ReconciledRun | None:
         """Reconcile the run that a job works on.
@@ -156,16 +136,16 @@ class RunReconciler:
         Returns:
             None when the run has to be reconciled.
         """
-        run_item = self._table.get(run)
+        run_item = self.deployment.table.get(run)
         found = None if run_item is None else in_progress.get(run_item.job_name)
         if run_item is None or found is None or run_item.job_arn != found.arn or run_item.stop_requested_at is not None:
             return None
         if run_item.deadline_at is not None:
             return None  # Its plan asks how far it is, whatever SageMaker says.
-        attempt = self._table.attempt(run, run_item.attempt)
+        attempt = self.deployment.table.attempt(run, run_item.attempt)
         if attempt is None or attempt.fallback_left_at is not None or attempt.seen_modified_at is None:
             return None
-        due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self._clock()
+        due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self.deployment.now()
         modified = found.last_modified_at
         same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
         return run_item if same and not due else None
@@ -185,25 +165,25 @@ class RunReconciler:
             # What was searched is too old for a second try.
             return self._reconcile(run, in_progress=searched.pop() if searched else _NOTHING_SEARCHED, written=written)
 
-        until = self._clock() + _LONGEST_TRIED
-        return until_written(once, has_time=lambda: self._clock() < until)
+        until = self.deployment.now() + _LONGEST_TRIED
+        return until_written(once, has_time=lambda: self.deployment.now() < until)
 
     def _reconcile(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> ReconciledRun | None:
-        run_item, metrics, notifications = self._table.run_metrics_and_notifications(run)
+        run_item, metrics, notifications = self.deployment.table.run_metrics_and_notifications(run)
         if run_item is None:
             return None
         as_read = run_item
         if run_item.state.ended:
             return written.reconciled(run_item, None, notifications, as_read=as_read)
-        *earlier, attempt = self._table.attempts(run)[: run_item.attempt]
+        *earlier, attempt = self.deployment.table.attempts(run)[: run_item.attempt]
         facts = RunFacts(
             run=run_item,
             request=request_of(run_item),
             attempt=attempt,
             earlier=earlier,
             metrics=metrics,
-            deployment=self._deployment,
-            now=self._clock(),
+            deployment=self.deployment.policy,
+            now=self.deployment.now(),
         )
         # A search finds training jobs, whose names in a queue are AWS Batch's.
         job = None if attempt.queue is not None else in_progress.get(attempt.job_name)
@@ -211,30 +191,32 @@ class RunReconciler:
         changes = [] if job is None else self._decide(facts, job)
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
             job = self._described(attempt)
-            changes = self._decide(replace(facts, now=self._clock()), job)
+            changes = self._decide(replace(facts, now=self.deployment.now()), job)
         for change in changes:
             before = run_item
             try:
-                run_item = self._table.commit(change)
+                run_item = self.deployment.table.commit(change)
             except RecordRefusedError:
                 if job is not None and not job.ended and _is_to_end(change):
-                    self._completion.end_job(change.attempt)
+                    LaunchCompletion(self.deployment).end_job(change.attempt)
                 raise
             written.add(before, run_item)
             notifications += change.notifications
             attempt = change.next_attempt or change.attempt
             wrote_attempt = change.next_attempt is not None
             if change.pool is not None:
-                self._pools.plan(change.pool)
+                PoolReconciler(self.deployment).plan(change.pool)
         if _asks_for_action(run_item, attempt, job):
             before = run_item
-            run_item = self._completion.complete(run, read=(run_item, attempt), wrote_attempt=wrote_attempt)
+            run_item = LaunchCompletion(self.deployment).complete(
+                run, read=(run_item, attempt), wrote_attempt=wrote_attempt
+            )
             written.happened.append(happened_between(before, run_item))
         return written.reconciled(run_item, job, notifications, as_read=as_read)
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the attempt's job as it is now, after what was due about it is done."""
-        backend = self._backends.of(attempt)
+        backend = self.deployment.backends.of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 
@@ -261,13 +243,15 @@ class RunReconciler:
                 now=facts.now,
                 job=job,
                 log=log,
-                plan=None if run.deadline_at is None or job.ended else self._table.plan(run.run),
+                plan=None if run.deadline_at is None or job.ended else self.deployment.table.plan(run.run),
                 # Whose instances an ended job with a warm pool took over.
-                chain_since=self._pools.chain_before(job) if job.ended and job.keep_alive_seconds else None,
+                chain_since=PoolReconciler(self.deployment).chain_before(job)
+                if job.ended and job.keep_alive_seconds
+                else None,
             )
         )
         if reading and not changes:
-            self._table.end_log_reading(run)
+            self.deployment.table.end_log_reading(run)
         return changes
 
     def _log_once_recorded(self, facts: RunFacts, job: JobView) -> tuple[JobLog, bool]:
@@ -277,7 +261,7 @@ class RunReconciler:
         is refused as well, and what is to end ends first.
         """
         try:
-            self._table.begin_log_reading(facts.run, now=facts.now)
+            self.deployment.table.begin_log_reading(facts.run, now=facts.now)
         except RecordRefusedError:
             return JobLog(extent=Extent.PASSED_OVER), False
         return self._log(facts, job), True
@@ -299,7 +283,7 @@ class RunReconciler:
             goals={} if facts.request is None else facts.request.goals,
             read_before=since,
         )
-        logs = self._fleet_logs if run.backend == "ec2" else self._logs
+        logs = self.deployment.fleet_logs if run.backend == "ec2" else self.deployment.logs
         return account.log(logs.read(_log_names(job, since=since), account.take, launch=launch, since=since))
 
 

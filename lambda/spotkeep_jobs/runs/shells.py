@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
 from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session, SessionManager
+from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.runs.launch_context import LaunchContext
-from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
-from spotkeep_jobs.runs.run_access import known_run
+from spotkeep_jobs.runs.callers import known_run
+from spotkeep_jobs.runs.launch_completion import unfinished_without_an_answer
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
 _LONGEST_REASON: Final = 256
 """Source: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartSession.html"""
@@ -39,51 +41,36 @@ class Shell:
     parameters: Mapping[str, Any]
 
 
-class Shells:
-    """Opens shells in runs."""
+def open_shell(
+    deployment: Deployment[LauncherSettings], run_id: str, *, command: str | None, host: int, asked_by: str | None
+) -> Shell:
+    """Open a shell.
 
-    def __init__(
-        self, context: LaunchContext, *, training_jobs: SageMakerTrainingJobs, sessions: SessionManager | None
-    ) -> None:
-        """Bind the parts.
+    Args:
+        deployment: The deployment.
+        run_id: The run.
+        command: What to run instead of an interactive shell, as a shell reads it.
+        host: In which of the job's instances, from 1.
+        asked_by: Who asks, where that is known: AWS's record of the session says it.
 
-        Args:
-            context: What it acts on.
-            training_jobs: Switches remote debugging on in a job that was launched without it.
-            sessions: Starts sessions; None for a deployment without shells.
-        """
-        self._table = context.table
-        self._backends = context.backends
-        self._training_jobs = training_jobs
-        self._sessions = sessions
-
-    def open(self, run_id: str, *, command: str | None, host: int, asked_by: str | None) -> Shell:
-        """Open a shell.
-
-        Args:
-            run_id: The run.
-            command: What to run instead of an interactive shell, as a shell reads it.
-            host: In which of the job's instances, from 1.
-            asked_by: Who asks, where that is known: AWS's record of the session says it.
-
-        Raises:
-            RequestRefusedError: There is no such run, or no shell can be opened in it now; it says what to do.
-            LaunchUnfinishedError: AWS did not answer.
-        """
-        run = known_run(self._table, run_id)
-        if self._sessions is None:
-            raise RequestRefusedError([no_shells()])
-        if run.state.ended:
-            raise RequestRefusedError([_has_ended(run)])
-        with unfinished_without_an_answer(run_id, doing="opening a shell in"):
-            view = self._backends.of(run).observe(run.job_name)
-            parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
-            try:
-                if view is not None and view.remote_debugging_off_in is not None:
-                    self._training_jobs.take_sessions(view.remote_debugging_off_in)
-                return Shell(run=run_id, session=self._sessions.start(parameters), parameters=parameters)
-            except AwsRefusedError as error:
-                raise RequestRefusedError([_refused(run, error)]) from error
+    Raises:
+        RequestRefusedError: There is no such run, or no shell can be opened in it now; it says what to do.
+        LaunchUnfinishedError: AWS did not answer.
+    """
+    run = known_run(deployment.table, run_id)
+    if deployment.sessions is None:
+        raise RequestRefusedError([no_shells()])
+    if run.state.ended:
+        raise RequestRefusedError([_has_ended(run)])
+    with unfinished_without_an_answer(run_id, doing="opening a shell in"):
+        view = deployment.backends.of(run).observe(run.job_name)
+        parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
+        try:
+            if view is not None and view.remote_debugging_off_in is not None:
+                deployment.training_jobs.take_sessions(view.remote_debugging_off_in)
+            return Shell(run=run_id, session=deployment.sessions.start(parameters), parameters=parameters)
+        except AwsRefusedError as error:
+            raise RequestRefusedError([_refused(run, error)]) from error
 
 
 def session_parameters(

@@ -37,10 +37,9 @@ from spotkeep_jobs.runs.ending import close_attempt, ended_with_job, ended_witho
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.runs.log_alerts import hold_to_log, hold_to_whole_log
 from spotkeep_jobs.runs.max_cost import hold_to_max_cost
-from spotkeep_jobs.runs.max_run import hold_to_max_run
 from spotkeep_jobs.runs.on_the_way import resume_entries, show_phases
 from spotkeep_jobs.runs.steering import steer
-from spotkeep_jobs.runs.waiting import hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
+from spotkeep_jobs.runs.waiting import hold_to_max_run, hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""

@@ -6,24 +6,24 @@ firing launches is a document like any other, judged again then, in the name of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.document.reading import shown, too_large
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
+from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES
 from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.schedule_table import ScheduleExistsError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.runs.acceptance import problems_of_schedule_id
 from spotkeep_jobs.runs.callers import with_owner
-from spotkeep_jobs.runs.launch_outcome import unfinished_without_an_answer
-from spotkeep_jobs.runs.taken_ids import problems_of_schedule_id
+from spotkeep_jobs.runs.launch_completion import unfinished_without_an_answer
 from spotkeep_jobs.schedules.document import (
     begins_at,
     firing_document,
@@ -35,6 +35,10 @@ from spotkeep_jobs.schedules.document import (
 from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launch import notify_of
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
 _SHORTEN: Final = "Put long texts into a file of the source."
 _OF_THE_LAUNCH: Final = frozenset({"schedule", "run", "token", "plan"})
@@ -78,25 +82,16 @@ class Firing:
     caller: Caller | None
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True)
 class ScheduledLaunches:
-    """Records schedules, and says what they launch.
+    """Records schedules, and says what they launch."""
 
-    Attributes:
-        table: Where schedules are recorded.
-        recurring: EventBridge Scheduler.
-        deployment: The deployment's name.
-        verifies_callers: Whether a schedule's caller is its owner.
-        now: The time, aware.
-        pause: Waits before the next try of a transaction that met another one.
-    """
+    deployment: Deployment[LauncherSettings]
 
-    table: RunTable
-    recurring: RecurringSchedules
-    deployment: str
-    verifies_callers: bool
-    now: Callable[[], datetime]
-    pause: Callable[[int], None]
+    @property
+    def _recurring(self) -> RecurringSchedules:
+        deployment = self.deployment
+        return RecurringSchedules(lambda: deployment.clients.scheduler, target=ScheduleTarget.of(deployment.settings))
 
     def read(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None) -> AskedSchedule:
         """Read a document with a schedule; nothing is recorded.
@@ -106,9 +101,9 @@ class ScheduledLaunches:
             default_token: The token of a document that has none.
             caller: Who asks, where that is known.
         """
-        now = self.now()
+        now = self.deployment.now()
         request, problems = read_schedule(document, now=now)
-        if self.verifies_callers and caller is not None:
+        if self.deployment.settings.verify_callers and caller is not None:
             document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
         launched = {name: value for name, value in document.items() if name not in _OF_THE_LAUNCH}
         if request is None:
@@ -129,9 +124,9 @@ class ScheduledLaunches:
             token=str(token or default_token),
             document=launched,
         )
-        known = self.table.schedule(schedule.schedule)
+        known = self.deployment.table.schedule(schedule.schedule)
         if known is None:
-            problems += problems_of_schedule_id(self.table, schedule.schedule, now=now)
+            problems += problems_of_schedule_id(self.deployment.table, schedule.schedule, now=now)
         if known is not None and known.token != schedule.token:
             problems.append(schedule_exists(schedule.schedule))
         elif known is not None and not _asks_for_the_same(known, schedule):
@@ -160,26 +155,30 @@ class ScheduledLaunches:
         """
         try:
             with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
-                recorded, replayed = until_written(lambda: self.table.open_schedule(schedule), pause=self.pause)
+                recorded, replayed = until_written(
+                    lambda: self.deployment.table.open_schedule(schedule), pause=self.deployment.pause
+                )
         except ScheduleExistsError:
             raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
         # From here on nothing gets an id of what it launches, but a job of another client, whatever its name. What was
         # launched a moment before may have one.
-        if not replayed and (taken := problems_of_schedule_id(self.table, schedule.schedule, now=recorded.created_at)):
-            self.table.forget_schedule(schedule.schedule)
+        if not replayed and (
+            taken := problems_of_schedule_id(self.deployment.table, schedule.schedule, now=recorded.created_at)
+        ):
+            self.deployment.table.forget_schedule(schedule.schedule)
             raise RequestRefusedError(taken)
         try:
             with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
                 self._create(recorded)
         except RequestRefusedError:
             if not replayed:
-                self.table.forget_schedule(schedule.schedule)
+                self.deployment.table.forget_schedule(schedule.schedule)
             raise
         return recorded, replayed
 
     def _create(self, schedule: Schedule) -> None:
         try:
-            self.recurring.create(schedule, now=self.now())
+            self._recurring.create(schedule, now=self.deployment.now())
         except AwsRefusedError as error:
             fix = "Change it as AWS says, or ask who runs the deployment."
             problem = f"is refused by EventBridge Scheduler: {error.reason}"
@@ -192,7 +191,7 @@ class ScheduledLaunches:
         Raises:
             RequestRefusedError: The schedule is not known.
         """
-        item = self.table.schedule(schedule)
+        item = self.deployment.table.schedule(schedule)
         if item is None:
             fix = "See those there are: spotkeep schedules ls"
             problem = "is not a schedule of this deployment"
@@ -206,8 +205,8 @@ class ScheduledLaunches:
             LaunchUnfinishedError: AWS did not do it for certain; call again.
         """
         with unfinished_without_an_answer(schedule.schedule, doing="removing"):
-            self.recurring.delete(schedule.schedule)
-        self.table.forget_schedule(schedule.schedule)
+            self._recurring.delete(schedule.schedule)
+        self.deployment.table.forget_schedule(schedule.schedule)
 
     def firing(self, schedule: object, at: object) -> Firing | None:
         """Return what a firing launches; None for a schedule that is not recorded, or was not when it fired.
@@ -216,15 +215,15 @@ class ScheduledLaunches:
             schedule: Its id, as Scheduler says it.
             at: The time of the firing, as Scheduler says it: `2026-11-26T02:00:00Z`.
         """
-        item = self.table.schedule(schedule) if isinstance(schedule, str) and schedule else None
+        item = self.deployment.table.schedule(schedule) if isinstance(schedule, str) and schedule else None
         fires_at = _time_of(at)
         if item is None or fires_at is None:
             return None
-        if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self.now() + _CLOCKS_DIFFER:
+        if not item.begins_at - _CLOCKS_DIFFER <= fires_at <= self.deployment.now() + _CLOCKS_DIFFER:
             return None
         # A deployment may begin to verify callers later: one who was not verified when they asked is then unknown.
         caller = item.launched_by
-        if self.verifies_callers and caller is not None and not caller.verified:
+        if self.deployment.settings.verify_callers and caller is not None and not caller.verified:
             caller = None
         return Firing(schedule=item, at=fires_at, document=firing_document(item, at=fires_at), caller=caller)
 
@@ -249,18 +248,18 @@ class ScheduledLaunches:
         after = before.model_copy(update=change)
         notifications = []
         if refusal is not None and refusal != before.last_refusal and _wants_to_know(before):
-            now = self.now()
+            now = self.deployment.now()
             notifications = [
                 refused_firing_notification(
                     schedule=after,
                     fired_at=firing.at,
                     refusal=refusal,
                     next_firing=next_firing(after, now=now),
-                    deployment=self.deployment,
+                    deployment=self.deployment.name,
                     now=now,
                 )
             ]
-        self.table.keep_firing(after, notifications=notifications)
+        self.deployment.table.keep_firing(after, notifications=notifications)
 
 
 def _wants_to_know(schedule: Schedule) -> bool:

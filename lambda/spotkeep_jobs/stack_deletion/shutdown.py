@@ -11,25 +11,26 @@ stays or comes again clears it: CloudFormation's request when the resource is ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from spotkeep_jobs.errors import in_words, isolated
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.warm_pool import stop_requested
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.sweeps.actions import request_stop
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.record.deployment_records import StackRequest
-    from spotkeep_jobs.record.run_table import RunTable
-    from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+    from spotkeep_jobs.settings import ControllerSettings
     from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
 _FoundT = TypeVar("_FoundT")
@@ -62,23 +63,12 @@ class Alive:
         return bool(self.runs or self.sweeps or self.pools or self.unreadable)
 
 
+@dataclass(frozen=True)
 class Shutdown:
     """Ends what runs when the deployment is deleted."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        pools: PoolReconciler,
-        completion: LaunchCompletion,
-        stacks: Stacks,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._table = table
-        self._pools = pools
-        self._completion = completion
-        self._stacks = stacks
-        self._clock = clock
+    deployment: Deployment[ControllerSettings]
+    stacks: Stacks
 
     def begin(self, request: StackRequest) -> bool:
         """Take CloudFormation's request.
@@ -89,28 +79,28 @@ class Shutdown:
             deletion is over.
         """
         try:
-            leaves = request.kind == "Delete" and self._stacks.is_being_deleted(request.stack_id)
+            leaves = request.kind == "Delete" and self.stacks.is_being_deleted(request.stack_id)
             if leaves:
-                self._table.keep_deletion(request)
+                self.deployment.table.keep_deletion(request)
             elif request.kind != "Delete":
-                self._table.forget_deletion()
+                self.deployment.table.forget_deletion()
         except Exception as error:
             # Without an answer CloudFormation would wait for an hour, and say no more than that there was no answer.
             again = "Destroy" if request.kind == "Delete" else "Deploy"
-            self._stacks.answer(request, failed=f"{in_words(error)}. {again} the stack again")
+            self.stacks.answer(request, failed=f"{in_words(error)}. {again} the stack again")
             raise
         if not leaves:
-            self._stacks.answer(request)
+            self.stacks.answer(request)
         return leaves
 
     def pending(self) -> StackRequest | None:
         """Return the deletion that waits for an answer, or None."""
-        request = self._table.deletion()
+        request = self.deployment.table.deletion()
         if request is None or request.answered_at is not None:
             return None
-        if self._clock() - request.asked_at > WAITS:
+        if self.deployment.now() - request.asked_at > WAITS:
             # CloudFormation does not wait for it any more: it has failed. The next one asks anew.
-            self._table.forget_deletion()
+            self.deployment.table.forget_deletion()
             return None
         return request
 
@@ -120,19 +110,19 @@ class Shutdown:
         Returns:
             What was done, in a sentence; or why nothing was.
         """
-        request = self._table.deletion()
+        request = self.deployment.table.deletion()
         if request is None:
             return "no deletion of the deployment is recorded"
-        if self._stacks.is_being_deleted(request.stack_id, still=True):
+        if self.stacks.is_being_deleted(request.stack_id, still=True):
             return "CloudFormation is deleting the stack at this moment: wait until it has ended or failed"
-        self._table.forget_deletion()
+        self.deployment.table.forget_deletion()
         return f"the deletion asked for at {request.asked_at:%Y-%m-%d %H:%M} UTC is cleared: work may begin again"
 
     def stop_everything(self) -> Alive:
         """Forget each schedule; ask each sweep and run to stop, and each warm pool to end. Gives what was alive."""
         # What fires for a schedule that is not recorded does nothing; CloudFormation deletes it with its group.
-        for schedule in self._table.schedule_ids():
-            self._table.forget_schedule(schedule)
+        for schedule in self.deployment.table.schedule_ids():
+            self.deployment.table.forget_schedule(schedule)
         return self._look(consistent=False, asks=True)
 
     def answer_if_over(self, request: StackRequest) -> Alive:
@@ -141,15 +131,15 @@ class Shutdown:
         if not alive.anything:
             alive = self._look(consistent=True, asks=True)
         if not alive.anything:
-            self._stacks.answer(request)
-            self._table.mark_deletion_answered(request, now=self._clock())
+            self.stacks.answer(request)
+            self.deployment.table.mark_deletion_answered(request, now=self.deployment.now())
         return alive
 
     def _look(self, *, consistent: bool, asks: bool) -> Alive:
         """Return what is alive, asked to stop where `asks`. The jobs of other clients go on without the deployment."""
         alive = Alive()
         found: list[Run | Sweep | Pool] = []
-        for each in self._table.alive(consistent=consistent):
+        for each in self.deployment.table.alive(consistent=consistent):
             if not isinstance(each, UnreadableRecordError):
                 found.append(each)
             elif each.item.get("adopted") is not True:
@@ -172,25 +162,32 @@ class Shutdown:
         return alive
 
     def _stop(self, run: str) -> None:
-        self._completion.stop(run)
+        LaunchCompletion(self.deployment).stop(run)
 
     def _stop_sweep(self, sweep: str) -> None:
-        item = self._table.sweep(sweep)
+        item = self.deployment.table.sweep(sweep)
         if item is not None:
             because = "the deployment is being deleted"
-            request_stop(self._table, item, as_=SweepState.STOPPED, because=because, now=self._clock())
+            request_stop(
+                self.deployment.table, item, as_=SweepState.STOPPED, because=because, now=self.deployment.now()
+            )
 
     def _end(self, seen: Pool) -> None:
         # The run first: a function that changes the pool afterwards changes its version.
         # An index may show a pool that is over.
-        run = self._table.get(seen.run)
-        pool, attempt = self._table.pool(seen.run, seen.attempt), self._table.attempt(seen.run, seen.attempt)
+        run = self.deployment.table.get(seen.run)
+        pool, attempt = (
+            self.deployment.table.pool(seen.run, seen.attempt),
+            self.deployment.table.attempt(seen.run, seen.attempt),
+        )
         if pool is None or pool.state is not PoolState.AVAILABLE:
             return
         if run is not None and attempt is not None and pool.stop_requested_at is None:
-            reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
-            self._table.commit_pool(stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now))
-        self._pools.reconcile(run=pool.run, attempt=pool.attempt)
+            reason, now = PoolEndReason.STOPPED_BY_USER, self.deployment.now()
+            self.deployment.table.commit_pool(
+                stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now)
+            )
+        PoolReconciler(self.deployment).reconcile(run=pool.run, attempt=pool.attempt)
 
 
 def _of(kind: type[_FoundT], found: Iterable[object]) -> list[_FoundT]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.document.reading import outlined, shown
 from spotkeep_jobs.document.request import JobRequest
@@ -18,7 +18,7 @@ from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.repeated_calls import is_repeated
-from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
+from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems, spent_usd
 from spotkeep_jobs.sweeps.decision import going_on, stopping
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
@@ -33,6 +33,10 @@ from spotkeep_jobs.sweeps.trial_documents import (
     trial_document,
 )
 
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
+
 _STAYS: Final = (
     "name", "run", "token", "owner", "team", "tags", "backend", "checkpoints", "checkpoint_prefix", "volume"
 )  # fmt: skip
@@ -43,27 +47,11 @@ _TYPES: Final = frozenset({"instance_type", "instance_types"})
 """Two names of one field."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True)
 class SweepActions:
-    """Acts on sweeps, on the run table.
+    """Stops, pauses, resumes and describes sweeps."""
 
-    Attributes:
-        table: Where sweeps are recorded.
-        acceptance: Judges documents by themselves.
-        advance: Does what the record then asks for.
-        prices: On-demand US dollars per instance and hour, by instance type.
-        has_tpe: Whether the deployment has the function that tpe searches with.
-        now: The time, aware.
-        pause: Waits before the next try of a transaction that met another one.
-    """
-
-    table: RunTable
-    acceptance: Acceptance
-    advance: SweepAdvance
-    prices: Mapping[str, float]
-    has_tpe: bool
-    now: Callable[[], datetime]
-    pause: Callable[[int], None]
+    deployment: Deployment[LauncherSettings]
 
     def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, seconds_left: Callable[[], float]) -> Advanced:
         """Let a sweep stop: its trials save first, and no other begins. Stopping one that has ended changes nothing.
@@ -81,18 +69,20 @@ class SweepActions:
         because = "a user paused it" if as_ is SweepState.PAUSED else "a user stopped it"
         try:
             until_written(
-                lambda: request_stop(self.table, self.known(sweep), as_=as_, because=because, now=self.now()),
+                lambda: request_stop(
+                    self.deployment.table, self.known(sweep), as_=as_, because=because, now=self.deployment.now()
+                ),
                 changed=SweepChangedError,
-                pause=self.pause,
+                pause=self.deployment.pause,
             )
         except RecordRefusedError as refused:
             unreadable: dict[str, str] = {}
-            trials = self.table.sweep_and_trials(sweep, unreadable=unreadable)[1]
+            trials = self.deployment.table.sweep_and_trials(sweep, unreadable=unreadable)[1]
             for why in unreadable.values():
                 refused.add_note(why)
-            self.advance.stop_trials(trials, refused=refused)
+            Sweeps(self.deployment).stop_trials(trials, refused=refused)
             raise
-        return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
+        return Sweeps(self.deployment).advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], seconds_left: Callable[[], float]) -> Advanced:
         """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
@@ -110,20 +100,22 @@ class SweepActions:
         """
 
         def begin() -> None:
-            item, trials = self.table.sweep_and_trials(sweep)
+            item, trials = self.deployment.table.sweep_and_trials(sweep)
             if item is None:
                 raise RequestRefusedError([unknown_sweep(sweep)])
             document = _changed_document(item.document, changes)
-            request, problems = read_sweep(document, tpe=self.has_tpe)
+            request, problems = read_sweep(document, tpe=(self.deployment.settings.tpe_search_function is not None))
             problems = [*_not_changed(item, changes, request, trials), *problems]
-            if request is not None and _goes_on_so(item, recorded_document(document, request), now=self.now()):
+            if request is not None and _goes_on_so(
+                item, recorded_document(document, request), now=self.deployment.now()
+            ):
                 return
             if not item.state.ended:
                 problems = [_not_over(item)]
             if problems or request is None:
                 raise RequestRefusedError(problems)
             document = recorded_document(document, request)
-            now = self.now()
+            now = self.deployment.now()
             differing = _differing(item.document, document)
             after = going_on(item, document=document, changed=differing, trials=trials, now=now)
             waiting = [trial for trial in trials if waits_to_go_on(trial, sweep=after)]
@@ -135,10 +127,10 @@ class SweepActions:
             if problems:
                 raise RequestRefusedError(problems)
             after = after.model_copy(update={"notify": notify_of(document), "updated_at": now, "resumed_at": now})
-            self.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
+            self.deployment.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
 
-        until_written(begin, changed=SweepChangedError, pause=self.pause)
-        return self.advance.advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
+        until_written(begin, changed=SweepChangedError, pause=self.deployment.pause)
+        return Sweeps(self.deployment).advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
     def _of_its_trials(
         self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]
@@ -154,7 +146,8 @@ class SweepActions:
             )
             for trial in waiting[:JUDGED_TRIALS]
         ]
-        answers = judged_trials(judged, judge=lambda each: self.acceptance.judged(each, caller=caller))
+        acceptance = Acceptance(self.deployment)
+        answers = judged_trials(judged, judge=lambda each: acceptance.judged(each, caller=caller))
         return answers.requests, [*placeholder_problems(document, judged[0].parameters), *answers.problems]
 
     def _of_its_money(
@@ -174,7 +167,9 @@ class SweepActions:
             return [_is_spent(sweep, spent)]
         go_on = sum(waits_to_go_on(trial, sweep=sweep) or trial.state is TrialState.PAUSED for trial in trials)
         parallel = max(1, min(request.parallel, go_on + request.most_trials - len(trials)))
-        return parallel_problems(limit=limit, spent=spent, parallel=parallel, requests=requests, prices=self.prices)
+        return parallel_problems(
+            limit=limit, spent=spent, parallel=parallel, requests=requests, prices=self.deployment.prices
+        )
 
     def known(self, sweep: str) -> Sweep:
         """Return a sweep's item.
@@ -182,14 +177,14 @@ class SweepActions:
         Raises:
             RequestRefusedError: The sweep is not known.
         """
-        item = self.table.sweep(sweep)
+        item = self.deployment.table.sweep(sweep)
         if item is None:
             raise RequestRefusedError([unknown_sweep(sweep)])
         return item
 
     def trials(self, sweep: str) -> Sequence[Trial]:
         """Return the trials of a sweep, in the order of their numbers."""
-        return self.table.sweep_and_trials(sweep)[1]
+        return self.deployment.table.sweep_and_trials(sweep)[1]
 
 
 def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> None:

@@ -17,13 +17,12 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import RequestRefusedError, isolated
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Notification, Run, in_utc_milliseconds
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
@@ -32,7 +31,7 @@ from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.sweeps.budget import (
     max_cost_of,
@@ -60,8 +59,13 @@ from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.pace import between_jobs, paced
 from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on, waits_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
+from spotkeep_jobs.sweeps.search.search import is_exhausted, next_moves
+from spotkeep_jobs.sweeps.search.tpe_function import tpe_of
 from spotkeep_jobs.sweeps.trial_documents import trial_document
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
 MOST_ROUNDS: Final = 100
 """Each round that changes nothing ends an advance, so this bounds only what would never end."""
@@ -70,8 +74,6 @@ _ASKED_AGAIN_AFTER_SECONDS: Final = 1.0
 NO_TIME_LEFT: Final = "there is no time left"
 FOLLOWS_WITHIN: Final = timedelta(minutes=2)
 """A function that was asked to go on with a sweep has begun and ended by then: another may be asked."""
-Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
-"""Chooses the next trials of a search by tpe."""
 
 
 @dataclass(kw_only=True)
@@ -95,47 +97,11 @@ class Advanced:
     waits_because: str | None = None
 
 
-class SweepAdvance:
-    """Advances sweeps, on the run table and the launcher's own parts."""
+@dataclass(frozen=True)
+class Sweeps:
+    """Advances sweeps."""
 
-    def __init__(
-        self,
-        *,
-        table: RunTable,
-        launcher: Launcher,
-        acceptance: Acceptance,
-        runs: RunActions,
-        deployment: str,
-        prices: Mapping[str, float],
-        now: Callable[[], datetime],
-        pause: Callable[[int], None],
-        sleep: Callable[[float], None],
-        tpe: Tpe | None = None,
-    ) -> None:
-        """Bind the parts.
-
-        Args:
-            table: Where sweeps and runs are recorded.
-            launcher: Opens the runs of trials.
-            acceptance: Judges their documents by themselves.
-            runs: Resumes and stops them.
-            deployment: The deployment's name, for notifications.
-            prices: On-demand US dollars per instance and hour, by instance type.
-            now: The time, aware.
-            pause: Waits before the next try of a transaction that met another one.
-            sleep: Waits for so many seconds.
-            tpe: Chooses trials by tpe; None for a deployment without that function.
-        """
-        self._table = table
-        self._launcher = launcher
-        self._acceptance = acceptance
-        self._runs = runs
-        self._deployment = deployment
-        self._prices = prices
-        self._now = now
-        self._pause = pause
-        self._sleep = sleep
-        self._tpe = tpe
+    deployment: Deployment[LauncherSettings]
 
     def advance(
         self,
@@ -170,7 +136,7 @@ class SweepAdvance:
             step = until_written(
                 lambda: self._step(sweep, only=ended_runs, most_tasks=most_tasks, seconds_left=seconds_left),
                 changed=SweepChangedError,
-                pause=self._pause,
+                pause=self.deployment.pause,
             )
             if step is None:
                 return None
@@ -197,15 +163,15 @@ class SweepAdvance:
         """
 
         def ask() -> Sweep | None:
-            item, now = self._table.sweep(sweep), self._now()
+            item, now = self.deployment.table.sweep(sweep), self.deployment.now()
             if item is None or item.state.ended:
                 return None
             if not follows and item.followed_until is not None and item.followed_until > now:
                 return None
             asked = item.model_copy(update={"followed_until": in_utc_milliseconds(now + FOLLOWS_WITHIN)})
-            return self._table.commit_sweep(SweepChange(sweep=asked))
+            return self.deployment.table.commit_sweep(SweepChange(sweep=asked))
 
-        asked = until_written(ask, changed=SweepChangedError, pause=self._pause)
+        asked = until_written(ask, changed=SweepChangedError, pause=self.deployment.pause)
         if asked is not None and asked.state is SweepState.RUNNING:
             self._waits_until(asked.next_job_at, seconds_left=seconds_left)
         return asked is not None
@@ -220,13 +186,13 @@ class SweepAdvance:
     ) -> _Step | None:
         """Read, decide and write once."""
         try:
-            sweep, trials = self._table.sweep_and_trials(sweep_id)
+            sweep, trials = self.deployment.table.sweep_and_trials(sweep_id)
         except UnreadableRecordError as error:
             self._stop_readable(sweep_id, unreadable=error)
             raise
         if sweep is None:
             return None
-        now = self._now()
+        now = self.deployment.now()
         request = SweepRequest.model_validate(sweep.document["sweep"])
         seen = self._seen(trials, only=only)
         after, followed = settled(sweep, request=request, trials=trials, seen=self._at(now, seen))
@@ -260,13 +226,15 @@ class SweepAdvance:
             for trial in followed
             if trial.number in may_ask and task_of(trial, seen.get(trial.run), sweep=after) in {Task.OPEN, Task.RESUME}
         ]
-        after, moments = paced(after, asking=asking[:most_tasks], now=self._now(), within_seconds=seconds_left())
+        after, moments = paced(
+            after, asking=asking[:most_tasks], now=self.deployment.now(), within_seconds=seconds_left()
+        )
         if changed or after != sweep:
             change = SweepChange(
                 sweep=after.model_copy(update={"updated_at": now}), trials=tuple(written), notifications=notifications
             )
             try:
-                after = self._table.commit_sweep(change)
+                after = self.deployment.table.commit_sweep(change)
             except RecordRefusedError as refused:
                 if after.state is SweepState.STOPPING:
                     self.stop_trials(trials, refused=refused)
@@ -283,7 +251,7 @@ class SweepAdvance:
 
     def _stop_readable(self, sweep_id: str, *, unreadable: UnreadableRecordError) -> None:
         """Stop the trials of a sweep that stops but those that cannot be read: nothing else is known for certain."""
-        sweep, trials = self._table.sweep_and_trials(sweep_id, unreadable={})
+        sweep, trials = self.deployment.table.sweep_and_trials(sweep_id, unreadable={})
         if sweep is not None and sweep.state is SweepState.STOPPING:
             self.stop_trials(trials, refused=unreadable)
 
@@ -303,9 +271,9 @@ class SweepAdvance:
             refused.add_note(f"stopping {name}: {why}")
 
     def _stop(self, trial: Trial) -> None:
-        run = self._table.get(trial.run)
+        run = self.deployment.table.get(trial.run)
         if run is not None and trial.has(run):
-            self._runs.stop(trial.run)
+            RunActions(self.deployment).stop(trial.run)
 
     def _seen(self, trials: Sequence[Trial], *, only: Collection[str] | None) -> dict[str, SeenRun | None]:
         seen: dict[str, SeenRun | None] = {}
@@ -315,7 +283,7 @@ class SweepAdvance:
                 pools_over = self._pools_over(trial) if asked_for or only is None else frozenset()
                 if not (asked_for or pools_over):
                     continue
-                run, metrics, _ = self._table.run_metrics_and_notifications(trial.run)
+                run, metrics, _ = self.deployment.table.run_metrics_and_notifications(trial.run)
             except UnreadableRecordError:
                 continue  # It is taken to be as it was. Passes over the runs report it.
             seen[trial.run] = None
@@ -325,13 +293,13 @@ class SweepAdvance:
 
     def _pools_over(self, trial: Trial) -> frozenset[int]:
         """Return which of the warm pools that a trial may have left are on the bill of its run now."""
-        pools = {attempt: self._table.pool(trial.run, attempt) for attempt in trial.pools}
+        pools = {attempt: self.deployment.table.pool(trial.run, attempt) for attempt in trial.pools}
         return frozenset(
             attempt for attempt, pool in pools.items() if pool is None or pool.state is not PoolState.AVAILABLE
         )
 
     def _at(self, now: datetime, runs: Mapping[str, SeenRun | None]) -> Seen:
-        return Seen(runs=runs, prices=self._prices, now=now)
+        return Seen(runs=runs, prices=self.deployment.prices, now=now)
 
     def _within_budget(
         self, sweep: Sweep, request: SweepRequest, *, before: Sequence[Trial], trials: Sequence[Trial], now: datetime
@@ -355,16 +323,16 @@ class SweepAdvance:
     def _with_reserve(self, sweep: Sweep, request: SweepRequest, trial: Trial) -> Trial:
         document = trial_document(sweep.document, request, trial=trial, token=sweep.token, owner=sweep.owner)
         # What is left may be too little for it: then it needs more than that, and not nothing.
-        judged = self._acceptance.judged({**document, "max_cost": None}, caller=sweep.launched_by)
-        return with_reserve(trial, judged.request, prices=self._prices, parallel=request.parallel)
+        judged = Acceptance(self.deployment).judged({**document, "max_cost": None}, caller=sweep.launched_by)
+        return with_reserve(trial, judged.request, prices=self.deployment.prices, parallel=request.parallel)
 
     def _moves(self, request: SweepRequest, trials: Sequence[Trial], *, free: int) -> Sequence[Move]:
         plan = request.plan
         if plan is None:
             return request.listed_begins(begun=len(trials))[:free]
         results = results_of(trials, request)
-        if plan.search == "tpe" and self._tpe is not None:
-            return self._tpe(plan, results, free)
+        if plan.search == "tpe" and (tpe := tpe_of(self.deployment)) is not None:
+            return tpe(plan, results, free)
         return next_moves(plan, trials=results, free=free)
 
     def _notified(
@@ -380,12 +348,12 @@ class SweepAdvance:
                         sweep=after,
                         spent_usd=spent_usd(trials, now=now),
                         max_cost_usd=limit,
-                        deployment=self._deployment,
+                        deployment=self.deployment.name,
                         now=now,
                     )
                 )
         if after.state.ended and not before.state.ended:
-            ending = sweep_ending_notification(sweep=after, deployment=self._deployment, now=now)
+            ending = sweep_ending_notification(sweep=after, deployment=self.deployment.name, now=now)
             notifications += [] if ending is None else [ending]
         return after, tuple(notifications)
 
@@ -419,7 +387,7 @@ class SweepAdvance:
                 done.waits_because = NO_TIME_LEFT
                 break
             if moment is not None:
-                earliest = self._now() + apart
+                earliest = self.deployment.now() + apart
             try:
                 self._do(task, trial, step, done)
             except UnreadableRecordError as error:
@@ -428,7 +396,7 @@ class SweepAdvance:
                 if error.temporary:
                     done.waits_because = str(error)
                     break
-                found = self._table.get(trial.run)
+                found = self.deployment.table.get(trial.run)
                 if _goes_on(found, task, trial):
                     continue  # Another launcher was faster.
                 reason = _id_taken(found) if found is not None and not trial.has(found) else str(error)
@@ -446,7 +414,9 @@ class SweepAdvance:
                 unwritten = unwritten or error  # Its job was asked to end.
         if refused:
             until_written(
-                lambda: self._record_refused(step.sweep.sweep, refused), changed=SweepChangedError, pause=self._pause
+                lambda: self._record_refused(step.sweep.sweep, refused),
+                changed=SweepChangedError,
+                pause=self.deployment.pause,
             )
         if unwritten is not None:
             raise unwritten
@@ -454,11 +424,11 @@ class SweepAdvance:
 
     def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
         """Wait until a moment; return False where the time is over before."""
-        seconds = 0.0 if moment is None else (moment - self._now()).total_seconds()
+        seconds = 0.0 if moment is None else (moment - self.deployment.now()).total_seconds()
         while seconds > 0:
             if seconds_left() <= 0:
                 return False
-            self._sleep(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
+            self.deployment.wait(min(seconds, _ASKED_AGAIN_AFTER_SECONDS))
             seconds -= _ASKED_AGAIN_AFTER_SECONDS
         return True
 
@@ -467,7 +437,7 @@ class SweepAdvance:
         document = trial_document(sweep.document, step.request, trial=trial, token=sweep.token, owner=sweep.owner)
         match task:
             case Task.OPEN:
-                self._launcher.launch(
+                Launcher(self.deployment).launch(
                     document,
                     default_token=document["token"],
                     caller=sweep.launched_by,
@@ -475,19 +445,19 @@ class SweepAdvance:
                 )
                 done.opened.append(trial.run)
             case Task.RESUME:
-                self._runs.resume(trial.run, changes=changes_of_resume(sweep, document=document))
+                RunActions(self.deployment).resume(trial.run, changes=changes_of_resume(sweep, document=document))
                 done.resumed.append(trial.run)
             case Task.STOP:
-                self._runs.stop(trial.run)
+                RunActions(self.deployment).stop(trial.run)
                 done.stopped.append(trial.run)
 
     def _read(self, trial: Trial) -> SeenRun | None:
         """Read the run of a trial that an earlier advance may have opened, or that is to go on."""
-        found = self._table.trial_run(trial.sweep, trial.number)
+        found = self.deployment.table.trial_run(trial.sweep, trial.number)
         return None if found is None else SeenRun(run=found)
 
     def _record_refused(self, sweep_id: str, refused: Sequence[Trial]) -> None:
-        sweep, trials = self._table.sweep_and_trials(sweep_id)
+        sweep, trials = self.deployment.table.sweep_and_trials(sweep_id)
         if sweep is None:
             return
         asked = {trial.number: trial for trial in refused}
@@ -499,8 +469,8 @@ class SweepAdvance:
             and trial.attempt == asked[trial.number].attempt
         ]
         if same:
-            changed = sweep.model_copy(update={"updated_at": self._now()})
-            self._table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
+            changed = sweep.model_copy(update={"updated_at": self.deployment.now()})
+            self.deployment.table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, TrialPlace
-from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import IdReservedError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_table import SweepChangedError, SweepExistsError
 from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.runs.acceptance import Acceptance, differing_fields, token_of_another_document
+from spotkeep_jobs.runs.acceptance import (
+    Acceptance,
+    differing_fields,
+    id_is_reserved,
+    problems_of_sweep_id,
+    token_of_another_document,
+)
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.runs.repeated_calls import is_repeated, named_without_token
-from spotkeep_jobs.runs.taken_ids import id_is_reserved, problems_of_sweep_id
-from spotkeep_jobs.sweeps.advance import Advanced, SweepAdvance
+from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
 from spotkeep_jobs.sweeps.trial_documents import (
@@ -34,6 +37,10 @@ from spotkeep_jobs.sweeps.trial_documents import (
     placeholder_problems,
     sweep_id_for,
 )
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,31 +84,11 @@ class LaunchedSweep:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True)
 class SweepLaunch:
-    """Launches sweeps, on the run table and the launcher's own parts.
+    """Launches sweeps."""
 
-    Attributes:
-        table: Where sweeps are recorded.
-        launcher: Judges the documents of trials, and launches them.
-        acceptance: Judges documents by themselves.
-        advance: Begins trials.
-        prices: On-demand US dollars per instance and hour, by instance type.
-        has_tpe: Whether the deployment has the function that tpe searches with.
-        verifies_callers: Whether a sweep's caller is its owner.
-        now: The time, aware.
-        pause: Waits before the next try of a transaction that met another one.
-    """
-
-    table: RunTable
-    launcher: Launcher
-    acceptance: Acceptance
-    advance: SweepAdvance
-    prices: Mapping[str, float]
-    has_tpe: bool
-    verifies_callers: bool
-    now: Callable[[], datetime]
-    pause: Callable[[int], None]
+    deployment: Deployment[LauncherSettings]
 
     def launch(
         self,
@@ -133,12 +120,14 @@ class SweepLaunch:
         name = valid.sweep.sweep
         try:
             opened, replayed = until_written(
-                lambda: self.table.open_sweep(valid.sweep), changed=SweepChangedError, pause=self.pause
+                lambda: self.deployment.table.open_sweep(valid.sweep),
+                changed=SweepChangedError,
+                pause=self.deployment.pause,
             )
         except (SweepExistsError, IdReservedError):
-            problems = problems_of_sweep_id(self.table, name, origin=origin) or [id_is_reserved(name)]
+            problems = problems_of_sweep_id(self.deployment.table, name, origin=origin) or [id_is_reserved(name)]
             raise RequestRefusedError(problems, warnings=valid.warnings) from None
-        advanced = self.advance.advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
+        advanced = Sweeps(self.deployment).advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
         return LaunchedSweep(advanced=advanced, replayed=replayed, warnings=valid.warnings)
 
     def validate(
@@ -160,9 +149,9 @@ class SweepLaunch:
         Raises:
             RequestRefusedError: It would be refused; it carries every problem.
         """
-        if self.verifies_callers and caller is not None:
+        if self.deployment.settings.verify_callers and caller is not None:
             document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
-        request, problems = read_sweep(document, tpe=self.has_tpe)
+        request, problems = read_sweep(document, tpe=(self.deployment.settings.tpe_search_function is not None))
         if request is None:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
         token = document.get("token") or default_token
@@ -170,17 +159,19 @@ class SweepLaunch:
         trials = () if problems else first_trials(document, request, token=sweep.token, owner=sweep.owner)
         if not trials:
             raise RequestRefusedError([*problems, *self._of_the_template(document, caller=caller)])
-        problems += problems_of_sweep_id(self.table, sweep.sweep, origin=origin)
+        problems += problems_of_sweep_id(self.deployment.table, sweep.sweep, origin=origin)
         first, judged = self._judged(sweep, trials, caller=caller)
         problems += [*placeholder_problems(document, trials[0].parameters), *judged.problems]
         if (limit := max_cost_of(sweep)) is not None and not judged.problems:
             parallel = min(request.parallel, request.most_trials)
             problems += parallel_problems(
-                limit=limit, spent=0.0, parallel=parallel, requests=judged.requests, prices=self.prices
+                limit=limit, spent=0.0, parallel=parallel, requests=judged.requests, prices=self.deployment.prices
             )
         if problems or first is None:
             raise RequestRefusedError(problems, warnings=judged.warnings)
-        dearest = max(worst_case_usd(each, prices=self.prices, now=self.now()) for each in judged.requests)
+        dearest = max(
+            worst_case_usd(each, prices=self.deployment.prices, now=self.deployment.now()) for each in judged.requests
+        )
         return ValidSweep(
             sweep=sweep, request=request, first=first, dearest_trial_usd=dearest, warnings=tuple(judged.warnings)
         )
@@ -193,13 +184,14 @@ class SweepLaunch:
         warnings: list[str] = []
         try:
             place = TrialPlace(sweep=sweep.sweep, number=trials[0].number)
-            first = self.launcher.validate(trials[0].document, caller=caller, origin=Origin(trial=place))
+            first = Launcher(self.deployment).validate(trials[0].document, caller=caller, origin=Origin(trial=place))
             warnings += first.warnings
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
+        acceptance = Acceptance(self.deployment)
         others = judged_trials(
-            trials[1:], judge=lambda document: self.acceptance.judged(document, caller=caller), known=problems
+            trials[1:], judge=lambda document: acceptance.judged(document, caller=caller), known=problems
         )
         return first, JudgedTrials(
             requests=[*([] if first is None else [first.request]), *others.requests],
@@ -210,7 +202,7 @@ class SweepLaunch:
     def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
         """Return what is wrong beside a sweep that cannot be read."""
         template = {name: value for name, value in document.items() if name != "sweep"}
-        return self.acceptance.judged(template, caller=caller).problems
+        return Acceptance(self.deployment).judged(template, caller=caller).problems
 
     def _new(
         self,
@@ -221,7 +213,7 @@ class SweepLaunch:
         caller: Caller | None,
         schedule: str | None,
     ) -> Sweep:
-        now = self.now()
+        now = self.deployment.now()
         team = document.get("team")
         return Sweep(
             sweep=sweep_id_for(document, request, token=token),
@@ -243,10 +235,10 @@ class SweepLaunch:
         if request is None:
             return None
         token = document.get("token") or default_token
-        known = self.table.sweep(sweep_id_for(document, request, token=token))
+        known = self.deployment.table.sweep(sweep_id_for(document, request, token=token))
         if known is None or known.token != token:
             return None
-        if named_without_token(document) and not is_repeated(launched_at=known.created_at, now=self.now()):
+        if named_without_token(document) and not is_repeated(launched_at=known.created_at, now=self.deployment.now()):
             return None  # Its id is taken.
         asked = recorded_document(document, request)
         differ = differing_fields(asked, known.document, left_out={"token", "owner"})
@@ -254,7 +246,7 @@ class SweepLaunch:
             raise RequestRefusedError(
                 [token_of_another_document(known.token, kind="sweep", launched=known.sweep, differ=differ)]
             )
-        advanced = self.advance.advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
+        advanced = Sweeps(self.deployment).advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
 
 

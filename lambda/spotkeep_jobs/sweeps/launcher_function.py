@@ -14,6 +14,9 @@ from spotkeep_jobs.temporary_errors import typed_errors
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import ControllerSettings
+
 ADVANCE: Final = "advance-sweep"
 """The action of the launcher. It does only what the record asks for, so it may be asked for at any time."""
 MOST_IN_A_ROW: Final = 10
@@ -22,6 +25,11 @@ which comes every five minutes, begins anew. Lambda ends a function that invokes
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
 """
+
+
+def launcher_of(deployment: Deployment[ControllerSettings]) -> LauncherFunction:
+    """Return the launcher, as the controller invokes it."""
+    return LauncherFunction(lambda: deployment.clients.functions, function_name=deployment.settings.launcher_function)
 
 
 class LauncherFunction:

@@ -10,7 +10,7 @@ import pytest
 from spotkeep_cli.aws.dead_letters import DeadLetters
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import DeadNotificationQueue
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from tests.models.faults import client_error
 from tests.models.notifications import SqsQueue

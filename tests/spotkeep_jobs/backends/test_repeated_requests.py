@@ -25,7 +25,7 @@ from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError
 from spotkeep_jobs.record.run_table import RunTable
-from tests.launching import TARGET
+from tests.models.deployment import TARGET
 from tests.spotkeep_jobs.backends.batch.test_attempt_view import PLACE, REQUEST
 from tests.spotkeep_jobs.backends.ec2.test_requests import launched
 

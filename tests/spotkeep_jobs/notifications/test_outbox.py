@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.notifications.dead_notification_queue import NotificationNotQueuedError
+from spotkeep_jobs.notifications.notification_topic import NotificationNotQueuedError
 from spotkeep_jobs.notifications.outbox import FEWEST_TRIES, LONGEST_TRIED, STALE_AFTER
 from spotkeep_jobs.record.states import NotificationState
 from tests.models.faults import client_error

@@ -11,7 +11,7 @@ import pytest
 
 from spotkeep_cli.aws.stored_objects import versions_by_run
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.orphans.object_store import RunObjects, StoredRun
+from spotkeep_jobs.orphans.sources import RunObjects, StoredRun
 
 
 @pytest.fixture

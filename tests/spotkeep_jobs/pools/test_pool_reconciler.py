@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_schedules import PoolFiring
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
+from tests.models.deployment import DEFAULTS, launcher_on
 from tests.models.sagemaker import launch_marks
 
 PLATFORM = JobPlatform(
@@ -92,12 +94,14 @@ class PoolWorld:
 
     def actions(self, *, longest_seconds: int = 3600) -> PoolActions:
         return PoolActions(
-            table=self.table,
-            jobs=self.world.jobs,
-            reconciler=self.world.pools,
-            platform=PLATFORM,
-            longest_seconds=longest_seconds,
-            now=self.clock,
+            launcher_on(
+                self.table,
+                self.world.sagemaker,
+                now=self.clock,
+                platform=PLATFORM,
+                defaults=replace(DEFAULTS, max_keep_alive_seconds=longest_seconds),
+                policy=self.world.deployment,
+            )
         )
 
     def kinds(self) -> list[TimelineKind]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.record.run_metrics import IN_FLIGHT, RunMetric, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.metric_log import MetricLog
 
 RUN = "digits-1a2b3c4d"
 
@@ -56,23 +54,3 @@ def test_every_state_is_an_ending_or_in_flight() -> None:
 
 def test_nothing_that_happened_adds_nothing(make: Any) -> None:
     assert happened_between(make.run(), make.run(state=RunState.WAITING)) == {}
-
-
-def test_a_line_has_one_dimension_whatever_function_writes_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "spotkeep-controller")
-    MetricLog(deployment="spotkeep").write({RunMetric.INTERRUPTIONS: 2.0, RunMetric.LOST_TIME: 61.5})
-    line = json.loads(capsys.readouterr().out)
-    [directive] = line["_aws"]["CloudWatchMetrics"]
-    assert (directive["Namespace"], directive["Dimensions"], line["service"]) == ("Spotkeep", [["service"]], "spotkeep")
-    assert directive["Metrics"] == [{"Name": "Interruptions", "Unit": "Count"}, {"Name": "LostTime", "Unit": "Seconds"}]
-    assert (line["Interruptions"], line["LostTime"]) == ([2.0], [61.5])
-
-
-@pytest.mark.parametrize(("enabled", "metrics"), [(False, {RunMetric.INTERRUPTIONS: 1.0}), (True, {})])
-def test_nothing_is_written_where_there_is_nothing_to_write(
-    enabled: bool, metrics: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    MetricLog(deployment="spotkeep", enabled=enabled).write(metrics)
-    assert capsys.readouterr().out == ""

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.events import Hint, Subject
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from launcher import handler
-from spotkeep_jobs.functions.controller_events import Hint, Subject
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.deployment_records import PriceBook
 from spotkeep_jobs.record.orphan_report import OrphanReport
@@ -25,6 +25,10 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.record.table_client import fields_of, record_of
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.sweeps.actions import SweepActions
+from spotkeep_jobs.sweeps.advance import Sweeps
+from spotkeep_jobs.sweeps.launch import SweepLaunch
 from tests.models.control_plane import ControlPlane
 
 NEWER = {"form": {"N": "2"}}
@@ -44,8 +48,8 @@ def with_three_trials() -> ControlPlane:
     plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
     sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 3}
     document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
-    plane.launching.sweeps.launch.launch(document, default_token="swp")
-    plane.launching.sweeps.advance.advance("swp")
+    SweepLaunch(plane.launcher).launch(document, default_token="swp")
+    Sweeps(plane.launcher).advance("swp")
     return plane
 
 
@@ -135,16 +139,16 @@ class TestOneDoesNotStopAPass:
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
         for name in ("r1", "r2", "done", "p1", "p2"):
             pool = {"capacity": "on-demand", "keep_alive": "1h"} if name.startswith("p") else {"capacity": "spot"}
-            plane.launching.launcher.launch({"name": name, "run": name, "command": "x", **pool}, default_token=name)
+            Launcher(plane.launcher).launch({"name": name, "run": name, "command": "x", **pool}, default_token=name)
         for name in ("done", "p1", "p2"):
             job = plane.service.jobs[f"{name}-1"]
             plane.service.gets_capacity(job)
             plane.service.ends(job, "Completed")
         plane.service.before_publish = refuse
-        FullPass(plane.parts).run()
+        FullPass(plane.controller).run()
         plane.service.used_by_others = 1_000_000
         for name in ("q1", "q2"):
-            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            Launcher(plane.launcher).launch({"name": name, "run": name, "command": "x"}, default_token=name)
         for key in (
             ("run#r1", "item"), ("run#q1", "item"), ("run#p1", "pool#0001"), ("run#p1", "notification#completed#0001"),
         ):  # fmt: skip
@@ -152,7 +156,7 @@ class TestOneDoesNotStopAPass:
         plane.service.before_publish = lambda _notification_id: None
         plane.service.used_by_others = 0
         plane.service.seconds += STALE_AFTER.total_seconds()
-        report = FullPass(plane.parts).run()
+        report = FullPass(plane.controller).run()
         assert set(report.failures) == {"run r1", "run q1", "warm pool 1 of run p1", "notification 1"}
         assert all("UnreadableRecordError" in why for why in report.failures.values())
         assert {plane.service.published[f"{name}/completed/1"] for name in ("done", "p2")} == {1}
@@ -165,16 +169,16 @@ class TestOneDoesNotStopAPass:
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
         sweep = {"trials": [{"lr": value} for value in (1, 2, 3)], "parallel": 2}
         document = {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}
-        plane.launching.sweeps.launch.launch(document, default_token="swp")
-        plane.launching.sweeps.advance.advance("swp")
+        SweepLaunch(plane.launcher).launch(document, default_token="swp")
+        Sweeps(plane.launcher).advance("swp")
         damage(plane, ("run#swp-1", "item"), NEWER)
         second = plane.service.jobs["swp-2-1"]
         plane.service.gets_capacity(second)
         plane.service.ends(second, "Completed")
-        assert set(FullPass(plane.parts).run().failures) == {"run swp-1"}
+        assert set(FullPass(plane.controller).run().failures) == {"run swp-1"}
         plane.advance_sweeps()
         assert plane.service.jobs["swp-3-1"].live
-        advanced = plane.launching.sweeps.advance.advance("swp")
+        advanced = Sweeps(plane.launcher).advance("swp")
         assert advanced is not None
         assert (advanced.sweep.counts.running, advanced.sweep.counts.failed) == (2, 0)
 
@@ -185,22 +189,22 @@ class TestOneDoesNotStopAPass:
         plane = ControlPlane()
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
         pooled = {"command": "x", "capacity": "on-demand", "keep_alive": "1h"}
-        plane.launching.launcher.launch({"name": "p1", "run": "p1", **pooled}, default_token="p1")
+        Launcher(plane.launcher).launch({"name": "p1", "run": "p1", **pooled}, default_token="p1")
         for name in ("p1", "p2"):
             job = plane.service.jobs[f"{name}-1"]
             plane.service.gets_capacity(job)
             plane.service.seconds += 60
             plane.service.ends(job, "Completed")
-            failures = FullPass(plane.parts).run().failures
+            failures = FullPass(plane.controller).run().failures
             if name == "p1":
                 assert not failures
                 damage(plane, ("run#p1", part), NEWER)
-                monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+                monkeypatch.setattr(handler, "current_deployment", lambda: plane.launcher)
                 asked: Any = {"request_id": "r", "seconds_left": lambda: 60.0}
                 judged = {"action": "validate", "name": "p2", "run": "p2", **pooled}
                 assert handler.answer_event(judged, **asked)["ok"]
                 assert len(handler.answer_event({"action": "pools"}, **asked)["unreadable"]) == 1
-                plane.launching.launcher.launch({"name": "p2", "run": "p2", **pooled}, default_token="p2")
+                Launcher(plane.launcher).launch({"name": "p2", "run": "p2", **pooled}, default_token="p2")
         assert set(failures) == {"warm pool of p1-1"}
         ended = plane.record.get("p2")
         assert ended is not None
@@ -210,7 +214,7 @@ class TestOneDoesNotStopAPass:
     def test_of_a_trials_attempt_and_the_others_of_its_sweep_stop(self) -> None:
         plane = with_three_trials()
         damage(plane, ("run#swp-1", "attempt#0001"), NEWER)
-        advanced = plane.launching.sweeps.actions.stop("swp", seconds_left=lambda: 60.0)
+        advanced = SweepActions(plane.launcher).stop("swp", seconds_left=lambda: 60.0)
         assert sorted(plane.service.stopped) == ["swp-2-1", "swp-3-1"]
         assert "newer version" in advanced.refused["swp-1"]
         assert advanced.sweep.counts.failed == 0
@@ -219,10 +223,10 @@ class TestOneDoesNotStopAPass:
         plane = with_three_trials()
         damage(plane, ("sweep#swp", "trial#000001"), NEWER)
         with pytest.raises(UnreadableRecordError, match="trial 1 of sweep swp"):
-            plane.launching.sweeps.advance.advance("swp")
+            Sweeps(plane.launcher).advance("swp")
         assert plane.service.stopped == [], "it only waits"
         with pytest.raises(UnreadableRecordError, match="trial 1 of sweep swp"):
-            plane.launching.sweeps.actions.stop("swp", seconds_left=lambda: 60.0)
+            SweepActions(plane.launcher).stop("swp", seconds_left=lambda: 60.0)
         assert sorted(plane.service.stopped) == ["swp-2-1", "swp-3-1"]
 
     def test_of_a_run_that_waits_for_quota_and_those_behind_it_get_their_jobs(self) -> None:
@@ -230,12 +234,12 @@ class TestOneDoesNotStopAPass:
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
         plane.service.used_by_others = 1_000_000
         for name in ("q1", "q2", "q3"):
-            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            Launcher(plane.launcher).launch({"name": name, "run": name, "command": "x"}, default_token=name)
             plane.service.seconds += 1
         damage(plane, ("run#q1", "attempt#0001"), NEWER)
         plane.service.used_by_others = 0
         plane.service.seconds += STALE_AFTER.total_seconds()
-        assert "attempt 1 of run q1" in FullPass(plane.parts).run().failures
+        assert "attempt 1 of run q1" in FullPass(plane.controller).run().failures
         assert [plane.service.jobs[f"{name}-1"].live for name in ("q2", "q3")] == [True, True]
 
     def test_of_a_run_that_waits_for_quota_and_the_event_of_another_job_is_taken(self) -> None:
@@ -243,13 +247,13 @@ class TestOneDoesNotStopAPass:
         plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
         plane.service.quota = 1
         for name in ("a", "q1", "q2"):
-            plane.launching.launcher.launch({"name": name, "run": name, "command": "x"}, default_token=name)
+            Launcher(plane.launcher).launch({"name": name, "run": name, "command": "x"}, default_token=name)
             plane.service.seconds += 1
         damage(plane, ("run#q1", "attempt#0001"), NEWER)
         job = plane.service.jobs["a-1"]
         plane.service.gets_capacity(job)
         plane.service.ends(job, "Completed")
-        answer = reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=plane.parts)
+        answer = reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), deployment=plane.controller)
         assert answer["state"] == "COMPLETED"
         assert plane.service.jobs["q2-1"].live
 
@@ -265,14 +269,14 @@ class TestOneDoesNotStopAPass:
     def test_of_the_prices_which_are_read_anew(self, world: Any, make: Any) -> None:
         world.table.keep_price_book(PriceBook(region="us-east-1", fetched_at=make.noon))
         damage(world, ("prices#us-east-1", "book"), NEWER)
-        world.parts.prices.refresh(world.table, now=make.noon)
+        world.controller.prices.refresh(world.table, now=make.noon)
         new = PriceBook(region="us-east-1", fetched_at=make.noon, instance_usd_per_hour={"ml.m5.xlarge": 0.2})
 
         class Prices:
             def read(self, region: str, /, *, now: Any) -> PriceBook:
                 return new
 
-        assert world.parts.prices.fetch(Prices(), world.table, now=make.noon)
+        assert world.controller.prices.fetch(Prices(), world.table, now=make.noon)
         assert world.table.price_book("us-east-1") == new
 
 
@@ -280,9 +284,9 @@ def test_a_user_who_asks_for_it_is_refused_and_reads_what_to_do(monkeypatch: pyt
     """A function that failed would be invoked again, and say nothing."""
     plane = ControlPlane()
     plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
-    plane.launching.launcher.launch({"name": "a", "run": "a", "command": "x"}, default_token="a")
+    Launcher(plane.launcher).launch({"name": "a", "run": "a", "command": "x"}, default_token="a")
     damage(plane, ("run#a", "item"), NEWER)
-    monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+    monkeypatch.setattr(handler, "current_deployment", lambda: plane.launcher)
     for action in ("describe", "stop", "resume"):
         answer = handler.answer_event({"action": action, "run": "a"}, request_id="r", seconds_left=lambda: 60.0)
         [problem] = answer["problems"]
@@ -298,9 +302,9 @@ def test_a_function_that_no_user_asked_fails_for_nobody_reads_its_answer(
     """Its alarm hears of it: a pass only asks for each sweep to be advanced, and reads no schedule."""
     plane = ControlPlane()
     plane.dynamodb = plane.service.dynamodb  # type: ignore[attr-defined]
-    monkeypatch.setattr(handler, "production_parts", lambda: plane.launching)
+    monkeypatch.setattr(handler, "current_deployment", lambda: plane.launcher)
     sweep = {"trials": [{"lr": 1}, {"lr": 2}], "parallel": 1}
-    plane.launching.sweeps.launch.launch(
+    SweepLaunch(plane.launcher).launch(
         {"name": "swp", "run": "swp", "command": "x", "sweep": sweep}, default_token="swp"
     )
     document = {"name": "n", "run": "nightly", "command": "x", "schedule": "cron(0 2 * * ? *)"}

@@ -10,7 +10,8 @@ from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.notifications.texts.run_summary import next_steps, places_of
 from spotkeep_jobs.record.states import NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.adoption import Adoption, surprises_of
-from tests.launching import launcher_on
+from spotkeep_jobs.runs.run_actions import RunActions
+from tests.models.deployment import launcher_on
 from tests.models.faults import Fault
 
 TAGS = [{"Key": "spotkeep:deployment", "Value": "spotkeep"}, {"Key": "spotkeep:owner", "Value": "ada"}]
@@ -28,7 +29,7 @@ def faster(other: Adoption, world: Any) -> None:
 
 @pytest.fixture
 def adoption(world: Any) -> Adoption:
-    return Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock)
+    return Adoption(world.controller)
 
 
 def opened(world: Any, run: str = JOB) -> str:
@@ -73,7 +74,7 @@ def test_it_is_one_run_however_often_it_is_found(world: Any, adoption: Adoption)
 
 def test_two_functions_at_once_record_it_once(world: Any, adoption: Adoption) -> None:
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS)
-    other = Adoption(table=world.table, jobs=world.jobs, deployment="spotkeep", clock=world.clock)
+    other = Adoption(world.controller)
     world.faults.before_call = lambda operation: operation == "ListTags" and faster(other, world)
     adoption.adopt(JOB)
     assert [run.run for run in world.table.list()] == [JOB]
@@ -196,7 +197,7 @@ def test_it_cannot_be_resumed_and_texts_and_the_refusal_say_what_can_be_done(wor
     assert commands == [f"spotkeep logs {JOB}", f"spotkeep import {JOB}"]
     assert places_of(run) == ["There is no model and there are no checkpoints."]
     with pytest.raises(RequestRefusedError, match="launched by another client") as refused:
-        launcher_on(world.table, world.sagemaker).runs.resume(JOB, changes={})
+        RunActions(launcher_on(world.table, world.sagemaker)).resume(JOB, changes={})
     assert refused.value.problems[0].fix.endswith(f"spotkeep import {JOB}")
 
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from controller.full_pass import FullPass
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, PoolRules
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
-from tests.launching import launcher_on
+from tests.models.deployment import launcher_on
 from tests.models.faults import Fault
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
@@ -37,17 +39,17 @@ class Story:
         self.faults, self.account = world.faults, world.sagemaker
         self.faults.before_call = self.one_job_at_a_time
         self.prices_of_the_controller = dict(PRICES)
-        self.parts = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
+        self.launcher = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
         world.deployment = DeploymentPolicy(name="spotkeep", prices=self.prices_of_the_controller)
         world.watch_pools(PoolRules())
-        self.runs, self.full_pass = world.runs, FullPass(world.parts)
+        self.runs, self.full_pass = world.runs, FullPass(world.controller)
 
     def one_job_at_a_time(self, operation: str) -> None:
         live = [job.name for job in self.account.jobs.values() if job.live]
         assert operation != "CreateTrainingJob" or not live, f"{live} is live when another job of its run is created"
 
     def launched(self, **fields: Any) -> Run:
-        return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run
+        return Launcher(self.launcher).launch(DOCUMENT | fields, default_token="token-1").run
 
     def passes(self, *, every: int = 5, **delta: float) -> None:
         """Let time go by, with a pass over everything every five minutes, as in a deployment, or as a test says."""
@@ -195,7 +197,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
 def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
-    story.parts.runs.stop("first")
+    RunActions(story.launcher).stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
@@ -330,7 +332,7 @@ def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(st
 
 
 def test_the_policy_a_run_was_launched_with_decides_and_each_change_is_recorded_once(story: Story) -> None:
-    story.parts.launcher.launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
+    Launcher(story.launcher).launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
     story.passes(minutes=10)
     story.account.moves("first-1", "Training")
     story.passes(hours=3, every=30)
@@ -370,10 +372,10 @@ def test_a_launch_without_time_for_spot_is_on_demand_and_says_why(story: Story) 
 def test_a_resumed_run_has_its_time_again(story: Story) -> None:
     story.launched(**DEADLINE)
     story.passes(hours=9, minutes=40, every=60)
-    story.parts.runs.stop("first")
+    RunActions(story.launcher).stop("first")
     story.account.becomes("first-1", "Stopped")
     story.reconcile()
-    story.parts.runs.resume("first")
+    RunActions(story.launcher).resume("first")
     assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
     assert (story.run.steered, story.places[-1]) == (None, "spot ml.g5.xlarge")
 
@@ -381,12 +383,12 @@ def test_a_resumed_run_has_its_time_again(story: Story) -> None:
 def test_the_same_launch_again_is_answered_though_its_deadline_has_come_closer(story: Story) -> None:
     launched = story.launched(**DEADLINE | {"deadline": "2026-11-22T00:00:00Z"})
     story.clock.pass_by(hours=5)
-    again = story.parts.launcher.launch(
+    again = Launcher(story.launcher).launch(
         DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z"}, default_token="token-1"
     )
     assert (again.replayed, again.run.run) == (True, launched.run)
     with pytest.raises(RequestRefusedError, match="cannot be kept even on demand"):
-        story.parts.launcher.launch(
+        Launcher(story.launcher).launch(
             DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z", "run": "other", "token": "token-2"},
             default_token="token-2",
         )
@@ -429,7 +431,7 @@ def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent
     assert story.run.checkpoint_uri in body
     assert "spotkeep resume" not in body
     with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.84 USD"):
-        story.parts.runs.resume("first")
+        RunActions(story.launcher).resume("first")
 
 
 @pytest.mark.parametrize(("max_cost", "notified"), [(5.0, 2), (2.9, 1), (2.816, 1)])
@@ -443,7 +445,7 @@ def test_a_max_cost_that_a_resume_raised_is_notified_of_again_when_it_is_near(
     story.account.jobs["first-1"].trained_seconds = 6_000
     story.account.becomes("first-1", "Failed")
     story.reconcile()
-    story.parts.runs.resume("first", changes={"max_cost": max_cost, "max_run": "5h"})
+    RunActions(story.launcher).resume("first", changes={"max_cost": max_cost, "max_run": "5h"})
     story.account.moves("first-2", "Training")
     story.passes(minutes=5)
     assert len(of_the_cost(story)) == 1
@@ -462,7 +464,7 @@ def test_a_run_whose_cost_is_not_known_does_not_get_its_max_cost_a_second_time(s
     assert story.run.state is RunState.FAILED
     assert story.run.cost.billed_usd is None
     with pytest.raises(RequestRefusedError, match=r"max_cost.*what the run has cost is not known"):
-        story.parts.runs.resume("first")
+        RunActions(story.launcher).resume("first")
     assert len(story.attempts) == 1
 
 
@@ -519,7 +521,7 @@ def test_what_a_spot_job_costs_is_known_when_it_has_ended(story: Story) -> None:
 def test_a_planned_spot_price_counts_while_the_job_trains(story: Story) -> None:
     planned = GIVES_UP_AFTER_AN_HOUR.model_copy(update={"spot_usd_per_hour": 0.7})
     document = DOCUMENT | DEADLINE | {"max_cost": 1.408, "notify": ["max-cost-near"]}
-    story.parts.launcher.launch(document, default_token="token-1", plan=planned)
+    Launcher(story.launcher).launch(document, default_token="token-1", plan=planned)
     story.account.moves("first-1", "Training")
     story.passes(hours=1, minutes=40, every=20)
     assert of_the_cost(story) == ["About 1.17 USD are spent, 83% of max_cost (1.41 USD)"]
@@ -531,11 +533,11 @@ def test_a_user_who_stops_the_run_ends_its_fallbacks_and_a_resume_begins_on_the_
     story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.reconcile()
-    story.parts.runs.stop("first")
+    RunActions(story.launcher).stop("first")
     story.account.becomes("first-2", "Stopped")
     story.reconcile()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
         RunState.STOPPED, EndReason.STOPPED_BY_USER, 2,
     )  # fmt: skip
-    story.parts.runs.resume("first")
+    RunActions(story.launcher).resume("first")
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge", "spot ml.g5.xlarge"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,19 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.training_spec import JobSource
+from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
-from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs import request_changes
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.settings import LauncherSettings
 from tests.kept_specs import spec_in
-from tests.launching import DEFAULTS, completed_launch, end_run, launcher_on
+from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError
 from tests.models.sagemaker import SageMaker, over_quota
@@ -44,14 +47,14 @@ class Account(SageMaker):
         super().__init__(self.faults)
         self.dynamodb = InMemoryDynamoDb(self.faults)
         self.table = RunTable(client=self.dynamodb, table_name="runs")  # type: ignore[arg-type]
-        self.parts = self.launcher_with()
-        self.runs, self.launcher = self.parts.runs, self.parts.launcher
+        self.launcher = self.launcher_with()
+        self.runs = RunActions(self.launcher)
 
-    def launcher_with(self, **parts: Any) -> LauncherParts:
-        return launcher_on(self.table, self, **parts)
+    def launcher_with(self, **made: Any) -> Deployment[LauncherSettings]:
+        return launcher_on(self.table, self, **made)
 
-    def launch(self, parts: LauncherParts | None = None, **fields: Any) -> Launched:
-        return (parts or self.parts).launcher.launch(DOCUMENT | fields, default_token="request-1")
+    def launch(self, launcher: Deployment[LauncherSettings] | None = None, **fields: Any) -> Launched:
+        return Launcher(launcher or self.launcher).launch(DOCUMENT | fields, default_token="request-1")
 
     def end_run(self, **fields: Any) -> Run:
         return end_run(self.table, self, "first", **fields)
@@ -95,12 +98,12 @@ def test_a_launch_records_the_run_and_then_creates_its_job(account: Account) -> 
 
 
 def test_a_run_without_an_id_is_named_after_its_token(account: Account) -> None:
-    answer = account.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+    answer = Launcher(account.launcher).launch({"name": "first", "command": "x"}, default_token="request-1")
     assert answer.run.run.startswith("first-")
     assert answer.run.token == "request-1"
-    again = account.launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+    again = Launcher(account.launcher).launch({"name": "first", "command": "x"}, default_token="request-1")
     assert (again.run.run, again.replayed) == (answer.run.run, True)
-    other = account.launcher.launch({"name": "first", "command": "x"}, default_token="request-2")
+    other = Launcher(account.launcher).launch({"name": "first", "command": "x"}, default_token="request-2")
     assert other.run.run != answer.run.run
 
 
@@ -143,7 +146,7 @@ nearly_right = st.fixed_dictionaries(
 def test_i7_any_document_launches_one_job_or_is_refused_whole(document: object) -> None:
     account = Account()
     try:
-        account.launcher.launch(document, default_token="request-1")
+        Launcher(account.launcher).launch(document, default_token="request-1")
         refused = False
     except RequestRefusedError as error:
         refused = bool(error.problems)
@@ -164,8 +167,8 @@ def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(account: Acc
 
 def test_validating_launches_nothing_and_gives_a_price_only_when_every_type_has_one(account: Account) -> None:
     several = {"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}
-    assert account.launcher.validate(DOCUMENT).usd_per_hour == 0.23
-    assert account.launcher.validate(DOCUMENT | several).usd_per_hour is None
+    assert Launcher(account.launcher).validate(DOCUMENT).usd_per_hour == 0.23
+    assert Launcher(account.launcher).validate(DOCUMENT | several).usd_per_hour is None
     assert (account.requests, account.dynamodb.items) == ([], {})
 
 
@@ -175,7 +178,8 @@ def test_i7_what_the_run_table_knows_is_reported_with_what_the_document_has_wron
     taken = DOCUMENT | {"run": "first", "token": "token-2"}
     other = DOCUMENT | {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
     unnamed = DOCUMENT | {"run": None, "name": "a b", "token": "token-2", "checkpoint_prefix": prefix}
-    judge = account.launcher.validate if act == "validate" else partial(account.launcher.launch, default_token="r")
+    launcher = Launcher(account.launcher)
+    judge = launcher.validate if act == "validate" else partial(launcher.launch, default_token="r")
     for document, fields in (
         (taken | {"checkpoint_prefix": prefix}, ["run"]),
         (taken | {"keep_alive": "10m"}, ["keep_alive", "run"]),
@@ -257,18 +261,21 @@ def test_nothing_is_created_before_what_a_job_starts_with_is_kept(account: Accou
         if failures:
             raise failures.pop()
 
-    parts = account.launcher_with(keep_bundle=keep)
+    launcher = account.launcher_with(training_bundle=SimpleNamespace(keep=keep))
     with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
-        account.launch(parts)
+        account.launch(launcher)
     assert account.jobs == {}
-    assert account.launch(parts).run.job_arn == account.jobs["first-1"].arn
+    assert account.launch(launcher).run.job_arn == account.jobs["first-1"].arn
 
 
 def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(account: Account) -> None:
     def keep() -> None:
         raise AwsRefusedError(operation="CopyObject", code="NoSuchKey", reason="what was uploaded is gone")
 
-    assert "what was uploaded is gone" in problem_of(lambda: account.launch(account.launcher_with(keep_bundle=keep)))[1]
+    assert (
+        "what was uploaded is gone"
+        in problem_of(lambda: account.launch(account.launcher_with(training_bundle=SimpleNamespace(keep=keep))))[1]
+    )
     assert account.jobs == {}
 
 
@@ -412,7 +419,7 @@ def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(account: Accou
 def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(account: Account) -> None:
     account.has_an_ended_run()
     changed = account.launcher_with(defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
-    assert changed.runs.resume("first").run.instance_type == "ml.m5.xlarge"
+    assert RunActions(changed).resume("first").run.instance_type == "ml.m5.xlarge"
     images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
     assert images == {DEFAULTS.image}
 
@@ -439,7 +446,8 @@ def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(accou
 def test_what_the_deployment_filled_in_follows_what_has_changed(account: Account) -> None:
     account.has_an_ended_run()
     by_types = account.launcher_with(defaults=replace(DEFAULTS, image=None))
-    resumed = by_types.runs.resume("first", changes={"instance_type": "ml.g5.xlarge", "image": DEFAULTS.image}).run
+    changes = {"instance_type": "ml.g5.xlarge", "image": DEFAULTS.image}
+    resumed = RunActions(by_types).resume("first", changes=changes).run
     assert (resumed.instance_type, resumed.request["instance_types"]) == ("ml.g5.xlarge", ["ml.g5.xlarge"])
     account.end_run()
     longer = account.runs.resume("first", changes={"max_run": "30h"}).run

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from controller.events import Hint, Subject
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.document.capacity import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.functions.controller_events import Hint, Subject
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.quota_wait import has_waited_enough, wait_for_quota
+from spotkeep_jobs.runs.run_actions import RunActions
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import Process
 
@@ -26,14 +28,14 @@ class Deployment(ControlPlane):
 
     def launched(self, run: str, **fields: Any) -> Run:
         document = {"name": "first", "run": run, "command": "python train.py", "capacity": "on-demand", "max_run": "4h"}
-        return self.launching.launcher.launch(document | fields, default_token=f"token-{run}").run
+        return Launcher(self.launcher).launch(document | fields, default_token=f"token-{run}").run
 
     def passes(self, *, every: int = 5, **delta: float) -> None:
         """Let time go by, with a pass over everything every five minutes, as in a deployment, or as a test says."""
         end = self.service.seconds + timedelta(**delta).total_seconds()
         while self.service.seconds < end:
             self.service.seconds = min(self.service.seconds + 60 * every, end)
-            assert FullPass(self.parts).run().failures == {}
+            assert FullPass(self.controller).run().failures == {}
 
     def ends(self, job: str) -> None:
         """End a job, and let the controller hear of it."""
@@ -45,7 +47,7 @@ class Deployment(ControlPlane):
         self.hears_of(job)
 
     def hears_of(self, job: str) -> None:
-        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job), parts=self.parts)
+        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job), deployment=self.controller)
 
     def run(self, run: str) -> Run:
         return self.record.get(run)  # type: ignore[return-value]
@@ -130,7 +132,7 @@ def test_a_stop_ends_a_run_that_waits_at_once(deployment: Deployment) -> None:
     deployment.service.quota = 1
     deployment.launched("one")
     deployment.launched("two")
-    deployment.launching.runs.stop("two")
+    RunActions(deployment.launcher).stop("two")
     run = deployment.run("two")
     assert (run.state, run.end_reason, run.quota_wait) == (RunState.STOPPED, EndReason.STOPPED_BY_USER, None)
     deployment.ends("one-1")
@@ -208,7 +210,7 @@ def test_a_job_whose_creation_was_not_recorded_ends_the_wait_of_its_run_and_of_t
     deployment.launched("two")
     deployment.service.used_by_others, deployment.service.quota = 0, 2
     deployment.service.seconds += 300
-    dies = Process("controller", lambda: FullPass(deployment.parts).run(), began=0, timeout=240, skew=0.0)
+    dies = Process("controller", lambda: FullPass(deployment.controller).run(), began=0, timeout=240, skew=0.0)
     while "one-1" not in deployment.service.jobs:
         dies.go_on(1)
     dies.die()
@@ -247,7 +249,7 @@ def test_a_pass_that_notifies_of_a_long_wait_asks_for_the_next_job_as_well(deplo
 def test_a_stop_ends_a_run_that_waits_for_its_next_job_at_once(deployment: Deployment) -> None:
     deployment.launched("one")
     deployment.fails("one-1", "CapacityError: none")
-    deployment.launching.runs.stop("one")
+    RunActions(deployment.launcher).stop("one")
     run = deployment.run("one")
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     deployment.passes(minutes=10)

@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
+from controller.events import hint_of
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.backends.sagemaker.request import RESTARTS
 from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.functions.controller_events import hint_of
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Run, RunChange
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.runs.launch import ValidDocument
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
-from tests.launching import DEFAULTS, PRICES, launcher_on
+from spotkeep_jobs.runs.launch import Launcher, ValidDocument
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
+from spotkeep_jobs.runs.run_actions import RunActions, change_priority
+from spotkeep_jobs.runs.shells import open_shell
 from tests.models.batch import MISFIT, NO_CAPACITY, ModelServiceJob
+from tests.models.deployment import DEFAULTS, PRICES, launcher_on
 from tests.models.faults import Fault, client_error
 from tests.models.s3 import Objects
 
@@ -42,20 +44,20 @@ class Site:
         self.world, self.table, self.clock = world, world.table, world.clock
         self.sagemaker, self.batch, self.faults = world.sagemaker, world.batch, world.faults
         self.objects = Objects(self.faults)
-        self.parts = launcher_on(
+        self.launcher = launcher_on(
             self.table,
             self.sagemaker,
             queues=world.queues,
             defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES),
-            keep_spec=SpecStore(lambda: self.objects).keep,  # type: ignore[arg-type,return-value]
+            specs=SpecStore(lambda: self.objects),  # type: ignore[arg-type,return-value]
         )
-        self.full_pass = FullPass(world.parts, search_from=1)
+        self.full_pass = FullPass(world.controller, search_from=1)
 
     def launch(self, **fields: Any) -> Run:
-        return self.parts.launcher.launch(DOCUMENT | fields, default_token="token-1").run
+        return Launcher(self.launcher).launch(DOCUMENT | fields, default_token="token-1").run
 
     def validates(self, **fields: Any) -> ValidDocument:
-        return self.parts.launcher.validate(DOCUMENT | fields)
+        return Launcher(self.launcher).validate(DOCUMENT | fields)
 
     def passes(self, **later: float) -> Run:
         self.clock.time += timedelta(**later)
@@ -191,7 +193,7 @@ def test_a_stop_ends_it_wherever_it_is_and_no_training_job_follows(site: Site, p
     if phase == "waits again":
         site.is_preempted()
         site.passes()
-    assert site.parts.runs.stop(RUN).state is RunState.STOPPING
+    assert RunActions(site.launcher).stop(RUN).state is RunState.STOPPING
     assert site.service_job.terminated
     if phase == "trains":
         assert site.passes(seconds=10).state is RunState.STOPPING, "it is not over while it saves"
@@ -259,7 +261,7 @@ class TestAnErrorOfSageMakersOwn:
     def test_a_user_who_stops_it_then_has_stopped_it(self, site: Site) -> None:
         site.launch()
         self.strikes(site)
-        site.parts.runs.stop(RUN)
+        RunActions(site.launcher).stop(RUN)
         ended = site.passes(minutes=1)
         assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.STOPPED, EndReason.STOPPED_BY_USER, 1)
 
@@ -275,7 +277,7 @@ MANY = {f"VARIABLE_{number}": "x" * 500 for number in range(20)}
 
 def test_a_failed_script_is_retried_in_the_same_queue_with_the_newest_priority_and_the_same_file(site: Site) -> None:
     site.launch(script_retries=1, environment=MANY)
-    site.parts.priorities.change(RUN, priority=9)
+    change_priority(site.launcher, RUN, priority=9)
     site.fails()
     again = site.run
     assert (again.attempt, again.state) == (2, RunState.LAUNCHING)
@@ -303,7 +305,7 @@ class TestALongRequest:
     def test_a_resume_with_other_variables_reads_another(self, site: Site) -> None:
         site.launch(environment=MANY)
         site.fails()
-        site.parts.runs.resume(RUN, changes={"environment": MANY | {"FIXED": "yes"}})
+        RunActions(site.launcher).resume(RUN, changes={"environment": MANY | {"FIXED": "yes"}})
         first, second = site.batch.jobs.values()
         assert second.request["InputDataConfig"][1] != first.request["InputDataConfig"][1]
         assert [b"FIXED" in content for content in site.objects.contents.values()] == [False, True]
@@ -397,7 +399,7 @@ class TestOneWriter:
         run = site.launch()
         (ours,) = [job for job in site.batch.jobs.values() if job.job_id not in (theirs, not_json)]
         assert run.job_arn == ours.arn
-        site.parts.runs.stop(RUN)
+        RunActions(site.launcher).stop(RUN)
         assert [job.terminated for job in site.batch.jobs.values()] == [False, False, True]
 
     def test_of_two_of_one_launch_the_older_one_goes_on(self, site: Site) -> None:
@@ -422,10 +424,10 @@ class TestOneWriter:
 def test_a_resumed_run_is_a_new_service_job_in_the_queue_that_it_names_now(site: Site) -> None:
     site.launch()
     site.trains()
-    site.parts.runs.stop(RUN)
+    RunActions(site.launcher).stop(RUN)
     site.sagemaker.ends(site.service_job.training_job, "Stopped")
     site.passes(minutes=1)
-    resumed = site.parts.runs.resume(RUN, changes={"priority": 9}).run
+    resumed = RunActions(site.launcher).resume(RUN, changes={"priority": 9}).run
     assert (resumed.attempt, resumed.queue and resumed.queue.priority) == (2, 9)
     newest = list(site.batch.jobs.values())[-1]
     assert (newest.name, newest.priority) == ("first-2", 9)
@@ -439,7 +441,7 @@ def test_i1_a_live_service_job_is_not_resumed_beside(site: Site) -> None:
     end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": site.clock()}
     site.table.commit(RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end)))
     with pytest.raises(RequestRefusedError, match="is not over"):
-        site.parts.runs.resume(RUN)
+        RunActions(site.launcher).resume(RUN)
 
 
 class TestAtTheFront:
@@ -464,8 +466,8 @@ class TestAtTheFront:
         site.batch.never_fits(site.service_job)
         blocked = site.sagemaker.events[-1]
         assert blocked["detail-type"] == "Batch Service Job Queue Blocked"
-        reconcile_hint(hint_of(blocked), parts=site.world.parts)
-        reconcile_hint(hint_of(blocked), parts=site.world.parts)
+        reconcile_hint(hint_of(blocked), deployment=site.world.controller)
+        reconcile_hint(hint_of(blocked), deployment=site.world.controller)
         assert [each.notification_id for each in site.world.topic.published] == ["first/queue-blocked/1"]
 
     def test_a_run_that_waits_for_others_is_not_one(self, site: Site) -> None:
@@ -509,22 +511,22 @@ class TestAtTheFront:
 class TestPriority:
     def test_it_is_changed_at_batch_and_in_the_record(self, site: Site) -> None:
         site.launch()
-        changed = site.parts.priorities.change(RUN, priority=9)
+        changed = change_priority(site.launcher, RUN, priority=9)
         assert (changed.queue and changed.queue.priority, site.service_job.priority) == (9, 9)
         assert "Has priority 9 in queue gpu, share vision, instead of 7" in site.timeline()
-        assert site.parts.priorities.change(RUN, priority=9).version == changed.version
+        assert change_priority(site.launcher, RUN, priority=9).version == changed.version
         assert changed.request["priority"] == 9
 
     @pytest.mark.parametrize("priority", [-1, 10_000, "9", True])
     def test_what_is_no_priority_is_refused(self, site: Site, priority: object) -> None:
         site.launch()
         with pytest.raises(RequestRefusedError, match="is no priority: a whole number from 0 to 9999"):
-            site.parts.priorities.change(RUN, priority=priority)
+            change_priority(site.launcher, RUN, priority=priority)
 
     def test_a_run_without_a_queue_has_none(self, site: Site) -> None:
         site.launch(queue=None, priority=None)
         with pytest.raises(RequestRefusedError, match="is in no queue"):
-            site.parts.priorities.change(RUN, priority=9)
+            change_priority(site.launcher, RUN, priority=9)
 
 
 class TestHowLongItTrains:
@@ -571,7 +573,7 @@ class TestAShell:
             defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES, shells=True),
             sessions=sessions,
         )
-        return parts.shells.open(RUN, command=None, host=1, asked_by=None)
+        return open_shell(parts, RUN, command=None, host=1, asked_by=None)
 
     def by_the_tag_alone(self, site: Site) -> None:
         def judge(operation: str) -> None:

@@ -12,12 +12,13 @@ from spotkeep_fleet.shells import COMMAND_DOCUMENT
 from spotkeep_jobs.backends.job_view import JobPhase, JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, Problem, RequestRefusedError
-from spotkeep_jobs.functions.launcher_parts import LauncherParts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
-from spotkeep_jobs.runs.shells import session_parameters
-from tests.launching import DEFAULTS, end_run, jobs_of, launcher_on
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
+from spotkeep_jobs.runs.shells import open_shell, session_parameters
+from spotkeep_jobs.settings import LauncherSettings
+from tests.models.deployment import DEFAULTS, end_run, jobs_of, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
 
@@ -44,16 +45,16 @@ class Deployment:
     def __init__(self) -> None:
         self.sagemaker, self.sessions = SageMaker(), Sessions()
         self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
-        self.parts: LauncherParts = launcher_on(
+        self.launcher: Deployment[LauncherSettings] = launcher_on(
             self.table, self.sagemaker, sessions=self.sessions, defaults=replace(DEFAULTS, shells=True)
         )
 
     def trains(self, **fields: Any) -> None:
-        self.parts.launcher.launch({**DOCUMENT, **fields}, default_token="t")
+        Launcher(self.launcher).launch({**DOCUMENT, **fields}, default_token="t")
         self.sagemaker.moves("first-1", "Training")
 
     def open(self, *, command: str | None = None, host: int = 1, asked_by: str | None = "ada") -> Mapping[str, Any]:
-        return self.parts.shells.open("first", command=command, host=host, asked_by=asked_by).parameters
+        return open_shell(self.launcher, "first", command=command, host=host, asked_by=asked_by).parameters
 
     def refusal(self, **asked: Any) -> Problem:
         with pytest.raises(RequestRefusedError) as refused:
@@ -139,9 +140,9 @@ def test_a_deployment_without_shells_opens_none() -> None:
     sagemaker = SageMaker()
     table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
     parts = launcher_on(table, sagemaker)
-    parts.launcher.launch(DOCUMENT, default_token="t")
+    Launcher(parts).launch(DOCUMENT, default_token="t")
     with pytest.raises(RequestRefusedError, match="-c shells=true"):
-        parts.shells.open("first", command=None, host=1, asked_by=None)
+        open_shell(parts, "first", command=None, host=1, asked_by=None)
 
 
 def test_what_is_no_run_is_refused(deployment: Deployment) -> None:

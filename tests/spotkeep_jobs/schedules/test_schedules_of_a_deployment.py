@@ -11,15 +11,16 @@ from unittest.mock import Mock
 import pytest
 
 from launcher import handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.functions.controller_wiring import shutdown_on
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.runs.callers import CallerRules
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
-from spotkeep_jobs.schedules.scheduled_launches import Firing
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
+from spotkeep_jobs.schedules.scheduled_launches import Firing, ScheduledLaunches
+from spotkeep_jobs.stack_deletion.stack_requests import Stacks
+from spotkeep_jobs.sweeps.launcher_function import launcher_of
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import client_error
 from tests.models.s3 import BUCKET
@@ -43,7 +44,7 @@ class Deployment(ControlPlane):
         )
 
     def answered(self, payload: Any, caller: Caller | None = None) -> dict[str, Any]:
-        return handler.answer_to(payload, ActionContext(parts=self.launching, request_id="request", caller=caller))
+        return handler.answer_to(payload, ActionContext(deployment=self.launcher, request_id="request", caller=caller))
 
     def fires(self, at: str, schedule: str = "nightly") -> dict[str, Any]:
         """Let the schedule fire, as Scheduler invokes the launcher."""
@@ -52,7 +53,7 @@ class Deployment(ControlPlane):
         return self.invoked(payload)
 
     def firing_tomorrow(self) -> Firing:
-        firing = self.launching.schedules.firing("nightly", self.at(days=1))
+        firing = ScheduledLaunches(self.launcher).firing("nightly", self.at(days=1))
         assert firing is not None
         return firing
 
@@ -78,7 +79,7 @@ class Deployment(ControlPlane):
 @pytest.fixture
 def deployment(monkeypatch: pytest.MonkeyPatch) -> Deployment:
     deployment = Deployment()
-    monkeypatch.setattr(handler, "production_parts", lambda: deployment.launching)
+    monkeypatch.setattr(handler, "current_deployment", lambda: deployment.launcher)
     return deployment
 
 
@@ -90,11 +91,16 @@ def refusal(deployment: Deployment, caller: Caller | None = None, **fields: Any)
 
 def verifying(deployment: Deployment) -> None:
     """Let the deployment verify who calls from now on."""
-    launching = deployment.launching
-    for part in (launching.launcher._acceptance, launching.sweeps.launch.acceptance):
-        part._callers = RULES
-    launching.access._rules = RULES
-    launching.schedules.verifies_callers = launching.sweeps.launch.verifies_callers = True
+    settings = {
+        "verify_callers": True,
+        "team_members": RULES.team_members,
+        "administrators": tuple(RULES.administrators),
+    }
+    launcher = deployment.launcher
+    verifying = replace(launcher, settings=launcher.settings.model_copy(update=settings))
+    verifying.__dict__.update({"table": launcher.table, "platform": launcher.platform, "defaults": launcher.defaults})
+    verifying.__dict__["prices"] = launcher.prices
+    deployment.launcher = verifying
 
 
 def test_a_schedule_launches_nothing_until_it_fires(deployment: Deployment) -> None:
@@ -133,7 +139,7 @@ def test_a_sweep_is_launched_whole_at_each_firing(deployment: Deployment) -> Non
     for _ in range(2):
         at = deployment.at(days=1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(handler, "launcher_function", lambda: deployment.parts.launcher_function)
+            patch.setattr(handler, "launcher_function", lambda: launcher_of(deployment.controller))
             sweep = deployment.fires(at)["sweep"]
         deployment.advance_sweeps()
         assert sweep == f"nightly-{deployment.service.now():%Y%m%d-%H%M}"
@@ -294,7 +300,7 @@ class TestAFiringThatIsRefused:
     def test_is_notified_again_after_a_launch(self, refused: Deployment) -> None:
         assert not refused.fires(refused.at(days=1))["ok"]
         firing = refused.firing_tomorrow()
-        refused.launching.schedules.keep(firing, launched="nightly-now")
+        ScheduledLaunches(refused.launcher).keep(firing, launched="nightly-now")
         assert not refused.fires(refused.at(days=1))["ok"]
         assert len(self.sent(refused)) == 2
 
@@ -312,15 +318,15 @@ class TestAFiringThatIsRefused:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(refused.service, "transact_write_items", Mock(side_effect=busy), raising=False)
             with pytest.raises(RunChangedError):
-                refused.launching.schedules.keep(firing, refusal="its image is not allowed")
+                ScheduledLaunches(refused.launcher).keep(firing, refusal="its image is not allowed")
         assert self.sent(refused) == []
-        refused.launching.schedules.keep(firing, refusal="its image is not allowed")
+        ScheduledLaunches(refused.launcher).keep(firing, refusal="its image is not allowed")
         assert len(self.sent(refused)) == 1
 
     def test_is_not_notified_of_a_schedule_that_was_removed_meanwhile(self, refused: Deployment) -> None:
         firing = refused.firing_tomorrow()
-        refused.launching.schedules.remove(firing.schedule)
-        refused.launching.schedules.keep(firing, refusal="its image is not allowed")
+        ScheduledLaunches(refused.launcher).remove(firing.schedule)
+        ScheduledLaunches(refused.launcher).keep(firing, refusal="its image is not allowed")
         assert (self.sent(refused), refused.record.schedule("nightly")) == ([], None)
 
 
@@ -373,7 +379,7 @@ def test_a_caller_who_was_not_verified_when_they_asked_is_unknown_to_a_deploymen
 
 def test_the_deletion_of_the_deployment_forgets_its_schedules(deployment: Deployment) -> None:
     deployment.asked()
-    shutdown_on(deployment.parts).stop_everything()
+    deployment.shutdown(Stacks(lambda: pytest.fail("no stack is asked for"))).stop_everything()
     assert list(deployment.record.schedules()) == []
     assert "ignored" in deployment.fires(deployment.at(days=1))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from controller.events import Hint, Subject
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from launcher import handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.functions.controller_events import Hint, Subject
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import NewRun
@@ -38,7 +38,7 @@ class Deployment(ControlPlane):
     """A deployment that CloudFormation may ask to go at any moment."""
 
     def asked(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        return handler.answer_to(document, ActionContext(parts=self.launching, request_id="request"))
+        return handler.answer_to(document, ActionContext(deployment=self.launcher, request_id="request"))
 
     def is_being_deleted(self) -> None:
         self.record.keep_deletion(
@@ -50,7 +50,7 @@ class Deployment(ControlPlane):
         )  # fmt: skip
 
     def passes(self) -> dict[str, str]:
-        failures = FullPass(self.parts).run().failures
+        failures = FullPass(self.controller).run().failures
         self.advance_sweeps()
         return failures
 
@@ -128,7 +128,7 @@ def test_no_run_is_resumed(deployment: Deployment) -> None:
 
 
 def test_no_firing_launches(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler, "production_parts", lambda: deployment.launching)
+    monkeypatch.setattr(handler, "current_deployment", lambda: deployment.launcher)
     deployment.asked(NIGHTLY)
     deployment.is_being_deleted()
     deployment.service.seconds += 24 * 3600
@@ -217,5 +217,7 @@ def test_the_job_of_another_client_becomes_a_run_all_the_same(deployment: Deploy
     deployment.is_being_deleted()
     tags = {"spotkeep:deployment": "spotkeep"}
     deployment.service.is_made_by_hand("theirs-1", tags=tags, environment={})
-    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="theirs-1", deployment="spotkeep"), parts=deployment.parts)
+    reconcile_hint(
+        Hint(subject=Subject.TRAINING_JOB, name="theirs-1", deployment="spotkeep"), deployment=deployment.controller
+    )
     assert deployment.run("theirs-1").adopted

@@ -11,6 +11,7 @@ import pytest
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.states import PoolState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
+from spotkeep_jobs.stack_deletion import shutdown
 from spotkeep_jobs.stack_deletion.shutdown import WAITS, Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 from tests.spotkeep_jobs.pools.test_pool_reconciler import PoolWorld
@@ -51,14 +52,7 @@ class Deletion:
 
     @property
     def shutdown(self) -> Shutdown:
-        world = self.world
-        return Shutdown(
-            table=world.table,
-            pools=world.pools,
-            completion=self,
-            stacks=self.stacks,
-            clock=world.clock,
-        )
+        return Shutdown(self.world.controller, self.stacks)  # type: ignore[arg-type]
 
     def request(self, kind: str = "Delete") -> StackRequest:
         event = {
@@ -75,8 +69,10 @@ class Deletion:
 
 
 @pytest.fixture
-def deletion(world: Any) -> Deletion:
-    return Deletion(world)
+def deletion(world: Any, monkeypatch: pytest.MonkeyPatch) -> Deletion:
+    deletion = Deletion(world)
+    monkeypatch.setattr(shutdown, "LaunchCompletion", lambda _deployment: deletion)
+    return deletion
 
 
 def test_the_schedules_event_is_no_request(make: Any) -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from launcher.actions import advance_sweep
-from launcher.context import ActionContext
+from launcher.actions import ActionContext, advance_sweep
 from launcher.payload import SweepAdvance, read_own_event
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
-from spotkeep_jobs.sweeps.advance import FOLLOWS_WITHIN
-from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from spotkeep_jobs.sweeps.advance import FOLLOWS_WITHIN, Sweeps
+from spotkeep_jobs.sweeps.launch import SweepLaunch
+from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW, launcher_of
 from spotkeep_jobs.sweeps.pace import CREATIONS_A_SECOND, SUBMISSIONS_A_SECOND, between_jobs, paced
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from tests.models.account import Account
@@ -71,11 +72,11 @@ class Deployment:
         self.plane = ControlPlane(self.service, sleep=self._sleep)
         sweep = {"trials": [{"seed": seed} for seed in range(trials)], "parallel": parallel}
         asked = {"name": "s", "run": "s", "command": "x", "capacity": "on-demand", "sweep": sweep}
-        self.plane.launching.sweeps.launch.launch(asked, default_token="token")
+        SweepLaunch(self.plane.launcher).launch(asked, default_token="token")
 
     def advance(self, **how: Any) -> str | None:
         """Let the launcher advance the sweep; return why it could not do all."""
-        advanced = self.plane.launching.sweeps.advance.advance("s", **how)
+        advanced = Sweeps(self.plane.launcher).advance("s", **how)
         assert advanced is not None
         return advanced.waits_because
 
@@ -83,10 +84,10 @@ class Deployment:
         """Let Lambda invoke the launcher, which may ask to be invoked once more."""
         ends = self.service.seconds + lambda_lasts
         context = ActionContext(
-            parts=self.plane.launching,
+            deployment=self.plane.launcher,
             request_id="request",
             seconds_left=lambda: ends - self.service.seconds,
-            go_on=lambda rest: self.plane.parts.launcher_function.advance(rest.sweep, in_a_row=rest.in_a_row),
+            go_on=lambda rest: launcher_of(self.plane.controller).advance(rest.sweep, in_a_row=rest.in_a_row),
         )
         event = read_own_event(asked)
         assert isinstance(event, SweepAdvance)
@@ -104,7 +105,7 @@ class Deployment:
         for number in numbers:
             job = self.service.jobs[f"s-{number}-1"]
             self.service.becomes(job.name, "Completed")
-            self.plane.parts.runs.reconcile(job.run)
+            RunReconciler(self.plane.controller).reconcile(job.run)
 
     def _sleep(self, seconds: float) -> None:
         self.service.seconds += seconds
@@ -142,7 +143,7 @@ def test_what_a_function_has_no_time_for_has_its_job_later() -> None:
 
 def test_two_hundred_trials_at_once_begin_in_the_time_that_the_rate_allows_without_a_pass() -> None:
     deployment = Deployment(trials=200, parallel=200)
-    deployment.plane.parts.launcher_function.advance("s")
+    launcher_of(deployment.plane.controller).advance("s")
     invocations = deployment.deliver()
     created = [job.created for job in deployment.service.jobs.values()]
     assert len(created) == 200
@@ -153,20 +154,20 @@ def test_two_hundred_trials_at_once_begin_in_the_time_that_the_rate_allows_witho
 
 def test_a_row_of_functions_has_an_end_and_the_next_pass_begins_another() -> None:
     deployment = Deployment(trials=500, parallel=500)
-    deployment.plane.parts.launcher_function.advance("s")
+    launcher_of(deployment.plane.controller).advance("s")
     assert deployment.deliver() == 1 + MOST_IN_A_ROW
     begun = len(deployment.service.jobs)
     assert 1 + MOST_IN_A_ROW < 16, "where Lambda takes it for a loop"
     assert begun * 1.25 > 300, "a pass comes before its end"
     deployment.service.seconds += 300
-    deployment.plane.parts.launcher_function.advance("s")
+    launcher_of(deployment.plane.controller).advance("s")
     deployment.deliver()
     assert len(deployment.service.jobs) == 500
 
 
 def test_of_many_functions_that_have_no_time_left_one_is_followed() -> None:
     deployment = Deployment(trials=200, parallel=100)
-    deployment.plane.parts.launcher_function.advance("s")
+    launcher_of(deployment.plane.controller).advance("s")
     deployment.deliver()
     deployment.service.seconds += 3600
     for number in range(1, 101):

@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 
+from controller.events import Hint, Subject
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.functions.controller_events import Hint, Subject
-from spotkeep_jobs.functions.full_pass import FullPass
+from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
 from spotkeep_jobs.record.table_client import RecordRefusedError
+from spotkeep_jobs.runs.run_actions import RunActions
+from spotkeep_jobs.sweeps.actions import SweepActions
+from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.budget import spent_usd
-from spotkeep_jobs.sweeps.launch import LaunchedSweep
+from spotkeep_jobs.sweeps.launch import LaunchedSweep, SweepLaunch
 from tests.kept_specs import spec_in
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import client_error
@@ -43,7 +47,7 @@ class Deployment(ControlPlane):
     def begins(self, sweep: dict[str, Any], **fields: Any) -> LaunchedSweep:
         """Launch a sweep, of which the launcher's first invocation begins one trial."""
         document = {"name": "digits", "run": "digits", "command": "python train.py", "max_run": "1h", "sweep": sweep}
-        return self.launching.sweeps.launch.launch(document | fields, default_token="token")
+        return SweepLaunch(self.launcher).launch(document | fields, default_token="token")
 
     def launched(self, sweep: dict[str, Any], **fields: Any) -> LaunchedSweep:
         launch = self.begins(sweep, **fields)
@@ -52,14 +56,14 @@ class Deployment(ControlPlane):
 
     def goes_on(self) -> None:
         """Let the launcher go on with the sweep, as its own second invocation does."""
-        self.launching.sweeps.advance.advance("digits")
+        Sweeps(self.launcher).advance("digits")
 
     def passes(self, **delta: float) -> None:
         """Let time go by, with a pass over everything every five minutes, as in a deployment."""
         end = self.service.seconds + timedelta(**delta).total_seconds()
         while self.service.seconds < end:
             self.service.seconds = min(self.service.seconds + 300, end)
-            assert FullPass(self.parts).run().failures == {}
+            assert FullPass(self.controller).run().failures == {}
             self.advance_sweeps()
 
     def trains(self, number: int, *losses: float) -> ModelJob:
@@ -102,15 +106,15 @@ class Deployment(ControlPlane):
 
     def stops(self, *running: int, as_: SweepState = SweepState.STOPPED) -> None:
         """Stop the sweep, and let the jobs of these trials end."""
-        self.launching.sweeps.actions.stop("digits", as_=as_, seconds_left=lambda: math.inf)
+        SweepActions(self.launcher).stop("digits", as_=as_, seconds_left=lambda: math.inf)
         for number in running:
             self.ends(number, status="Stopped")
 
     def resumes(self, **changes: Any) -> None:
-        self.launching.sweeps.actions.resume("digits", changes=changes, seconds_left=lambda: math.inf)
+        SweepActions(self.launcher).resume("digits", changes=changes, seconds_left=lambda: math.inf)
 
     def hears_of(self, job: ModelJob, *, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
-        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), parts=self.parts)
+        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job.name), deployment=self.controller)
         self.advance_sweeps(seconds_left=seconds_left)
 
     def job(self, number: int) -> ModelJob:
@@ -264,7 +268,7 @@ def test_a_job_that_sagemaker_does_not_stop_keeps_no_other_from_being_stopped(
         return stop(**asked)
 
     monkeypatch.setattr(deployment.service, "stop_training_job", refuse_the_first)
-    advanced = deployment.launching.sweeps.actions.stop("digits", seconds_left=lambda: math.inf)
+    advanced = SweepActions(deployment.launcher).stop("digits", seconds_left=lambda: math.inf)
     assert sorted(deployment.service.stopped) == ["digits-2-1", "digits-3-1"]
     assert "a person took its tags away" in (advanced.waits_because or "")
     assert deployment.run(1).stop_requested_at is not None, "each pass asks again"
@@ -285,7 +289,7 @@ def test_a_run_whose_record_dynamodb_does_not_take_keeps_no_other_from_being_sto
 
     monkeypatch.setattr(deployment.service, "transact_write_items", refuse_the_first, raising=False)
     with pytest.raises(RecordRefusedError, match="Item size has exceeded"):
-        deployment.launching.sweeps.actions.stop("digits", seconds_left=lambda: math.inf)
+        SweepActions(deployment.launcher).stop("digits", seconds_left=lambda: math.inf)
     assert sorted(deployment.service.stopped) == ["digits-1-1", "digits-2-1", "digits-3-1"]
 
 
@@ -306,11 +310,11 @@ def test_a_trial_whose_last_job_sagemaker_still_shows_as_live_goes_on_when_it_no
 def test_a_user_may_stop_a_single_trial_and_resume_it(deployment: Deployment) -> None:
     deployment.launched(LISTED)
     deployment.trains(1)
-    deployment.launching.runs.stop("digits-1")
+    RunActions(deployment.launcher).stop("digits-1")
     deployment.ends(1, status="Stopped")
     assert deployment.states(TrialState.STOPPED) == [1]
     assert deployment.states(TrialState.RUNNING) == [2, 3]
-    deployment.launching.runs.resume("digits-1")
+    RunActions(deployment.launcher).resume("digits-1")
     deployment.ends(1)
     assert deployment.states(TrialState.COMPLETED) == [1]
 
@@ -504,14 +508,14 @@ class TestAResumeTriesFailedTrialsAgain:
         assert deployment.sweep.state is SweepState.COMPLETED
 
     def test_one_that_its_user_resumed_meanwhile_is_not_resumed_twice(self, failed: Deployment) -> None:
-        failed.launching.runs.resume("digits-2")
+        RunActions(failed.launcher).resume("digits-2")
         failed.resumes()
         assert failed.service.live == ["digits-2-2", "digits-3-2"]
 
     def test_one_that_its_user_resumed_in_vain_meanwhile_is_tried_again(self, failed: Deployment) -> None:
-        failed.launching.runs.resume("digits-2")
+        RunActions(failed.launcher).resume("digits-2")
         failed.service.ends(failed.trains(2), "Failed", failure="AlgorithmError: division by zero")
-        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="digits-2-2"), parts=failed.parts)
+        reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="digits-2-2"), deployment=failed.controller)
         failed.service.functions.waiting.clear()  # The launcher has not heard of it.
         failed.resumes()
         assert failed.service.live == ["digits-2-3", "digits-3-2"]
@@ -519,7 +523,7 @@ class TestAResumeTriesFailedTrialsAgain:
     def test_a_sweep_that_stops_before_they_go_on_leaves_them_failed_until_it_is_resumed(
         self, failed: Deployment
     ) -> None:
-        failed.launching.sweeps.actions.resume("digits", changes={}, seconds_left=lambda: 0.0)
+        SweepActions(failed.launcher).resume("digits", changes={}, seconds_left=lambda: 0.0)
         assert failed.states(TrialState.RUNNING) == [2, 3]
         failed.stops(as_=SweepState.PAUSED)
         failed.passes(minutes=10)
@@ -533,7 +537,7 @@ class TestAResumeTriesFailedTrialsAgain:
         deployment.trains(1, 0.5, 0.6)
         deployment.passes(minutes=15)
         deployment.ends(1, status="Stopped")
-        deployment.launching.runs.stop("digits-2")
+        RunActions(deployment.launcher).stop("digits-2")
         deployment.ends(2, status="Stopped")
         for number in (3, 4, 5):
             deployment.ends(number, 0.4)
@@ -760,7 +764,7 @@ class TestMaxCost:
         billed.ends(1)
         # The pool may cost 0.19 USD: no trial begins beside it, and the sweep waits for what it costs.
         assert (billed.sweep.state, billed.states(TrialState.RUNNING)) == (SweepState.RUNNING, [])
-        billed.launching.pools.stop(run="digits-1")
+        PoolActions(billed.launcher).stop(run="digits-1")
         billed.passes(minutes=5)
         assert billed.states(TrialState.RUNNING) == [2]
         assert billed.trials[1].cost == billed.run(1).cost
@@ -868,7 +872,7 @@ def test_an_event_of_a_trial_is_one_query_of_the_sweep(deployment: Deployment) -
     deployment.launched(LISTED | {"parallel": 5})
     before = deployment.service.calls.copy()
     deployment.service.ends(deployment.trains(1), "Completed")
-    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="digits-1-1"), parts=deployment.parts)
+    reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name="digits-1-1"), deployment=deployment.controller)
     reconciled = deployment.service.calls - before
     deployment.advance_sweeps()
     advanced = deployment.service.calls - before - reconciled
@@ -897,8 +901,8 @@ def test_a_trial_that_a_user_resumes_after_its_sweep_has_ended_is_its_users_and_
     job = deployment.job(1)
     deployment.fails(1)
     assert deployment.sweep.state is SweepState.FAILED
-    deployment.launching.runs.resume("digits-1", changes={})
-    deployment.launching.sweeps.advance.advance("digits", ended_runs=["digits-1"])  # An event that arrives twice.
+    RunActions(deployment.launcher).resume("digits-1", changes={})
+    Sweeps(deployment.launcher).advance("digits", ended_runs=["digits-1"])  # An event that arrives twice.
     deployment.passes(minutes=30)
     assert (deployment.sweep.state, deployment.run(1).stop_requested_at) == (SweepState.FAILED, None)
     assert deployment.job(1) is not job

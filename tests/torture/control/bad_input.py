@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from controller import handler as controller_handler
+from controller.events import TRAINING_JOB_CHANGED
+from controller.full_pass import FullPass
 from launcher import handler as launcher_handler
 from launcher.payload import ACTIONS
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.functions.controller_events import TRAINING_JOB_CHANGED
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.states import NotificationKind
 from tests.models.control_plane import ControlPlane
 from tests.models.functions import Context
@@ -172,7 +172,7 @@ class _Fed:
 
     module: Any
     production: str
-    parts: Callable[[ControlPlane], object]
+    stands_on: Callable[[ControlPlane], object]
     inputs: st.SearchStrategy[Any]
     judge: Callable[[Any], str]
     beside: Mapping[str, Callable[[ControlPlane], object]] = field(default_factory=dict)
@@ -224,26 +224,26 @@ def _webhook_answer(answer: Any) -> str:
 _FED: Final = {
     "launcher": _Fed(
         module=launcher_handler,
-        production="production_parts",
-        parts=lambda plane: plane.launching,
+        production="current_deployment",
+        stands_on=lambda plane: plane.launcher,
         inputs=bad_requests,
         judge=_launcher_answer,
     ),
     "controller": _Fed(
         module=controller_handler,
-        production="production_parts",
-        parts=lambda plane: plane.parts,
+        production="current_deployment",
+        stands_on=lambda plane: plane.controller,
         inputs=bad_events | bad_pool_schedules | bad_requests,
         judge=_controller_answer,
         beside={
-            "production_full_pass": lambda plane: FullPass(plane.parts),
-            "production_shutdown": lambda _: _NothingIsDeleted(),
+            "current_full_pass": lambda plane: FullPass(plane.controller),
+            "current_shutdown": lambda _: _NothingIsDeleted(),
         },
     ),
     "webhook": _Fed(
         module=webhook_handler,
         production="production_target",
-        parts=lambda _: ("https://127.0.0.1:9/no-server", SecretStr(SECRET)),
+        stands_on=lambda _: ("https://127.0.0.1:9/no-server", SecretStr(SECRET)),
         inputs=bad_events,
         judge=_webhook_answer,
     ),
@@ -284,8 +284,8 @@ def _judged(feeding: _Fed, bad: Any) -> str:
 
 @contextlib.contextmanager
 def _standing_on(feeding: _Fed, plane: ControlPlane) -> Iterator[None]:
-    """Let the function find these parts where it would find its real clients."""
-    makers = {feeding.production: feeding.parts, **feeding.beside}
+    """Let the function find this deployment where it would find its real clients."""
+    makers = {feeding.production: feeding.stands_on, **feeding.beside}
     stands_on = {name: make(plane) for name, make in makers.items()}
     real = {name: getattr(feeding.module, name) for name in stands_on}
     for name, part in stands_on.items():

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from launcher import actions
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from launcher.payload import ScheduleFiring
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.errors import RequestRefusedError
@@ -150,7 +150,7 @@ class ForeignIdStory(SweepStory):
 
     def _fire(self, at: str) -> object:
         try:
-            context = ActionContext(parts=self.launching, request_id="request")
+            context = ActionContext(deployment=self.launcher, request_id="request")
             answer = actions.launch_scheduled(ScheduleFiring(schedule=_NIGHTLY, firing=at), context)
         except RequestRefusedError as error:
             if {problem.field for problem in error.problems} & {"run", "token"}:

@@ -36,19 +36,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller import handler as controller_handler
+from controller.events import EventBatch, PoolCheck, controller_event_of
+from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint, reconcile_pool
 from launcher import handler as launcher_handler
-from launcher.context import ActionContext
+from launcher.actions import ActionContext
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, isolated
-from spotkeep_jobs.functions.controller_events import EventBatch, PoolCheck, controller_event_of
-from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.runs.launch_outcome import LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.quota_wait import TRIED_AGAIN_AFTER
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.batch import ModelServiceJob
@@ -161,7 +161,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         super().__init__()
         plane = ControlPlane()
         self.service, self.table, self.record = plane.service, plane.table, plane.record
-        self.parts, self.launching = plane.parts, plane.launching
+        self.controller, self.launcher = plane.controller, plane.launcher
         self._pass_over_orphans = plane.pass_over_orphans
         self.service.before_removal = self._judge_removal
         self.stacks = ModelStacks()
@@ -231,7 +231,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_schedule_fires(self, name: str, attempt: int, how: Circumstances = QUIET) -> None:
         """Fire a schedule, whether or not it is time, and however often."""
         check = PoolCheck(run=name, attempt=attempt)
-        reconcile = functools.partial(reconcile_pool, check, parts=self.parts)
+        reconcile = functools.partial(reconcile_pool, check, deployment=self.controller)
         self._invoke("controller", reconcile, how=how)
 
     @precondition(lambda self: self.service.events)
@@ -899,7 +899,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         assert not batch.problems
         for hint in batch.messages:
             try:
-                reconcile_hint(hint, parts=self.parts)
+                reconcile_hint(hint, deployment=self.controller)
             except _ALLOWED:
                 continue  # The queue would bring it again; here it is lost.
 
@@ -909,14 +909,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if deletion is not None:
             failures |= self.shutdown.stop_everything().failures
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
-        report = FullPass(self.parts, search_from=2).run()
+        report = FullPass(self.controller, search_from=2).run()
         if deletion is not None:
             failures |= self.shutdown.answer_if_over(deletion).failures
         report.failures |= failures
         return report
 
     def _answer(self, document: dict[str, Any]) -> object:
-        return launcher_handler.answer_to(document, ActionContext(parts=self.launching, request_id="request"))
+        return launcher_handler.answer_to(document, ActionContext(deployment=self.launcher, request_id="request"))
 
     def _settle(self) -> None:
         """End who is past their time, judge who is over, forget them."""

@@ -29,6 +29,7 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from tests.kept_specs import spec_in
@@ -315,7 +316,7 @@ class SweepStory(ControlPlaneStory):
         return {}
 
     def _advance(self, asked: dict[str, Any]) -> object:
-        return self.launching.sweeps.advance.advance(asked["sweep"], ended_runs=asked.get("runs"))
+        return Sweeps(self.launcher).advance(asked["sweep"], ended_runs=asked.get("runs"))
 
     def _sweeps(self) -> list[tuple[Sweep, list[Trial]]]:
         found = [self.record.sweep_and_trials(name) for name in self.searches]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.invocation import came_by_url, read_invocation
+from launcher.handler import came_by_url, read_invocation
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 

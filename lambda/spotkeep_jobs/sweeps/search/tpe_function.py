@@ -6,24 +6,28 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from botocore.config import Config
 from pydantic import ValidationError
 
 from spotkeep_jobs.errors import SearchError
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
+from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
-from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS, TpeAnswer, TpeRequest
+from spotkeep_jobs.sweeps.search.tpe_request import TpeAnswer, TpeRequest
 from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
+    from spotkeep_jobs.deployment import Deployment
+    from spotkeep_jobs.settings import LauncherSettings
 
-def invocation_config() -> Config:
-    """Return how the client must be set up: it waits for one answer, and the sweep's next advance asks again."""
-    return Config(
-        retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=3, read_timeout=LONGEST_CHOICE_SECONDS
-    )
+Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
+"""Chooses the next trials of a search by tpe."""
+
+
+def tpe_of(deployment: Deployment[LauncherSettings]) -> Tpe | None:
+    """Return the search by tpe; None in a deployment without the function `search`."""
+    function = deployment.settings.tpe_search_function
+    return None if function is None else TpeFunction(lambda: deployment.clients.search_function, function=function)
 
 
 class TpeFunction:
@@ -33,7 +37,7 @@ class TpeFunction:
         """Bind the function.
 
         Args:
-            make_client: Makes the client, with `invocation_config`.
+            make_client: Makes the client, which asks once.
             function: The function's name.
         """
         self._make_client = make_client

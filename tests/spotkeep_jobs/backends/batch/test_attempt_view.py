@@ -25,9 +25,9 @@ from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, QueuedTrainingJob, QueuePlace
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import fields_of, to_dynamodb
-from tests.launching import jobs_of, queues_on
 from tests.models.batch import Batch, ModelServiceJob
 from tests.models.clock import NOON
+from tests.models.deployment import jobs_of, queues_on
 from tests.models.dynamodb import item_bytes
 from tests.models.sagemaker import SageMaker
 

@@ -18,15 +18,15 @@ from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.fleet import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
-from spotkeep_jobs.functions.fleet_wiring import FleetParts
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.launch_outcome import Launched
-from spotkeep_jobs.runs.run_group import members_of
-from tests.launching import completion_on, launcher_on
+from spotkeep_jobs.runs.acceptance import members_of
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched
+from spotkeep_jobs.runs.run_actions import RunActions
 from tests.models.clock import Clock
+from tests.models.deployment import completion_on, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import TEMPLATE, Ec2
 from tests.models.faults import Fault, Faults, ProcessDiedError
@@ -51,13 +51,13 @@ class Aws:
             ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.clock
         )
         platform = FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"})
-        self.parts = launcher_on(
+        self.launcher = launcher_on(
             self.table, SageMaker(), defaults=DEFAULTS, prices={}, now=self.clock,
-            fleets=FleetParts(platform=platform, jobs=self.jobs),
+            fleet_platform=platform, fleet_checks=None, fleets=self.jobs,
         )  # fmt: skip
 
     def launch(self, **fields: Any) -> Launched:
-        return self.parts.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
+        return Launcher(self.launcher).launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
 
     def reconcile(self) -> None:
         """What the controller does with the runs that are being launched, once the launcher that began them is over."""
@@ -90,7 +90,9 @@ def test_the_first_are_on_demand_the_others_spot(aws: Aws) -> None:
     launch = aws.launch(on_demand_base=1, max_price=0.5, max_wait="3d")
     assert [run.capacity for run in launch.runs] == ["on-demand", "spot", "spot"]
     assert [run.request.get("max_price") for run in launch.runs] == [None, 0.5, 0.5]
-    alone = aws.parts.launcher.launch({**DOCUMENT, "run": "one", "token": "t2", "on_demand_base": 1}, default_token="x")
+    alone = Launcher(aws.launcher).launch(
+        {**DOCUMENT, "run": "one", "token": "t2", "on_demand_base": 1}, default_token="x"
+    )
     assert (alone.run.run, alone.run.capacity, alone.others) == ("one", "on-demand", ())
 
 
@@ -106,7 +108,7 @@ def test_the_same_token_again_finds_all_or_refuses_another_number_of_runs_and_la
 
 def test_every_id_that_is_taken_is_named_and_nothing_is_launched(aws: Aws) -> None:
     for taken in ("seeds-1", "seeds-3"):
-        aws.parts.launcher.launch({**DOCUMENT, "run": taken, "token": taken}, default_token="x")
+        Launcher(aws.launcher).launch({**DOCUMENT, "run": taken, "token": taken}, default_token="x")
     with pytest.raises(RequestRefusedError) as refused:
         aws.launch(on_demand_base=4)
     assert [problem.field for problem in refused.value.problems] == ["on_demand_base", "run", "run"]
@@ -139,7 +141,7 @@ def test_what_ec2_refuses_to_one_is_reported_beside_the_others(aws: Aws, monkeyp
 
 def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws: Aws) -> None:
     aws.launch()
-    assert aws.parts.runs.stop("seeds-2").state is RunState.STOPPING
+    assert RunActions(aws.launcher).stop("seeds-2").state is RunState.STOPPING
     assert [run.state.ended for run in aws.recorded()] == [False] * 3
     run_item = aws.table.get("seeds-3")
     assert run_item.group is not None

@@ -15,10 +15,11 @@ from botocore.config import Config
 from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 
+from spotkeep_jobs.deployment import Clients
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, SearchError
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
-from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction, invocation_config
+from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction
 from spotkeep_jobs.sweeps.search.tpe_request import TpeRequest
 
 from .searching import plan
@@ -110,7 +111,11 @@ def test_a_lost_connection_is_worth_a_second_try() -> None:
 
 def test_one_answer_is_waited_for_and_no_more() -> None:
     """A second try would begin when the launcher's minute is over."""
-    config: Any = invocation_config()
+    environment = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        config: Any = Clients().search_function.meta.config
     assert config.retries["total_max_attempts"] == 1
     assert config.read_timeout + config.connect_timeout < 60
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 from types import SimpleNamespace
@@ -17,10 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller import full_pass
+from controller.full_pass import FullPass, PassFailedError
+from controller.reports import PassReport
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules
-from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook
 from spotkeep_jobs.record.orphan_report import OrphanReport
@@ -44,12 +46,14 @@ class Passing:
 
     @property
     def full_pass(self) -> FullPass:
-        return FullPass(replace(self.world.parts, completion=self), search_from=MANY)
+        return FullPass(self.world.controller, search_from=MANY)
 
 
 @pytest.fixture
-def passing(world: Any) -> Passing:
-    return Passing(world)
+def passing(world: Any, monkeypatch: pytest.MonkeyPatch) -> Passing:
+    passing = Passing(world)
+    monkeypatch.setattr(full_pass, "LaunchCompletion", lambda _deployment: passing)
+    return passing
 
 
 def wait_for_capacity(world: Any, make: Any) -> None:
@@ -186,7 +190,7 @@ class TestATurnForEach:
         reached: list[list[str]] = []
         for _ in range(3):
             world.sagemaker.described.clear()
-            limited = FullPass(replace(world.parts, completion=passing), search_from=100)
+            limited = FullPass(world.controller, search_from=100)
             report = limited.run(seconds_left=lambda: 3.5 - len(world.sagemaker.described))
             assert report.left == 10 - len(world.sagemaker.described)
             reached.append(list(world.sagemaker.described))
@@ -208,7 +212,7 @@ class TestATurnForEach:
         bound = 2 + math.ceil(12 / max(1, math.floor(own_seconds / seconds_each)))
         for _ in range(bound):
             everything.seconds_left = float(whole)
-            FullPass(everything.parts, search_from=100).run(seconds_left=lambda: everything.seconds_left)
+            everything.pass_over()
         assert everything.reached == everything.names
 
     def test_a_run_that_ends_function_after_function_keeps_no_other_from_its_turn(
@@ -231,7 +235,7 @@ class TestATurnForEach:
 
             described.clear()
             with contextlib.suppress(KeyboardInterrupt):
-                FullPass(replace(world.parts, completion=passing), search_from=100).run(seconds_left=seconds_left)
+                FullPass(world.controller, search_from=100).run(seconds_left=seconds_left)
 
         reached: set[str] = set()
         for time_for in (2, 9, 9, 9):
@@ -260,7 +264,7 @@ class TestATurnForEach:
         world = passing.world
         for number in range(10):
             launch(world, make, f"r{number}", ("Training", 1.0))
-        limited = FullPass(replace(world.parts, completion=passing), search_from=100)
+        limited = FullPass(world.controller, search_from=100)
         report = limited.run(seconds_left=lambda: 10.5 - len(world.sagemaker.described))
         assert (report.left, len(set(world.sagemaker.described)), len(world.sagemaker.described)) == (0, 10, 10)
 
@@ -276,8 +280,7 @@ class Everything:
         self._chance = chance
         self._places = PassPlaces()
 
-    @property
-    def parts(self) -> Any:
+    def pass_over(self) -> None:
         table = Mock(
             in_flight=lambda: self._shuffled("runs"),
             sweeps_in_flight=lambda: self._shuffled("sweeps"),
@@ -289,22 +292,34 @@ class Everything:
             log_readings_begun=frozenset,
         )
 
-        def quotas(**_: Any) -> list[list[SimpleNamespace]]:
+        def quotas(_deployment: object, **_: Any) -> list[list[SimpleNamespace]]:
             return [[SimpleNamespace(capacity="spot", instance_type=name)] for name in self._shuffled("quotas")]
 
-        return Mock(
+        deployment: Any = Mock(
             table=table,
-            jobs=Mock(search_in_progress=lambda _deployment: []),
-            adoption=Mock(adopt_found=lambda _found, **_: []),
-            runs=Mock(reconcile=lambda run, **_: self._take("runs", run)),
-            quota_queue=Mock(
-                quotas=quotas, advance=lambda runs, **_: self._take("quotas", runs[0].instance_type) or []
-            ),
-            launcher_function=Mock(advance=lambda sweep: self._take("sweeps", sweep)),
-            pools=Mock(as_recorded=lambda *_, **__: None, reconcile=lambda run, **_: self._take("pools", run)),
+            training_jobs=Mock(search_in_progress=lambda _deployment: []),
             fleet_orphans=None,
-            outbox=Mock(deliver_all=lambda **_: Delivery()),
         )
+        stand_ins = {
+            "Adoption": Mock(adopt_found=lambda _found, **_: []),
+            "RunReconciler": Mock(reconcile=lambda run, **_: self._take("runs", run)),
+            "PoolReconciler": Mock(
+                as_recorded=lambda *_, **__: None, reconcile=lambda run, **_: self._take("pools", run)
+            ),
+            "launcher_of": Mock(advance=lambda sweep: self._take("sweeps", sweep)),
+            "Outbox": Mock(deliver_all=lambda **_: Delivery()),
+        }
+        with pytest.MonkeyPatch.context() as patched:
+            for name, stand_in in stand_ins.items():
+                patched.setattr(full_pass, name, lambda _deployment, stand_in=stand_in: stand_in)
+            patched.setattr(full_pass, "runs_by_quota", quotas)
+            patched.setattr(
+                full_pass,
+                "advance_quota",
+                lambda _deployment, runs, **_: self._take("quotas", runs[0].instance_type) or [],
+            )
+            patched.setattr(full_pass, "write_metrics", lambda _metrics, **_: None)
+            FullPass(deployment, search_from=100).run(seconds_left=lambda: self.seconds_left)
 
     def _shuffled(self, kind: str) -> list[str]:
         names = sorted(self.names[kind])
@@ -413,8 +428,8 @@ class Account:
 
 def pass_over(passing: Passing, account: Account, **bounds: Any) -> PassReport:
     prices = KnownPrices({}, region="us-east-1")
-    parts = replace(passing.world.parts, prices=prices)
-    return FullPass(parts, price_list=account, orphans=account).run(**bounds)  # type: ignore[arg-type]
+    passing.world.controller.__dict__["prices"] = prices
+    return FullPass(passing.world.controller, price_list=account, orphans=account).run(**bounds)  # type: ignore[arg-type]
 
 
 def test_prices_and_orphans_come_after_the_runs_and_neither_keeps_the_other_back(passing: Passing) -> None:

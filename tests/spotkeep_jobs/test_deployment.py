@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pydantic import ValidationError
 
-from launcher.settings import LauncherSettings
+from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.document.deployment_facts import SpendingLimits
+from spotkeep_jobs.settings import LauncherSettings
 
 REQUIRED = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
@@ -25,14 +28,18 @@ REQUIRED = {
 }
 
 
+def deployment_of(settings: LauncherSettings) -> Deployment[LauncherSettings]:
+    return Deployment(settings=settings, clients=cast("Clients", SimpleNamespace(region="us-east-1")))
+
+
 def test_what_is_required_is_enough() -> None:
     settings = LauncherSettings.from_environment(REQUIRED)
-    assert settings.platform.checkpoint_bucket == "checkpoints"
-    assert settings.platform.subnet_ids == ()
-    assert settings.defaults.image is None
-    assert settings.defaults.data_locations == ()
+    assert deployment_of(settings).platform.checkpoint_bucket == "checkpoints"
+    assert deployment_of(settings).platform.subnet_ids == ()
+    assert deployment_of(settings).defaults.image is None
+    assert deployment_of(settings).defaults.data_locations == ()
     assert settings.prices == {}
-    assert settings.schedule_target.group == "spotkeep-launches"
+    assert settings.schedule_group == "spotkeep-launches"
 
 
 def test_everything_is_read() -> None:
@@ -50,14 +57,17 @@ def test_everything_is_read() -> None:
             "SPOTKEEP_SPENDING_LIMITS": '{"allowed_instance_types": ["ml.g5.*"], "run_cost_limit_usd": null}',
         }
     )
-    assert settings.platform.subnet_ids == ("subnet-1", "subnet-2")
-    assert settings.platform.security_group_ids == ("sg-1",)
-    assert settings.platform.volume_kms_key_arn == "key"
-    assert (settings.defaults.image, settings.defaults.instance_type) == ("image", "ml.g5.xlarge")
-    assert settings.defaults.max_run_limit_seconds == 432_000
-    assert settings.defaults.data_locations == ("s3://lab-data/",)
+    assert deployment_of(settings).platform.subnet_ids == ("subnet-1", "subnet-2")
+    assert deployment_of(settings).platform.security_group_ids == ("sg-1",)
+    assert deployment_of(settings).platform.volume_kms_key_arn == "key"
+    assert (deployment_of(settings).defaults.image, deployment_of(settings).defaults.instance_type) == (
+        "image",
+        "ml.g5.xlarge",
+    )
+    assert deployment_of(settings).defaults.max_run_limit_seconds == 432_000
+    assert deployment_of(settings).defaults.data_locations == ("s3://lab-data/",)
     assert settings.prices == {"ml.m5.xlarge": 0.23}
-    assert settings.defaults.limits == SpendingLimits(allowed_instance_types=("ml.g5.*",))
+    assert deployment_of(settings).defaults.limits == SpendingLimits(allowed_instance_types=("ml.g5.*",))
 
 
 def test_what_a_team_may_make_long_lies_beside_the_code(tmp_path: Path) -> None:
@@ -70,8 +80,8 @@ def test_what_a_team_may_make_long_lies_beside_the_code(tmp_path: Path) -> None:
 
 def test_a_teams_role_is_named_beside_the_execution_role() -> None:
     settings = LauncherSettings.from_environment(REQUIRED | {"SPOTKEEP_TEAM_ROLES": '{"vision": "its-role"}'})
-    assert settings.platform.team_role_arns == {"vision": "arn:aws:iam::123456789012:role/its-role"}
-    assert settings.defaults.teams == ("vision",)
+    assert deployment_of(settings).platform.team_role_arns == {"vision": "arn:aws:iam::123456789012:role/its-role"}
+    assert deployment_of(settings).defaults.teams == ("vision",)
 
 
 def test_every_wrong_variable_is_named() -> None:

@@ -15,28 +15,34 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from controller.reports import PassReport, write_metrics
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.errors import SpotkeepJobsError, isolated
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.record.deployment_records import PassPlaces
-from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, in_flight_now, total
-from spotkeep_jobs.record.states import PoolState, RunState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.record.run_metrics import happened_between
+from spotkeep_jobs.record.states import PoolState
+from spotkeep_jobs.runs.adoption import Adoption
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion, advance_quota, runs_by_quota
+from spotkeep_jobs.runs.run_reconciler import RunReconciler
+from spotkeep_jobs.sweeps.launcher_function import launcher_of
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.cost.price_list import PriceList
-    from spotkeep_jobs.functions.controller_parts import ControllerParts
+    from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.orphans.collector import OrphanCollector
-    from spotkeep_jobs.record.orphan_report import OrphanReport
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.runs.run_reconciler import ReconciledRun
+    from spotkeep_jobs.settings import ControllerSettings
 
 SEARCH_FROM: Final = 20
 """With so many runs in flight, or pools, what happened to them is asked a hundred at a time before any is described."""
@@ -56,54 +62,6 @@ class PassFailedError(SpotkeepJobsError):
         listed = "; ".join(f"{what}: {why}" for what, why in failures.items())
         super().__init__(f"{len(failures)} of the pass's items failed and are tried again in the next one: {listed}")
         self.failures = failures
-
-
-@dataclass(kw_only=True)
-class PassReport:
-    """What one pass did.
-
-    Attributes:
-        runs: How many runs were reconciled.
-        adopted: How many jobs of other clients became runs.
-        unchanged: How many of them the search of jobs showed unchanged.
-        changes: How many changes were written.
-        completed: How many half-done launches were finished.
-        pools: How many warm pools were reconciled.
-        notifications_sent: How many notifications went out.
-        notifications_dead: How many were refused for the last time.
-        left: How many runs there was no time for; the next pass begins with them.
-        others_left: How many quotas, sweeps and warm pools there was no time for; they too come first in the next.
-        orphans_removed: How many fleets, volumes and snapshots that are not needed were deleted.
-        failures: What failed, and why.
-        happened: What its changes add to the deployment's metrics.
-        states: The states of the runs that were reconciled.
-        kept: The warm pools that are there.
-        prices_unread: Why AWS could not give its prices; bills then say that a price is not known.
-        orphans: What the pass over orphans found; None when it was not due.
-    """
-
-    runs: int = 0
-    adopted: int = 0
-    unchanged: int = 0
-    changes: int = 0
-    completed: int = 0
-    pools: int = 0
-    notifications_sent: int = 0
-    notifications_dead: int = 0
-    left: int = 0
-    others_left: int = 0
-    orphans_removed: int = 0
-    failures: dict[str, str] = field(default_factory=dict)
-    happened: list[RunMetrics] = field(default_factory=list)
-    states: list[RunState] = field(default_factory=list)
-    kept: list[Pool] = field(default_factory=list)
-    prices_unread: str | None = None
-    orphans: OrphanReport | None = None
-
-    @property
-    def metrics(self) -> RunMetrics:
-        """What it adds to the deployment's metrics, and what it saw."""
-        return {**total(self.happened), **in_flight_now(self.states, self.kept)}
 
 
 def in_turn(names: Iterable[str], *, after: str | None) -> list[str]:
@@ -176,30 +134,21 @@ class _Turns:
         self._kept = dict(begun)
 
 
+@dataclass(frozen=True)
 class FullPass:
-    """Reconciles everything in flight, sends what the outbox holds, then reads prices and collects orphans."""
+    """Reconciles everything in flight, sends what the outbox holds, then reads prices and collects orphans.
 
-    def __init__(
-        self,
-        parts: ControllerParts,
-        *,
-        price_list: PriceList | None = None,
-        orphans: OrphanCollector | None = None,
-        search_from: int = SEARCH_FROM,
-    ) -> None:
-        """Bind the parts.
+    Attributes:
+        deployment: The deployment.
+        price_list: AWS's; None to read none.
+        orphans: Collects orphans; None to collect none.
+        search_from: With so many runs in flight, jobs are searched before any is described.
+    """
 
-        Args:
-            parts: The controller's.
-            price_list: AWS's; None to read none.
-            orphans: Collects orphans; None to collect none.
-            search_from: With so many runs in flight, jobs are searched before any is described.
-        """
-        self._parts = parts
-        self._table = parts.table
-        self._price_list = price_list
-        self._orphans = orphans
-        self._search_from = search_from
+    deployment: Deployment[ControllerSettings]
+    price_list: PriceList | None = None
+    orphans: OrphanCollector | None = None
+    search_from: int = SEARCH_FROM
 
     def run(
         self,
@@ -219,36 +168,38 @@ class FullPass:
             `PassFailedError` when there are any.
         """
         report = PassReport()
-        turns = _Turns(self._table, report, seconds_left=seconds_left)
+        turns = _Turns(self.deployment.table, report, seconds_left=seconds_left)
         found: dict[str, JobView] = {}
         isolated(report.failures, "search of jobs", lambda: found.update(self._search_jobs()))
         self._adopt(report, found)
-        in_flight = list(self._table.in_flight())
+        in_flight = list(self.deployment.table.in_flight())
         # A few runs are described, which costs no more calls and is never behind.
-        in_progress = found if len(in_flight) >= self._search_from else {}
+        in_progress = found if len(in_flight) >= self.search_from else {}
         take_run = partial(self._take_run, report, in_progress)
         report.left = turns.take("runs", in_flight, take_run)
         quotas = {
             f"quota of {runs[0].capacity} {runs[0].instance_type}": runs
-            for runs in self._parts.quota_queue.quotas(unreadable=report.failures)
+            for runs in runs_by_quota(self.deployment, unreadable=report.failures)
         }
         report.others_left += turns.take("quotas", quotas, lambda name: self._advance(report, quotas[name]))
         report.others_left += turns.take(
-            "sweeps", list(self._table.sweeps_in_flight()), self._parts.launcher_function.advance
+            "sweeps", list(self.deployment.table.sweeps_in_flight()), launcher_of(self.deployment).advance
         )
-        kept = {pool.job_name: pool for pool in self._table.kept_pools(unreadable=report.failures)}
+        kept = {pool.job_name: pool for pool in self.deployment.table.kept_pools(unreadable=report.failures)}
         waiting: dict[str, JobSummary] = {}
-        if len(kept) >= self._search_from:
+        if len(kept) >= self.search_from:
             isolated(report.failures, "list of warm pools", lambda: waiting.update(self._list_pools(kept.values())))
         report.others_left += turns.take("pools", kept, lambda name: self._reconcile_pool(report, kept[name], waiting))
         if report.left:
             # What the others did not need.
             report.left = turns.take("runs", in_flight, take_run, goes_on=True)
         turns.end()
-        if self._parts.fleet_orphans is not None and seconds_left() > 0:
-            isolated(report.failures, "fleets", partial(self._remove_orphans, report, self._parts.fleet_orphans))
+        # A deployment that removes nothing goes without: these orphans are removed, and not only reported.
+        fleet_orphans = self.deployment.fleet_orphans if self.deployment.settings.orphans == "remove" else None
+        if fleet_orphans is not None and seconds_left() > 0:
+            isolated(report.failures, "fleets", partial(self._remove_orphans, report, fleet_orphans))
         isolated(report.failures, "outbox", lambda: self._send(report, may_send=may_send))
-        self._parts.metric_log.write(report.metrics)
+        write_metrics(report.metrics, deployment=self.deployment)
         if seconds_left() > 0:
             self.read_prices(report)
         if seconds_left() > 0:
@@ -273,49 +224,49 @@ class FullPass:
         isolated(report.failures, "prices", partial(self._fetch_prices, report))
 
     def _fetch_prices(self, report: PassReport) -> None:
-        if self._price_list is None:
+        if self.price_list is None:
             return
         try:
-            self._parts.prices.fetch(self._price_list, self._table, now=self._parts.clock())
+            self.deployment.prices.fetch(self.price_list, self.deployment.table, now=self.deployment.now())
         except PricesNotReadError as error:
             report.prices_unread = str(error)
 
     def _collect_orphans(self, report: PassReport, has_time: Callable[[], bool]) -> None:
-        if self._orphans is not None:
-            report.orphans = self._orphans.collect_if_due(has_time=has_time)
+        if self.orphans is not None:
+            report.orphans = self.orphans.collect_if_due(has_time=has_time)
 
     def _adopt(self, report: PassReport, found: Mapping[str, JobView]) -> None:
-        report.adopted = len(self._parts.adoption.adopt_found(found, failures=report.failures))
+        report.adopted = len(Adoption(self.deployment).adopt_found(found, failures=report.failures))
 
     def _search_jobs(self) -> dict[str, JobView]:
-        return {job.name: job for job in self._parts.jobs.search_in_progress(self._parts.deployment.name)}
+        return {job.name: job for job in self.deployment.training_jobs.search_in_progress(self.deployment.name)}
 
     def _list_pools(self, kept: Collection[Pool]) -> dict[str, JobSummary]:
         since = min(pool.kept_since for pool in kept) - _CLOCKS_DIFFER
-        return {job.name: job for job in self._parts.jobs.with_waiting_pool(since=since)}
+        return {job.name: job for job in self.deployment.training_jobs.with_waiting_pool(since=since)}
 
     def _as_recorded(self, run: str, in_progress: Mapping[str, JobView]) -> Run | None:
         try:
-            return self._parts.runs.as_recorded(run, in_progress=in_progress)
+            return RunReconciler(self.deployment).as_recorded(run, in_progress=in_progress)
         except Exception:  # noqa: BLE001 - the reconciliation that follows meets it again, and reports it
             return None
 
     def _reconcile_run(self, report: PassReport, run: str, in_progress: Mapping[str, JobView]) -> None:
         report.runs += 1
-        reconciled = self._parts.runs.reconcile(run, in_progress=in_progress)
+        reconciled = RunReconciler(self.deployment).reconcile(run, in_progress=in_progress)
         if reconciled is None:
             return
         report.changes += reconciled.changes
         report.happened.append(reconciled.happened)
         report.states.append(reconciled.run.state)
         if self._is_half_done(reconciled):
-            completed = self._parts.completion.complete(run)
+            completed = LaunchCompletion(self.deployment).complete(run)
             report.completed += 1
             report.happened.append(happened_between(reconciled.run, completed))
             report.states[-1] = completed.state
 
     def _advance(self, report: PassReport, runs: Sequence[Run]) -> None:
-        for before, after in self._parts.quota_queue.advance(runs, unreadable=report.failures):
+        for before, after in advance_quota(self.deployment, runs, unreadable=report.failures):
             report.completed += after.quota_wait is None
             report.happened.append(happened_between(before, after))
 
@@ -328,15 +279,15 @@ class FullPass:
         run = reconciled.run
         if run.quota_wait is not None and run.stop_requested_at is None:
             return False
-        settled = self._parts.clock() - reconciled.changed_before >= LAUNCH_SETTLES
+        settled = self.deployment.now() - reconciled.changed_before >= LAUNCH_SETTLES
         return not run.state.ended and run.job_arn is None and settled
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also make schedules that were lost, and end a pool that is idle for too long."""
         report.pools += 1
-        reconciled = self._parts.pools.as_recorded(pool, waiting=waiting)
+        reconciled = PoolReconciler(self.deployment).as_recorded(pool, waiting=waiting)
         if reconciled is None:
-            reconciled = self._parts.pools.reconcile(run=pool.run, attempt=pool.attempt)
+            reconciled = PoolReconciler(self.deployment).reconcile(run=pool.run, attempt=pool.attempt)
         if reconciled is None:
             return
         report.changes += reconciled.changes
@@ -351,7 +302,7 @@ class FullPass:
         report.failures.update(removed.failures)
 
     def _send(self, report: PassReport, *, may_send: Callable[[], bool]) -> None:
-        delivery = self._parts.outbox.deliver_all(has_time=may_send)
+        delivery = Outbox(self.deployment).deliver_all(has_time=may_send)
         report.notifications_sent = len(delivery.sent)
         report.notifications_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):

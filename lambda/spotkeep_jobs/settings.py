@@ -1,7 +1,8 @@
-"""What the functions read from their environment, and what the constructs write there: one class a function.
+"""The settings of each function, one class a function.
 
-The constructs call `variables`, the functions `from_environment`. Lambda's environment has 4,096 bytes in all: what
-a team may make long lies in a file beside the code, under the same names. Light to import: every synth does.
+The constructs write them with `variables`, and the functions read them with `from_environment`.
+A Lambda environment holds 4,096 bytes, so long values lie in a file beside the code, under the same names.
+Each synth imports this module, which therefore imports little.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from spotkeep_jobs.document.deployment_facts import NO_LIMITS, PoolRules, SpendingLimits
 from spotkeep_jobs.document.queue import Queues
 
+LONGEST_CHOICE_SECONDS: Final = 50
+"""The timeout of the function `search`, in seconds. The launcher that waits for its answer has a minute."""
 _PREFIX: Final = "SPOTKEEP_"
 _BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"
-_PACKED: Final = Path(__file__).parents[2] / "variables.json"
+_PACKED: Final = Path(__file__).parents[1] / "variables.json"
 
 
-class Environment(BaseModel):
-    """What every function has. Each field is the variable `SPOTKEEP_<FIELD>`; an empty one counts as unset."""
+class FunctionSettings(BaseModel):
+    """The settings of every function. Each field is the variable `SPOTKEEP_<FIELD>`. An empty variable is unset."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -72,15 +75,15 @@ class Environment(BaseModel):
         return cls.model_validate(given)
 
 
-class RunEnvironment(Environment):
-    """What the functions share that launch jobs. The fields of fleets are unset in a deployment without."""
+class DeploymentSettings(FunctionSettings):
+    """The settings that launcher and controller share. The fields of fleets are unset in a deployment without."""
 
     run_table: str
     checkpoint_bucket: str
     training_bundle_uri: Annotated[str, Field(pattern=_BUNDLE)]
     """Where jobs and instances fetch `spotkeep.pyz`."""
     training_bundle_asset_uri: Annotated[str, Field(pattern=_BUNDLE)]
-    """What `cdk deploy` uploaded, of which that is a copy."""
+    """The object that `cdk deploy` uploaded. `training_bundle_uri` is a copy of it."""
     prices: Json[dict[str, float]] = Field(default_factory=dict)
     """On-demand US dollars per hour of an instance, by type."""
     spending_limits: Json[SpendingLimits] = NO_LIMITS
@@ -91,7 +94,7 @@ class RunEnvironment(Environment):
     schedule_role_arn: str
     schedule_dead_letter_arn: str
     schedule_function_arn: str
-    """What these schedules invoke: the function itself."""
+    """The function that these schedules invoke, which is this one."""
 
     launch_template_id: str | None = None
     fleet_subnets: Json[dict[str, str]] = Field(default_factory=dict)
@@ -100,11 +103,21 @@ class RunEnvironment(Environment):
     fleet_log_group: str | None = None
     fleet_volume_kms_key_arn: str | None = None
     volume_retention_days: Annotated[int, Field(ge=0)] | None = None
-    """How long volumes of runs that are over are kept; None for ever."""
+    """Days for which the volume of a run that is over is kept. None keeps it for ever."""
+
+    @property
+    def pool_rules(self) -> PoolRules:
+        """The rules for warm pools. Reminders and limits are the controller's, which reconciles every pool."""
+        return PoolRules(reminder_lead_seconds=0)
+
+    @property
+    def schedules_pools(self) -> bool:
+        """True for the controller, which schedules later reconciliations of a warm pool."""
+        return False
 
 
-class LauncherEnvironment(RunEnvironment):
-    """What the launcher gives every job, fills into a document and insists on."""
+class LauncherSettings(DeploymentSettings):
+    """The launcher's settings: its part of each job, its defaults for documents, and its bounds."""
 
     execution_role_arn: str
     default_image: str | None = None
@@ -124,39 +137,44 @@ class LauncherEnvironment(RunEnvironment):
     team_members: Json[dict[str, tuple[str, ...]]] = Field(default_factory=dict)
     administrators: Json[tuple[str, ...]] = ()
     shells: bool = False
-    """Whether users may open shells in runs."""
+    """Lets users open shells in runs."""
     tpe_search_function: str | None = None
     """The function that searches by tpe; None in a deployment without."""
 
 
-class ControllerEnvironment(RunEnvironment):
-    """What the controller needs beside."""
+class ControllerSettings(DeploymentSettings):
+    """The controller's settings."""
 
     launcher_function: str
-    """What advances sweeps, and launches their trials."""
+    """The launcher's name. It advances sweeps, and launches their trials."""
     notification_topic_arn: str
     dead_notification_queue_url: str
     """Where the notifications go that SNS has refused for hours."""
     deployment_metrics: bool = True
-    """Whether the dashboard's metrics are written."""
+    """Writes the dashboard's metrics."""
     pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
     pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
 
     isolated_teams: Json[tuple[str, ...]] = ()
     """Teams whose runs are stored apart."""
     orphans: Literal["remove", "report"] = "remove"
-    """Whether what belongs to no live run is removed by rule, or only reported."""
+    """Removes by rule what belongs to no live run, or only reports it."""
 
     @property
     def pool_rules(self) -> PoolRules:
-        """What this deployment wants of warm pools."""
+        """The rules for warm pools."""
         return PoolRules(
             reminder_lead_seconds=self.pool_reminder_seconds,
             idle_limit_seconds=self.pool_idle_limit_seconds,
         )
 
+    @property
+    def schedules_pools(self) -> bool:
+        """True: the controller schedules later reconciliations of a warm pool."""
+        return True
 
-class CredentialsEnvironment(Environment):
+
+class CredentialsSettings(FunctionSettings):
     """What `instance_credentials` knows of the instances that it answers."""
 
     instance_role_arn: str
@@ -165,7 +183,7 @@ class CredentialsEnvironment(Environment):
     """The role that it gives sessions of."""
 
 
-class WebhookEnvironment(Environment):
+class WebhookSettings(FunctionSettings):
     """Where the webhook finds what it posts to and signs with."""
 
     webhook_address_secret_arn: str

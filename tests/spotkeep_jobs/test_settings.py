@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from spotkeep_jobs.document.deployment_facts import PoolRules
-from spotkeep_jobs.functions.environment import ControllerEnvironment
+from spotkeep_jobs.settings import ControllerSettings
 
 ENVIRONMENT = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
@@ -30,14 +30,14 @@ ENVIRONMENT = {
 def test_they_are_read_from_the_environment_and_an_empty_one_counts_as_unset(
     written: str, prices: dict[str, float]
 ) -> None:
-    settings = ControllerEnvironment.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": written})
+    settings = ControllerSettings.from_environment(ENVIRONMENT | {"SPOTKEEP_PRICES": written})
     assert (settings.deployment, settings.prices) == ("spotkeep", prices)
 
 
 def test_the_rules_for_pools_are_settings() -> None:
-    assert ControllerEnvironment.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
+    assert ControllerSettings.from_environment(ENVIRONMENT).pool_rules == PoolRules(reminder_lead_seconds=600)
     rules = {"SPOTKEEP_POOL_REMINDER_SECONDS": "0", "SPOTKEEP_POOL_IDLE_LIMIT_SECONDS": "1800"}
-    assert ControllerEnvironment.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
+    assert ControllerSettings.from_environment(ENVIRONMENT | rules).pool_rules == PoolRules(
         reminder_lead_seconds=0, idle_limit_seconds=1800
     )
 
@@ -45,7 +45,7 @@ def test_the_rules_for_pools_are_settings() -> None:
 def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     wrong = {"SPOTKEEP_DEPLOYMENT": "Not Me", "SPOTKEEP_PRICES": "cheap", "SPOTKEEP_ORPHANS": "no"}
     with pytest.raises(ValidationError) as refused:
-        ControllerEnvironment.from_environment(wrong)
+        ControllerSettings.from_environment(wrong)
     fields = {error["loc"][0] for error in refused.value.errors()}
     required = {name.removeprefix("SPOTKEEP_").lower() for name in ENVIRONMENT}
     assert fields == {*required, "prices", "orphans"}

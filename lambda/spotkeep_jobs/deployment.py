@@ -1,0 +1,357 @@
+"""One deployment, as one of its functions sees it: its settings, its clients of AWS, and the clock.
+
+Each function makes one `Deployment` for each execution environment. Every feature is a function of it.
+Where a deployment lacks a feature, the property of that feature is None or empty.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import boto3
+from botocore.config import Config
+
+from spotkeep_jobs.backends.backend import Backend, Backends
+from spotkeep_jobs.backends.batch.api import ServiceJobsApi
+from spotkeep_jobs.backends.batch.jobs import ServiceJobs
+from spotkeep_jobs.backends.ec2.checks import FleetChecks
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
+from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform
+from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.session_manager import SessionManager
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.cost.price_list import endpoint_region
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
+from spotkeep_jobs.progress.training_logs import JobLogs
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.table_client import RUN_RETENTION_DAYS
+from spotkeep_jobs.settings import LONGEST_CHOICE_SECONDS, DeploymentSettings, LauncherSettings
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_scheduler import EventBridgeSchedulerClient
+    from mypy_boto3_sns import SNSClient
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_ssm import SSMClient
+
+SettingsT_co = TypeVar("SettingsT_co", bound=DeploymentSettings, covariant=True)
+_CONFLICT_PAUSE_SECONDS: Final = 0.05
+
+
+class Clients:
+    """The clients of boto3. Each is made when it is first needed, as most invocations need few."""
+
+    @property
+    def region(self) -> str:
+        """The region of the deployment."""
+        return self.sagemaker.meta.region_name
+
+    @cached_property
+    def batch(self) -> Any:
+        """AWS Batch."""
+        return boto3.client("batch", config=client_config())
+
+    @cached_property
+    def cloudformation(self) -> CloudFormationClient:
+        """CloudFormation."""
+        return boto3.client("cloudformation", config=client_config())
+
+    @cached_property
+    def dynamodb(self) -> DynamoDBClient:
+        """DynamoDB."""
+        return boto3.client("dynamodb", config=client_config())
+
+    @cached_property
+    def ec2(self) -> EC2Client:
+        """EC2."""
+        return boto3.client("ec2", config=client_config())
+
+    @cached_property
+    def functions(self) -> LambdaClient:
+        """AWS Lambda."""
+        return boto3.client("lambda", config=client_config())
+
+    @cached_property
+    def logs(self) -> CloudWatchLogsClient:
+        """CloudWatch Logs."""
+        return boto3.client("logs", config=client_config())
+
+    @cached_property
+    def pricing(self) -> Any:
+        """AWS's price list, which answers in few regions."""
+        return boto3.client("pricing", region_name=endpoint_region(self.region), config=client_config())
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """S3."""
+        return boto3.client("s3", config=client_config())
+
+    @cached_property
+    def sagemaker(self) -> SageMakerClient:
+        """SageMaker."""
+        return boto3.client("sagemaker", config=client_config())
+
+    @cached_property
+    def scheduler(self) -> EventBridgeSchedulerClient:
+        """EventBridge Scheduler."""
+        return boto3.client("scheduler", config=client_config())
+
+    @cached_property
+    def search_function(self) -> LambdaClient:
+        """AWS Lambda for the function `search`. It waits for one answer, as the sweep's next advance asks again."""
+        once = Config(
+            retries={"mode": "standard", "total_max_attempts": 1},
+            connect_timeout=3,
+            read_timeout=LONGEST_CHOICE_SECONDS,
+        )
+        return boto3.client("lambda", config=once)
+
+    @cached_property
+    def sns(self) -> SNSClient:
+        """SNS."""
+        return boto3.client("sns", config=client_config())
+
+    @cached_property
+    def sqs(self) -> SQSClient:
+        """SQS."""
+        return boto3.client("sqs", config=client_config())
+
+    @cached_property
+    def systems_manager(self) -> SSMClient:
+        """Systems Manager."""
+        return boto3.client("ssm", config=client_config())
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment(Generic[SettingsT_co]):
+    """A deployment, as one of its functions sees it.
+
+    Attributes:
+        settings: The settings of the function.
+        clients: The clients of AWS.
+        now: Returns the time, aware.
+        wait: Waits for so many seconds.
+    """
+
+    settings: SettingsT_co
+    clients: Clients
+    now: Callable[[], datetime] = _utc_now
+    wait: Callable[[float], None] = time.sleep
+
+    @property
+    def name(self) -> str:
+        """The deployment's name, which its tag `spotkeep:deployment` has."""
+        return self.settings.deployment
+
+    def pause(self, tries: int) -> None:
+        """Wait before the next try of a transaction that met another one: longer after each try."""
+        self.wait(_CONFLICT_PAUSE_SECONDS * 2**tries)
+
+    @cached_property
+    def table(self) -> RunTable:
+        """The run table."""
+        return RunTable(client=self.clients.dynamodb, table_name=self.settings.run_table)
+
+    @cached_property
+    def prices(self) -> KnownPrices:
+        """On-demand US dollars per instance and hour, by instance type."""
+        return KnownPrices(self.settings.prices, region=self.clients.region)
+
+    def refresh_prices(self) -> None:
+        """Take over the prices that were read since. The table is read once an hour at most."""
+        self.prices.refresh(self.table, now=self.now())
+
+    @cached_property
+    def policy(self) -> DeploymentPolicy:
+        """The facts about the deployment that a decision needs."""
+        return DeploymentPolicy(
+            name=self.name,
+            prices=self.prices,
+            pool_rules=self.settings.pool_rules,
+            limits=self.settings.spending_limits,
+        )
+
+    @cached_property
+    def training_jobs(self) -> SageMakerTrainingJobs:
+        """SageMaker's training jobs."""
+        return SageMakerTrainingJobs(self.clients.sagemaker)
+
+    @cached_property
+    def queues(self) -> ServiceJobs:
+        """The service jobs of AWS Batch's queues."""
+        return ServiceJobs(
+            api=ServiceJobsApi(lambda: self.clients.batch),
+            training_jobs=self.training_jobs,
+            deployment=self.name,
+            now=self.now,
+            has_queues=bool(self.settings.queues),
+        )
+
+    @cached_property
+    def backends(self) -> Backends:
+        """The services that run attempts."""
+        return Backends(sagemaker=self.training_jobs, ec2=self.fleets, queues=self.queues)
+
+    @cached_property
+    def training_bundle(self) -> TrainingBundleStore:
+        """The copy of `spotkeep.pyz` that jobs and instances fetch."""
+        return TrainingBundleStore(
+            lambda: self.clients.s3,
+            asset_uri=self.settings.training_bundle_asset_uri,
+            uri=self.settings.training_bundle_uri,
+        )
+
+    @cached_property
+    def specs(self) -> SpecStore:
+        """The training specs that jobs on SageMaker read."""
+        return SpecStore(lambda: self.clients.s3)
+
+    @cached_property
+    def logs(self) -> JobLogs:
+        """The logs of SageMaker's jobs."""
+        return JobLogs(self.clients.logs)
+
+    @cached_property
+    def fleet_logs(self) -> JobLogs:
+        """The logs of instances; those of SageMaker's jobs in a deployment without fleets."""
+        group = self.settings.fleet_log_group
+        return self.logs if group is None else JobLogs(self.clients.logs, group=group)
+
+    # Fleets of EC2
+
+    @cached_property
+    def fleet_platform(self) -> FleetPlatform | None:
+        """The deployment's part of each fleet; None in a deployment without fleets."""
+        if self.settings.launch_template_id is None:
+            return None
+        return FleetPlatform(
+            launch_template_id=self.settings.launch_template_id,
+            subnets=self.settings.fleet_subnets,
+            instance_types=self.settings.fleet_instance_types,
+            log_group=self.settings.fleet_log_group,
+            volume_kms_key_arn=self.settings.fleet_volume_kms_key_arn,
+        )
+
+    @cached_property
+    def _ec2(self) -> Ec2Api:
+        return Ec2Api(lambda: self.clients.ec2, bundle_uri=self.settings.training_bundle_uri)
+
+    @cached_property
+    def _fleet_table(self) -> FleetTable:
+        return FleetTable(self.clients.dynamodb, table_name=self.settings.run_table, retention_days=RUN_RETENTION_DAYS)
+
+    @cached_property
+    def fleets(self) -> Backend:
+        """Attempts on fleets; a deployment without fleets refuses them."""
+        if self.fleet_platform is None:
+            return NoFleets()
+        return FleetJobs(
+            ec2=self._ec2,
+            records=self._fleet_table,
+            deployment=self.name,
+            prices=self.prices,
+            storage_prices=lambda: self.prices.storage,
+            now=self.now,
+        )
+
+    @cached_property
+    def fleet_checks(self) -> FleetChecks | None:
+        """EC2's answers about requests; None in a deployment without fleets."""
+        if self.fleet_platform is None:
+            return None
+        return FleetChecks(
+            ec2=self._ec2,
+            template_id=self.fleet_platform.launch_template_id,
+            subnets=self.fleet_platform.subnets,
+            deployment=self.name,
+            now=self.now,
+        )
+
+    @cached_property
+    def fleet_owners(self) -> FleetOwners:
+        """The attempts that fleets belong to."""
+        return FleetOwners(None if self.fleet_platform is None else self._ec2, deployment=self.name)
+
+    @cached_property
+    def fleet_orphans(self) -> FleetOrphans | None:
+        """The orphans of fleets; None in a deployment without fleets."""
+        if self.fleet_platform is None:
+            return None
+        days = self.settings.volume_retention_days
+        return FleetOrphans(
+            ec2=self._ec2,
+            records=self._fleet_table,
+            table=self.table,
+            deployment=self.name,
+            retention=VolumeRetention(
+                volumes=None if days is None else timedelta(days=days), runs=timedelta(days=RUN_RETENTION_DAYS)
+            ),
+            now=self.now,
+        )
+
+    # The launcher's
+
+    @cached_property
+    def platform(self: Deployment[LauncherSettings]) -> JobPlatform:
+        """The deployment's part of each training job."""
+        settings = self.settings
+        # The roles of teams are beside the execution role, which has no path either.
+        beside, _, _ = settings.execution_role_arn.rpartition("/")
+        return JobPlatform(
+            deployment=self.name,
+            checkpoint_bucket=settings.checkpoint_bucket,
+            execution_role_arn=settings.execution_role_arn,
+            training_bundle_uri=settings.training_bundle_uri,
+            volume_kms_key_arn=settings.volume_kms_key_arn,
+            subnet_ids=settings.subnet_ids,
+            security_group_ids=settings.security_group_ids,
+            team_role_arns={team: f"{beside}/{role}" for team, role in settings.team_roles.items()},
+        )
+
+    @cached_property
+    def defaults(self: Deployment[LauncherSettings]) -> DeploymentDefaults:
+        """The values that the deployment fills into a document, and its bounds."""
+        settings = self.settings
+        return DeploymentDefaults(
+            image=settings.default_image,
+            instance_type=settings.default_instance_type,
+            checkpoint_bucket=settings.checkpoint_bucket,
+            data_locations=settings.data_locations,
+            mlflow_arns=settings.mlflow_arns,
+            max_run_limit_seconds=settings.max_run_limit_seconds,
+            prices=self.prices,
+            max_keep_alive_seconds=settings.max_keep_alive_seconds,
+            isolated_teams=tuple(sorted(settings.team_roles)),
+            teams=tuple(sorted({*settings.team_roles, *settings.team_members})),
+            fleet_instance_types=None if self.fleet_platform is None else self.fleet_platform.instance_types,
+            limits=settings.spending_limits,
+            shells=settings.shells,
+            queues=settings.queues,
+            training_network=bool(settings.subnet_ids),
+            region=self.clients.region,
+        )
+
+    @cached_property
+    def sessions(self: Deployment[LauncherSettings]) -> SessionManager | None:
+        """The sessions of shells; None in a deployment without shells."""
+        return SessionManager(lambda: self.clients.systems_manager) if self.settings.shells else None
