@@ -1,7 +1,7 @@
-"""The judgement of a document: a job, a sweep, or a schedule of either. Pure.
+"""The judgement of a document, which is a job, a sweep, or a schedule of either. Pure.
 
 `judge` answers by a deployment's facts, or without a deployment. The launcher adds the problems that only AWS and the
-run table can know: ids that are taken, prefixes of other runs, volumes and offers of EC2.
+run table can know. These are taken ids, prefixes of other runs, volumes, and offers of EC2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SOME_IMAGE: Final = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:lates
 _SOME_DEPLOYMENT: Final = DeploymentDefaults(
     image=_SOME_IMAGE, instance_type="ml.m5.xlarge", fleet_instance_types=("m5.xlarge",)
 )
-"""Stands for a deployment where there is none: with defaults, without bounds."""
+"""Stands for a deployment where there is none. It has defaults and no bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class JudgedDocument:
     """The judgement of a document.
 
     Attributes:
-        request: The job's request with every default filled in. Of a sweep, its first trial's; of a schedule, that of
-            its launches. None where the document is refused.
-        problems: Why it is refused; empty where it is not.
+        request: The job's request with every default filled in. For a sweep it is the first trial's. None where the
+            document is refused.
+        problems: The reasons for a refusal. Empty where the document is accepted.
         warnings: Probable mistakes, in sentences.
-        sweep: The sweep; None of a job, or where it is refused.
-        schedule: The schedule; None of a job or a sweep, or where it cannot be read.
+        sweep: The sweep. None for a job, and where the sweep is refused.
+        schedule: The schedule. None for a job or a sweep, and where the schedule cannot be read.
     """
 
     request: JobRequest | None
@@ -57,12 +57,12 @@ def judge(
     owner: str | None = None,
     tpe: bool = True,
 ) -> JudgedDocument:
-    """Judge a document as a whole: all of its problems at once.
+    """Judge a document as a whole, and return all of its problems at once.
 
     Args:
-        payload: Whatever was sent, of any type.
-        deployment: The facts of the deployment; None where there is no deployment.
-        now: When it would be launched.
+        payload: The document, of any type.
+        deployment: The facts of the deployment. None where there is no deployment.
+        now: The time of the launch.
         token: The token of a document without one, from which ids follow.
         owner: The owner of a sweep's trials, where that is known.
         tpe: Whether the deployment has the function that tpe searches with.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MAX_METRICS: Final = 40
 _MAX_METRIC_NAME: Final = 100
-"""SageMaker takes 255; what a job says of itself is read with names of at most 100."""
+"""SageMaker takes 255 characters. The controller reads names of at most 100 from a job's log."""
 _MAX_METRIC_PATTERN: Final = 500
 _NUMBER_GROUP: Final = "Put brackets around the number: loss=([0-9.eE+-]+)"
 
@@ -57,7 +57,7 @@ def read_metrics(value: object) -> object:
 
 
 def read_metric_name(value: object) -> str:
-    """Return the name of a metric: what CloudWatch and a terminal can show."""
+    """Return the name of a metric that CloudWatch and a terminal can show."""
     text = read_text(value)
     if not 1 <= len(text) <= _MAX_METRIC_NAME or not text.isprintable() or text != text.strip():
         raise wrong(
@@ -70,8 +70,8 @@ def read_metric_name(value: object) -> str:
 def read_metric_pattern(value: object) -> str:
     """Return a regular expression that finds a number in a line, in the forms that all regular expressions share.
 
-    Left out is what depends on flags, on what is around, or compares with an earlier group: without flags, compiling
-    takes no time to speak of. How long a search takes is bounded where it runs, in the job.
+    Flags, lookarounds and references to an earlier group are refused. Without flags, compiling takes almost no time.
+    The job bounds the time of a search.
     """
     text = read_text(value)
     if not 1 <= len(text) <= _MAX_METRIC_PATTERN or LINE_ENDS & set(text) or "\0" in text:
