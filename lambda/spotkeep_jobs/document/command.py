@@ -82,7 +82,7 @@ _AS_WORDS_OR_BLOCK: Final = (
 
 
 def read_command(value: object) -> list[str] | str:
-    """Return the command of the training script: the words of its command line, or a block of lines for bash.
+    """Return the command of the training script, as the words of a command line or as a block of lines for bash.
 
     A list is always words. A text of several lines is a block, and one of a single line is words unless it needs a
     shell (`shell_text`).
@@ -192,7 +192,7 @@ def read_hyperparameter_name(value: object) -> str:
 
 
 def read_hyperparameter(value: object) -> str:
-    """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
+    """Return the value of a hyperparameter, which is any scalar, as the text that the script gets."""
     text = json.dumps(value) if isinstance(value, float) else scalar_text(value)
     return single_line(text, longest=256, what="the script")
 
@@ -323,7 +323,7 @@ _BY_THE_RUNNER: Final[Mapping[str, str]] = {
     "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
     "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
 }
-"""Fields that only Spotkeep's runner in the job gives an effect to, and what to do instead."""
+"""Fields that only Spotkeep's runner in the job gives an effect to, and their remedies."""
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -353,7 +353,7 @@ _LOOKS_SECRET: Final = re.compile(
 
 
 def command_warnings(request: JobRequest) -> Iterator[str]:
-    """Yield what a command, a setup or an environment has that is allowed and probably not meant."""
+    """Yield probable mistakes of a command, a setup or an environment."""
     yield from _words_and_blocks(request)
     for field, lines in (("command", request.command), ("setup", request.setup)):
         if isinstance(lines, str):
@@ -420,7 +420,7 @@ def _failures_passed_over(block: str, *, field: str) -> Iterator[str]:
 
 
 def _second_python(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a second Python script in a command that begins with one: lines that YAML has joined."""
+    """Return the words of a second Python script in a command that begins with one. YAML joins lines so."""
     if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not _is_script(words[1]):
         return ()
     if any(word in {"--", "--no-python", "--no_python"} for word in words):
