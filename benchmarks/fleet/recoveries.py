@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.training_spec import TrainingSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -189,9 +190,11 @@ class Floor:
 
 def _job(site: Site, *, state_mib: int) -> InstanceJob:
     return InstanceJob(
-        command=("python3", "-c", SCRIPT),
+        training=TrainingSpec(
+            command=("python3", "-c", SCRIPT),
+            environment={**_script_environment(state_mib), "SPOTKEEP_PROGRESS_SECONDS": "0"},
+        ),
         volume=VolumeSpec(size_gb=max(4, 4 * state_mib // 1024 + 1)),
-        environment={**_script_environment(state_mib), "SPOTKEEP_PROGRESS_SECONDS": "0"},
         log_group=site.group,
         event_bus="default",
         checkpoint_uri=f"s3://{site.bucket}/runs/{site.run}/checkpoints/",

@@ -10,15 +10,14 @@ from spotkeep_cli.aws.connection import connect, spot_market
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
+from spotkeep_cli.launching.json_values import plain
 from spotkeep_cli.launching.judgement import judge_or_refuse
-from spotkeep_cli.launching.plain_values import plain
 from spotkeep_cli.launching.preparation import send
 from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
-from spotkeep_client.local_warnings import warn_of
-from spotkeep_client.run import Run
+from spotkeep_client.run import Run, warn_of
 from spotkeep_client.sweep import Sweep
-from spotkeep_jobs.sweeps.document import is_sweep
+from spotkeep_jobs.document.request import kind_of
 
 
 class Spotkeep:
@@ -67,7 +66,7 @@ class Spotkeep:
                 f"the job launches {document.fields['runs']} runs, and this returns one",
                 hint="leave runs out and launch it as often, or use the command line: spotkeep launch",
             )
-        if is_sweep(document.fields):
+        if kind_of(document.fields) == "sweep":
             raise UsageError("the job is a sweep, and this returns one run", hint="call launch_sweep")
         return Run(self._sent(document)["run"], deployment=self._deployment, invocation=self._invocation)
 
@@ -76,7 +75,7 @@ class Spotkeep:
     ) -> Sweep:
         """Launch a sweep, and return it at once. Arguments and errors are those of `launch`."""
         document = _document(job, source=source, fields=fields)
-        if not is_sweep(document.fields):
+        if kind_of(document.fields) == "job":
             raise UsageError("the job is no sweep: it has no field sweep", hint="call launch")
         return Sweep(self._sent(document)["sweep"], deployment=self._deployment, invocation=self._invocation)
 
@@ -100,7 +99,7 @@ class Spotkeep:
 
     def _sent(self, document: JobDocument) -> dict[str, Any]:
         """Judge and launch a job, and return the launcher's answer."""
-        if document.fields.get("schedule") is not None:
+        if kind_of(document.fields) == "schedule":
             raise UsageError(
                 "the job has a schedule, and this launches now",
                 hint="leave schedule out to launch it now, or use the command line: spotkeep launch",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_cli.rendering.run_description import RunStory
-from spotkeep_client.local_warnings import warn_of
 from spotkeep_client.page import run_page
+from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,3 +221,14 @@ def _line(update: Update) -> str | None:
     if isinstance(update, Reported):
         return f"spotkeep: {event_text(update.event)}"
     return None
+
+
+def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
+    """Warn the caller of `launch` or `resume`: of a branch, which moves; of files that stay behind.
+
+    Args:
+        problems: A warning each.
+        inside: How many functions of ours the caller's line is away: 1 in the one that they call.
+    """
+    for problem in problems:
+        warnings.warn(str(problem), UserWarning, stacklevel=inside + 2)

@@ -39,9 +39,8 @@ from spotkeep_cli.importing.training_job import LeftOut
 from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, kind_of
 from spotkeep_jobs.document.times import DAY_SECONDS, MAX_WAIT_SECONDS
-from spotkeep_jobs.sweeps.document import is_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,7 +133,7 @@ class SpotTrainer(ModelTrainer):
         deployment = Spotkeep(**self._connection)
         with tempfile.TemporaryDirectory() as copy:
             source = self._source(fields.pop("source", None), copy=Path(copy))
-            if is_sweep(fields):
+            if kind_of(fields) == "sweep":
                 self._run, self._sweep = None, deployment.launch_sweep(fields, source=source)
             else:
                 self._run, self._sweep = deployment.launch(fields, source=source), None

@@ -13,10 +13,10 @@ from constructs import Construct
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow, together
 from spotkeep_fleet.run_prefixes import (
-    PARAMETERS_PREFIX,
     PREFIXES,
     RUNS_PREFIX,
     SOURCES_PREFIX,
+    SPECS_PREFIX,
     TEAMS_PREFIX,
     of_team,
     runs_prefix,
@@ -27,8 +27,8 @@ BUNDLES_PREFIX = "bundles/"
 
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 _ALL_OBJECTS = tuple(f"{prefix}*" for prefix in PREFIXES)
-_KNOWN_PARAMETERS = f"{PARAMETERS_PREFIX}*/{'?' * 64}.json"
-"""A run, and the hash of the file's content: who does not know the content does not find the file."""
+_KNOWN_SPECS = f"{SPECS_PREFIX}*/{'?' * 64}.json"
+"""A run, and the hash of the spec: a role that does not know the content does not find the object."""
 UNFINISHED_UPLOAD_DAYS = 7
 NONCURRENT_VERSION_DAYS = 7
 """How long a replaced or deleted version can be brought back."""
@@ -138,7 +138,7 @@ class CheckpointBucket(Construct):
                 for name, prefix in (
                     ("runs", RUNS_PREFIX),
                     ("sources", SOURCES_PREFIX),
-                    ("parameters", PARAMETERS_PREFIX),
+                    ("specs", SPECS_PREFIX),
                     ("runs-of-teams", TEAMS_PREFIX),
                 )
             ]
@@ -283,10 +283,10 @@ class CheckpointBucket(Construct):
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 
-    def grant_read_parameters(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a training job read what the launcher put beside its request, by its whole key alone.
+    def grant_read_specs(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
+        """Let a training job read its training spec, by its whole key alone.
 
-        There may be secrets in it, and jobs share a role.
+        Its variables may be secrets, and jobs share a role.
 
         Args:
             grantee: The role jobs run with.
@@ -296,12 +296,12 @@ class CheckpointBucket(Construct):
             grantee,
             actions=["s3:ListBucket"],
             resources=[self.bucket.bucket_arn],
-            conditions=_listing(_KNOWN_PARAMETERS, teams=[team]),
+            conditions=_listing(_KNOWN_SPECS, teams=[team]),
         )
-        return together(listing, self._grant_get(grantee, PARAMETERS_PREFIX, team=team))
+        return together(listing, self._grant_get(grantee, SPECS_PREFIX, team=team))
 
-    def grant_put_parameters(self, grantee: iam.IGrantable, *, teams: Sequence[str]) -> iam.Grant:
-        """Let a principal put what jobs in queues read beside their requests.
+    def grant_put_specs(self, grantee: iam.IGrantable, *, teams: Sequence[str]) -> iam.Grant:
+        """Let a principal put the training specs of jobs.
 
         Args:
             grantee: The role of the function that launches.
@@ -310,8 +310,8 @@ class CheckpointBucket(Construct):
         writing = allow(
             grantee,
             actions=["s3:PutObject"],
-            resources=[self._objects(f"{of_team(PARAMETERS_PREFIX, team)}*") for team in (None, *teams)],
-            wildcard="Runs are named later: the parameters of every run, and no other object of theirs.",
+            resources=[self._objects(f"{of_team(SPECS_PREFIX, team)}*") for team in (None, *teams)],
+            wildcard="Runs are named later: the specs of every run, and no other object of theirs.",
         )
         return together(writing, self._allow_key(grantee, ["kms:GenerateDataKey"]))
 

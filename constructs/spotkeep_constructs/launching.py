@@ -88,6 +88,7 @@ class Launching(Construct):
         self.launcher_url = self.launcher.serve_at_url().url if settings.function_urls else ""
         storage.run_table.grant_read_write(self.launcher.role)
         self.bundle.grant_keep(self.launcher.role)
+        storage.checkpoints.grant_put_specs(self.launcher.role, teams=settings.isolated_teams)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
         self.jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
@@ -101,7 +102,6 @@ class Launching(Construct):
             self.queues = JobQueues(self, "Queues", deployment=settings.deployment, queues=settings.queues)
             self.queues.grant_submit(self.launcher.role)
             self.queues.grant_change_priority(self.launcher.role)
-            storage.checkpoints.grant_put_parameters(self.launcher.role, teams=settings.isolated_teams)
         FunctionSchedules(
             self,
             "ScheduledLaunches",
@@ -138,7 +138,6 @@ class Launching(Construct):
             checkpoints=self._storage.checkpoints,
             jobs=self.jobs,
             team=team,
-            queues=bool(settings.queues),
             encrypt_volumes=settings.encrypt_training_volumes,
             shells=settings.shells,
             mlflow_arns=settings.mlflow_arns,

@@ -273,7 +273,6 @@ class ExecutionRole(Construct):
         checkpoints: CheckpointBucket,
         jobs: TrainingJobs,
         team: str | None = None,
-        queues: bool = False,
         encrypt_volumes: bool = False,
         shells: bool = False,
         mlflow_arns: Sequence[str] = (),
@@ -289,7 +288,6 @@ class ExecutionRole(Construct):
                 with.
             jobs: The jobs that run with this role.
             team: The isolated team whose jobs run with it; None for all others'.
-            queues: Whether jobs may come from a queue, which has no room for a long request.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
             mlflow_arns: The tracking servers and apps of SageMaker's MLflow that jobs may log to.
@@ -307,8 +305,7 @@ class ExecutionRole(Construct):
             description="Spotkeep's training jobs run with it",
         )
         checkpoints.grant_train(self.role, team=team)
-        if queues:
-            checkpoints.grant_read_parameters(self.role, team=team)
+        checkpoints.grant_read_specs(self.role, team=team)
         if encrypt_volumes:
             checkpoints.grant_encrypt_volumes(self.role)
         checkpoints.grant_read_bundles(self.role)

@@ -31,7 +31,7 @@ from launcher.payload import (
 )
 from launcher.plan import plan_of
 from spotkeep_jobs.deployment import Deployment
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, kind_of
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.pools.pool_actions import PoolActions
@@ -46,12 +46,10 @@ from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, la
 from spotkeep_jobs.runs.callers import authorize, authorize_for_run
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.run_actions import RunActions
-from spotkeep_jobs.schedules.document import is_scheduled
 from spotkeep_jobs.schedules.scheduled_launches import ScheduledLaunches
 from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import NO_TIME_LEFT, Sweeps
-from spotkeep_jobs.sweeps.document import is_sweep
 from spotkeep_jobs.sweeps.launch import SweepLaunch
 from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW
 
@@ -107,10 +105,11 @@ def answer_document(asked: DocumentAction, context: ActionContext) -> answers.An
 
 
 def _answer(asked: DocumentAction, context: ActionContext) -> answers.Answer:
-    if is_scheduled(asked.document):
+    kind = kind_of(asked.document)
+    if kind == "schedule":
         return _schedule(asked, context)
     judged_only = asked.action == "validate"
-    if is_sweep(asked.document):
+    if kind == "sweep":
         return (_judge_sweep if judged_only else _launch_sweep)(asked.document, context)
     document, plan, problems = plan_of(asked.document)
     if problems:

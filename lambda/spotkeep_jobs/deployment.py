@@ -25,7 +25,7 @@ from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetenti
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
-from spotkeep_jobs.backends.job_files import ParametersStore, TrainingBundleStore
+from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
@@ -222,9 +222,9 @@ class Deployment(Generic[SettingsT_co]):
         )
 
     @cached_property
-    def parameters(self) -> ParametersStore:
-        """The files of parameters that jobs in queues read."""
-        return ParametersStore(lambda: self.clients.s3)
+    def specs(self) -> SpecStore:
+        """The training specs that jobs on SageMaker read."""
+        return SpecStore(lambda: self.clients.s3)
 
     @cached_property
     def logs(self) -> JobLogs:

@@ -41,7 +41,7 @@ def test_runs_never_expire_unless_a_retention_is_set(
     assert "expire-runs" not in rules_of(templates.only("AWS::S3::Bucket", named=BUCKET))
     rules = rules_of(templates_with_everything.only("AWS::S3::Bucket", named=BUCKET)).values()
     expiring = {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule}
-    assert expiring == dict.fromkeys(("runs/", "sources/", "parameters/", "teams/"), 400), "and no bundle"
+    assert expiring == dict.fromkeys(("runs/", "sources/", "specs/", "teams/"), 400), "and no bundle"
 
 
 @pytest.mark.parametrize("name", ["CheckpointsBucket", "CheckpointsAccessLogs"])

@@ -239,7 +239,7 @@ def object_actions(templates: Templates, principal: str) -> set[str]:
     }
 
 
-def test_the_launcher_touches_no_object_but_the_bundle_and_alone_puts_the_parameters_of_runs_in_queues(
+def test_the_launcher_touches_no_object_but_the_bundle_and_alone_puts_the_specs_of_runs(
     any_templates: Templates,
 ) -> None:
     def objects(principal: str, action: str) -> list[str]:
@@ -252,11 +252,11 @@ def test_the_launcher_touches_no_object_but_the_bundle_and_alone_puts_the_parame
 
     assert object_actions(any_templates, "Launcher") == {"s3:GetObject", "s3:PutObject"}
     assert objects("Launcher", "s3:GetObject") == ["<hash>.pyz", "bundles/*"]
-    bundle, *parameters = objects("Launcher", "s3:PutObject")
+    bundle, *specs = objects("Launcher", "s3:PutObject")
     assert bundle == "bundles/<hash>/spotkeep.pyz"
-    assert bool(parameters) == bool(any_templates.resources("AWS::Batch::JobQueue"))
-    assert all(key.endswith("parameters/*") for key in parameters)
-    assert not [key for key in objects("Controller", "s3:PutObject") if "parameters" in key]
+    assert specs
+    assert all(key.endswith("specs/*") for key in specs)
+    assert not [key for key in objects("Controller", "s3:PutObject") if "specs" in key]
 
 
 def test_no_setting_lets_a_function_delete_checkpoints(templates_with_everything: Templates) -> None:

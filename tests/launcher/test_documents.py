@@ -16,11 +16,13 @@ from controller.reconciliation import reconcile_hint
 from launcher import handler as launcher_handler
 from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.judge import judge
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.sweeps.advance import Sweeps
-from tests.models.control_plane import ControlPlane
+from tests.models.clock import NOON
+from tests.models.control_plane import DEFAULTS, ControlPlane
 from tests.models.deployment import end_run
 
 JOB: dict[str, Any] = {"name": "digits", "command": "python train.py"}
@@ -182,3 +184,57 @@ def test_a_pool_is_extended_once_where_the_call_says_when_it_was_seen_to_end() -
     again = client.asks(extend)
     assert (again["pool"]["keep_alive_seconds"], again["warnings"]) == (1800, [MAY_EXTEND_AGAIN])
     assert "kept_until" in refusal(client, {**extend, "kept_until": "noon"})
+
+
+WRONG = {"max_wait": "1h", "capacity": "on-demand", "environment": {"SM_X": "1"}, "nmae": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**JOB, **WRONG},
+        {**SWEEP, **WRONG},
+        {**SWEEP, "sweep": {"trials": [{"seed": 1}], "search": "grid"}, "runs": 2, "max_run": "soon"},
+        {**SWEEP, "environment": {"SEED": "{parameters.sed}"}},
+        {**SCHEDULE, **WRONG, "schedule": "cron(0 2)"},
+        {**SCHEDULE, **SWEEP, "deadline": "2026-11-22T08:00:00Z"},
+    ],
+    ids=["job", "trials", "sweep", "placeholder", "schedule", "schedule of a sweep"],
+)
+def test_a_document_is_refused_as_it_is_judged_with_the_facts_of_the_deployment(wrong: dict[str, Any]) -> None:
+    client = Client()
+    judged = judge(wrong, DEFAULTS, now=client.launcher.now(), tpe=False)
+    assert judged.problems
+    assert judged.request is None
+    with pytest.raises(RequestRefusedError) as refused:
+        client.asks({"action": "validate", **wrong})
+    assert [*refused.value.problems] == [*judged.problems]
+
+
+@KINDS
+def test_an_accepted_document_is_filled_in_and_warned_of_as_it_is_judged(document: dict[str, Any]) -> None:
+    client = Client()
+    document = {**document, "run": "first", "token": "monday", "environment": {"API_TOKEN": "x"}, "max_run": "6d"}
+    answer = client.asks({"action": "validate", **document})
+    judged = judge(document, DEFAULTS, now=client.launcher.now(), tpe=False)
+    assert judged.request is not None
+    own = {"run", "token"} if "schedule" in document else set()
+    request = judged.request.as_document()
+    assert {name: value for name, value in answer["request"].items() if name not in own} == {
+        name: value for name, value in request.items() if name not in own
+    }
+    assert answer["warnings"] == [*judged.warnings]
+
+
+@KINDS
+def test_without_a_deployment_its_facts_are_taken_for_granted(document: dict[str, Any]) -> None:
+    judged = judge({**document, "token": "monday"}, None, now=NOON)
+    assert (judged.problems, judged.warnings) == ((), ())
+    assert judged.request is not None
+    assert (judged.request.image, judged.request.types) == (None, ("ml.m5.xlarge",))
+    assert (judged.sweep is not None, judged.schedule is not None) == ("sweep" in document, "schedule" in document)
+
+
+@pytest.mark.parametrize("document", [None, 7, "job", [JOB], {}, {"schedule": None, "sweep": None}])
+def test_anything_can_be_judged(document: object) -> None:
+    assert judge(document, None, now=NOON).problems

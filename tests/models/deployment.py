@@ -21,6 +21,7 @@ from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.settings import ControllerSettings, LauncherSettings
+from tests.kept_specs import keep_spec
 from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.functions import Functions
@@ -66,7 +67,9 @@ CONTROLLER: Final = ControllerSettings(
 _DeploymentT = TypeVar("_DeploymentT", bound=Deployment[Any])
 TARGET: Final = ScheduleTarget.of(LAUNCHER)
 NOTHING_TO_COPY: Final = SimpleNamespace(keep=lambda *_: None)
-"""Stands for the bundle and the files of parameters, where a test has no model of S3."""
+"""Stands for the bundle, where a test has no model of S3."""
+KEPT_SPECS: Final = SimpleNamespace(keep=keep_spec)
+"""Stands for the training specs in S3."""
 
 
 def jobs_of(sagemaker: SageMaker) -> SageMakerTrainingJobs:
@@ -103,7 +106,7 @@ def launcher_on(
         made: Properties of the deployment that a test makes itself.
     """
     defaults = made.setdefault("defaults", DEFAULTS)
-    made = {"platform": PLATFORM, "training_bundle": NOTHING_TO_COPY, "parameters": NOTHING_TO_COPY} | made
+    made = {"platform": PLATFORM, "training_bundle": NOTHING_TO_COPY, "specs": KEPT_SPECS} | made
     change = {"spending_limits": defaults.limits, "max_keep_alive_seconds": defaults.max_keep_alive_seconds}
     if callers is not None:
         change |= {

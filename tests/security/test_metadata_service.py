@@ -21,11 +21,12 @@ import pytest
 from spotkeep_agent.errors import MetadataOpenError
 from spotkeep_agent.training import metadata_door
 from spotkeep_agent.training.metadata_door import close_metadata
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.fleet_control import FleetControl
 from tests.infrastructure.conftest import SharedDirectory, templates_of
+from tests.instance_jobs import instance_job
 from tests.models.fleet_site import Site
 
 SCRIPT = """
@@ -68,7 +69,7 @@ def hosts(local_aws: Any) -> Iterator[Site]:
 
 
 def what_it_says(hosts: Site, **fields: Any) -> list[str]:
-    job = InstanceJob(
+    job = instance_job(
         command=("python3", "-c", textwrap.dedent(SCRIPT)),
         volume=VolumeSpec(size_gb=1),
         log_group=hosts.group,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Retired, VolumeMove, new_record
 from spotkeep_jobs.record.states import RunState
+from tests.instance_jobs import changed, instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.ec2.world import World, asked, run_item, snapshot, volume
 
@@ -53,11 +53,11 @@ def test_no_instance_writes_what_is_executed_or_what_functions_keep(policies: Po
 
 def test_a_job_that_is_written_into_a_record_is_not_executed(cloud: Cloud) -> None:
     """The next instance of the victim boots with a record that names another command, environment and source."""
-    mine = InstanceJob(command=("python", "-c", "print('the launched command')"), volume=VolumeSpec(size_gb=8))
-    theirs = replace(mine, command=("python", "-c", "print('the smuggled command')"), environment={"KEY": "stolen"})
+    mine = instance_job(command=("python", "-c", "print('the launched command')"), volume=VolumeSpec(size_gb=8))
+    theirs = changed(mine, command=("python", "-c", "print('the smuggled command')"), environment={"KEY": "stolen"})
     cloud.open(new_record(run=RUN), job=mine)
     document = json.loads(cloud.record_item["record"]["S"])
-    smuggled = {**document, "job": theirs.document(), "command": list(theirs.command)}
+    smuggled = {**document, "job": theirs.document(), "command": list(theirs.training.command)}
     cloud.record_item["record"] = {"S": json.dumps(smuggled)}
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 0
@@ -72,7 +72,7 @@ def test_the_next_attempt_executes_what_the_launcher_asked_for(world: World) -> 
     world.jobs.create(asked(2))
     job = world.records.job("count")
     assert job is not None
-    assert (job.attempt, job.command) == (2, ("true",))
+    assert (job.attempt, job.training.command) == (2, ("true",))
 
 
 @pytest.mark.parametrize("named", ["retired", "current", "in the making"])

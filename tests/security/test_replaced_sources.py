@@ -20,18 +20,28 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
+from spotkeep_fleet.instance_job import VolumeSpec, read_job
 from spotkeep_fleet.record import INPUT_ERROR, new_record
+from spotkeep_fleet.training_spec import (
+    SPEC_VARIABLE,
+    JobSource,
+    TrainingSpec,
+    decode_spec,
+    encode_spec,
+    spec_file_name,
+)
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
 from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
     follow_up_request,
+    spec_of,
 )
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.validation import validate
+from tests.instance_jobs import instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.sagemaker.test_request import DEFAULTS
 
@@ -62,13 +72,15 @@ def test_a_training_job_refuses_what_was_replaced_and_names_both_hashes(tmp_path
     channel = tmp_path / "input/data/source"
     channel.mkdir(parents=True)
     (channel / f"{SHA256}.tar.gz").write_bytes(REPLACED)
+    spec = encode_spec(TrainingSpec((sys.executable, "train.py"), source=JobSource(uri=URI, sha256=SHA256)))
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(TRAINING),
         "SAGEMAKER_BASE_DIR": str(tmp_path),
-        "SPOTKEEP_SOURCE_SHA256": SHA256,
+        SPEC_VARIABLE: f"/opt/ml/{spec_file_name(spec)}",
     }
-    command = [sys.executable, "-m", "spotkeep", "run", "--", sys.executable, "train.py"]
+    (tmp_path / spec_file_name(spec)).write_bytes(spec)
+    command = [sys.executable, "-m", "spotkeep", "run"]
     done = subprocess.run(command, env=environment, check=False)
     assert done.returncode == 66
     failure = (tmp_path / "output/failure").read_text()
@@ -88,7 +100,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 def test_an_instance_refuses_what_was_replaced_and_the_run_says_why(cloud: Cloud) -> None:
     cloud.objects["bucket/source.tar.gz"] = (REPLACED, {})
     source = JobSource(uri="s3://bucket/source.tar.gz", sha256=SHA256)
-    work = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8), source=source)
+    work = instance_job(command=("python", "train.py"), volume=VolumeSpec(size_gb=8), source=source)
     cloud.open(new_record(run=RUN), job=work)
     assert cloud.boot("us-east-1a").finish() == 0
     assert cloud.record.training.state == INPUT_ERROR, "another instance would find the same"
@@ -118,10 +130,11 @@ def test_a_source_elsewhere_is_pinned_or_refused() -> None:
     assert pinned.source == ArchiveSource(uri="s3://somewhere/else.tar.gz", sha256=SHA256)
 
 
-def test_only_the_launcher_sets_the_hash() -> None:
-    document = {"name": "resnet", "command": "python train.py", "environment": {"SPOTKEEP_SOURCE_SHA256": OTHER_SHA256}}
+def test_only_the_launcher_names_the_spec_that_holds_the_hash() -> None:
+    other = {SPEC_VARIABLE: f"/opt/ml/input/data/train/{OTHER_SHA256}.json"}
+    document = {"name": "resnet", "command": "python train.py", "environment": other}
     (problem,) = validate(document, defaults=DEFAULTS).problems
-    assert problem.field == "environment.SPOTKEEP_SOURCE_SHA256"
+    assert problem.field == f"environment.{SPEC_VARIABLE}"
 
 
 def test_every_training_job_of_a_run_gets_the_recorded_hash() -> None:
@@ -136,9 +149,15 @@ def test_every_training_job_of_a_run_gets_the_recorded_hash() -> None:
     )
     marks = {"run": "resnet", "launch_id": "mark"}
     first = build_training_job_request(request=request, job=job, platform=platform, attempt=1, **marks)
-    assert first["Environment"]["SPOTKEEP_SOURCE_SHA256"] == SHA256
+    spec = spec_of(request=request, platform=platform, run="resnet")
+    assert spec is not None
+    assert decode_spec(spec.content.decode()).source == JobSource(uri=URI, sha256=SHA256)
+    name = spec_file_name(spec.content)
+    assert spec.uri == f"s3://checkpoints/specs/resnet/{name}"
+    assert first["Environment"][SPEC_VARIABLE] == f"/opt/ml/input/data/spotkeep-spec/{name}"
     second = follow_up_request(previous=first, request=request, job=job, attempt=2, **marks)
-    assert second["Environment"]["SPOTKEEP_SOURCE_SHA256"] == SHA256
+    assert second["Environment"][SPEC_VARIABLE] == first["Environment"][SPEC_VARIABLE]
+    assert second["InputDataConfig"] == first["InputDataConfig"]
 
 
 def test_every_instance_of_a_run_gets_the_recorded_hash() -> None:
@@ -156,7 +175,7 @@ def test_every_instance_of_a_run_gets_the_recorded_hash() -> None:
         checkpoint_uri="s3://checkpoints/runs/resnet/checkpoints/",
         output_prefix="s3://checkpoints/runs/resnet/output/",
     )
-    assert read_job(launch.job).source == JobSource(uri=URI, sha256=SHA256)
+    assert read_job(launch.job).training.source == JobSource(uri=URI, sha256=SHA256)
 
 
 def test_a_script_writes_results_and_a_user_sources_and_neither_of_them_bundles(policies: Policies) -> None:

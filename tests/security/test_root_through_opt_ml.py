@@ -41,7 +41,9 @@ from spotkeep_agent.training.script_files import ScriptFiles
 from spotkeep_agent.training.supplies import Supplies, clear_failure, read_failure
 from spotkeep_agent.training.user import TrainingUser
 from spotkeep_agent.volume.ownership import KEPT_NAME, divide_volume
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
+from spotkeep_fleet.training_spec import JobSource
+from tests.instance_jobs import instance_job
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be attacked, and a second user")
 
@@ -181,7 +183,7 @@ def instance(bucket: Bucket) -> Iterator[Instance]:
     shutil.rmtree(folder)
 
 
-JOB = InstanceJob(
+JOB = instance_job(
     ("python", "train.py"),
     VolumeSpec(size_gb=1),
     source=JobSource(uri="s3://bucket/source/a/tar/gz"),

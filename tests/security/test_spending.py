@@ -21,6 +21,7 @@ import yaml
 from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, SpendingLimits
+from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
@@ -31,7 +32,7 @@ from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
-from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+from spotkeep_jobs.sweeps.document import read_sweep
 from spotkeep_jobs.sweeps.trial_documents import first_trials
 from tests.models.deployment import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -199,7 +200,7 @@ def test_every_problem_is_named_at_once() -> None:
 
 def of_one_run(document: dict[str, Any]) -> dict[str, Any]:
     """A job document; of a sweep, its first trial's."""
-    if not is_sweep(document):
+    if kind_of(document) != "sweep":
         return document
     request, wrong = read_sweep(document, tpe=False)
     assert request is not None

@@ -4,7 +4,7 @@ Who: a user of the deployment, or a training script, with the role of its job.
 With what: a key such as `runs/victim/checkpoints/source/model.pt`. In a policy a `*` stands for any characters, slashes
 and colons included, so `runs/*/source/*` stands for this key as well.
 What they would gain: another run's checkpoints and output replaced by who may only upload sources; a source replaced by
-who may only write results; a file put beside a source or beside parameters, into the channel of another's job.
+who may only write results; a file put beside a source or beside a spec, into the channel of another's job.
 
 What each statement means is written here a second time, by places and not by patterns.
 """
@@ -41,13 +41,13 @@ def every_policies(request: pytest.FixtureRequest, shared_directory: SharedDirec
 PLACES: Final = {
     "results": "runs/{run}/checkpoints/{file} runs/{run}/output/{file}",
     "source": "sources/{run}/{file}",
-    "parameters": "parameters/{run}/{file}",
+    "specs": "specs/{run}/{file}",
 }
 """The keys of a run's objects, by what they are. Those of an isolated team's begin with `teams/<team>/`."""
 HOSTILE: Final = [
     f"{HASH}.tar.gz",
     f"{HASH}.json",
-    *(f"{folder}/{HASH}.json" for folder in ("runs", "sources", "source", "parameters", "checkpoints", "output")),
+    *(f"{folder}/{HASH}.json" for folder in ("runs", "sources", "source", "specs", "checkpoints", "output")),
     "x/checkpoints/y/source/z",
     f"{HASH}.tar.gz/checkpoints/x",
     "../../sources/a/b",
@@ -130,12 +130,12 @@ def test_no_name_of_an_object_makes_it_one_of_another_kind(
     check(policies_with_everything, principal)
 
 
-def test_the_launcher_writes_parameters_alone(policies_with_everything: Policies) -> None:
+def test_the_launcher_writes_specs_alone(policies_with_everything: Policies) -> None:
     bucket = policies_with_everything.arn("AWS::S3::Bucket", named="CheckpointsBucket")
     for kind, team in itertools.product(PLACES, (None, *TEAMS)):
         for key in keys_of(kind, team=team):
             allowed = policies_with_everything.allows("LauncherRole", "s3:PutObject", f"{bucket}/{key}", CONTEXT)
-            assert allowed is (kind == "parameters"), key
+            assert allowed is (kind == "specs"), key
 
 
 # What a job reads beside its request may be secret: other jobs of its role do not find it
@@ -146,13 +146,13 @@ def test_the_launcher_writes_parameters_alone(policies_with_everything: Policies
     [each for each in (*PRINCIPALS, *OF_TEAMS) if each.named.startswith("ExecutionRole")],
     ids=lambda each: each.named,
 )
-def test_a_script_finds_no_parameters_whose_content_it_does_not_know(
+def test_a_script_finds_no_spec_whose_content_it_does_not_know(
     policies_with_everything: Policies, principal: Principal
 ) -> None:
     """It may list by the whole key alone, which SageMaker does for the channel of the job's own file."""
     bucket = policies_with_everything.arn("AWS::S3::Bucket", named="CheckpointsBucket")
     begin = "" if principal.team is None else f"teams/{principal.team}/"
-    key = f"{begin}parameters/victim/{HASH}.json"
+    key = f"{begin}specs/victim/{HASH}.json"
     listed = {
         prefix
         for prefix in ("", *(key[:length] for length in range(1, len(key) + 1)), f"{key}/")
@@ -168,9 +168,9 @@ MEANINGS: Final = {
         re.compile(r"arn:aws:ecr:[a-z0-9-]+:\*:repository/\*"),
         re.compile(r"arn:aws:ecr:(us-west-1|eu-central-2):.*:repository/.*", re.DOTALL),
     ),
-    "a whole key of parameters": (
-        re.compile(r"(teams/[a-z]+/)?parameters/\*/\?{64}\.json"),
-        re.compile(r"(teams/(vision|speech)/)?parameters/.*/.{64}\.json", re.DOTALL),
+    "a whole key of a spec": (
+        re.compile(r"(teams/[a-z]+/)?specs/\*/\?{64}\.json"),
+        re.compile(r"(teams/(vision|speech)/)?specs/.*/.{64}\.json", re.DOTALL),
     ),
 }
 """What a pattern with an inner wildcard may look like, and what it may stand for at most: no key of another prefix, no
@@ -200,10 +200,10 @@ def hostile_values_of(text: str) -> Iterator[str]:
 
 
 @given(middle=st.text(alphabet="ab/:.", max_size=20), end=st.text(alphabet="ab/:.", max_size=80))
-def test_a_key_that_is_no_whole_key_of_parameters_is_never_listed(middle: str, end: str) -> None:
+def test_a_key_that_is_no_whole_key_of_a_spec_is_never_listed(middle: str, end: str) -> None:
     """The one inner wildcard of a listing: what it matches ends as a whole key does, so no other key begins with it."""
-    pattern = read_pattern(f"parameters/*/{'?' * 64}.json", wildcards=True, variables=False)
-    prefix = f"parameters/{middle}/{end}"
+    pattern = read_pattern(f"specs/*/{'?' * 64}.json", wildcards=True, variables=False)
+    prefix = f"specs/{middle}/{end}"
     if pattern.matches(prefix, {}):
         assert prefix.endswith(".json")
-        assert len(prefix) >= len(f"parameters//{HASH}.json")
+        assert len(prefix) >= len(f"specs//{HASH}.json")

@@ -6,7 +6,6 @@ import json
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from spotkeep_agent.training.script_files import SCAN_SECONDS
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, new_record
+from tests.instance_jobs import changed, instance_job
 
 from .cloud import RUN, Cloud, Instance
 
@@ -62,7 +62,7 @@ def job(
     **changes: Any,
 ) -> InstanceJob:
     numbers = {"STEPS": steps, "HELD_AT": steps if held_at is None else held_at, "PAUSE": pause, "WEIGHTS": weights}
-    whole = InstanceJob(
+    whole = instance_job(
         command=("python", "-c", textwrap.dedent(script)),
         volume=VolumeSpec(size_gb=8, initialization_rate_mib_s=200),
         environment={name: str(number) for name, number in numbers.items()},
@@ -71,7 +71,7 @@ def job(
         checkpoint_uri="s3://bucket/runs/run/checkpoints/",
         output_uri="s3://bucket/runs/run/output/",
     )
-    return replace(whole, **changes)
+    return changed(whole, **changes)
 
 
 def copies_of(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.instance_job import JobSource
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, MOST_SETBACKS
+from spotkeep_fleet.training_spec import JobSource
 
 from .cloud import Cloud, Instance
 from .conftest import STEPS, launch

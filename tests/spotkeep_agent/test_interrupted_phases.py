@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.instance_job import InstanceJob, JobSource
+from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FINISHED, new_record
+from spotkeep_fleet.training_spec import JobSource
 
 from .cloud import RUN, Cloud, Instance
 from .conftest import SCRIPT, job, one_volume, total

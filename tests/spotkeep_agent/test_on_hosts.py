@@ -18,6 +18,7 @@ from spotkeep_local import lifecycle
 from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.isolation import Isolation
 from spotkeep_local.options import ServerOptions
+from tests.instance_jobs import instance_job
 from tests.models.fleet_site import ZONES, Site
 
 pytestmark = pytest.mark.long
@@ -40,7 +41,7 @@ with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
 
 
 def job(site: Site) -> InstanceJob:
-    return InstanceJob(
+    return instance_job(
         command=("python3", "-c", textwrap.dedent(SCRIPT)),
         volume=VolumeSpec(size_gb=1),
         environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},

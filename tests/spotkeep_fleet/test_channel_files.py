@@ -19,11 +19,12 @@ from spotkeep_agent.errors import DataRefusedError
 from spotkeep_agent.training.supplies import Supplies
 from spotkeep_fleet.channel_files import channel_files
 from spotkeep_fleet.errors import ChannelDataError
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_local.training.channels import download_channels
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore
 from spotkeep_local.training.opt_ml import OptMl
+from tests.instance_jobs import instance_job
 from tests.models.s3 import Objects
 
 
@@ -131,7 +132,7 @@ def on_ec2(objects: Objects, prefix: str, base: Path) -> dict[str, bytes] | None
         transport=objects.answer,
     )
     supplies = Supplies(calls, files=UserFiles(base), kept=base, cancelled=threading.Event())
-    job = InstanceJob(("python",), VolumeSpec(size_gb=8), channels={"train": f"s3://bucket/{prefix}"})
+    job = instance_job(("python",), VolumeSpec(size_gb=8), channels={"train": f"s3://bucket/{prefix}"})
     try:
         supplies.bring(job)
     except DataRefusedError:

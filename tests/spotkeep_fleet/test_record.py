@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, decode_job, encode_job, read_job
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, decode_job, encode_job, read_job
 from spotkeep_fleet.record import (
     LONGEST_PROBLEM,
     CurrentVolume,
@@ -27,6 +27,8 @@ from spotkeep_fleet.record import (
     encode,
     new_record,
 )
+from spotkeep_fleet.training_spec import JobSource, TrainingSpec
+from tests.instance_jobs import instance_job
 
 TEXT = st.text(max_size=8)
 COUNT = st.integers(0, 10**6)
@@ -38,10 +40,13 @@ def maybe(strategy: Any) -> Any:
 
 JOBS = st.builds(
     InstanceJob,
-    command=st.lists(TEXT, min_size=1, max_size=3).map(tuple),
+    training=st.builds(
+        TrainingSpec,
+        command=st.lists(TEXT, min_size=1, max_size=3).map(tuple),
+        environment=st.dictionaries(TEXT, TEXT, max_size=2),
+        source=maybe(st.just(JobSource(uri="s3://bucket/a.tar.gz", sha256="0" * 64))),
+    ),
     volume=st.builds(VolumeSpec, size_gb=st.integers(1, 9), initialization_rate_mib_s=maybe(st.integers(100, 300))),
-    environment=st.dictionaries(TEXT, TEXT, max_size=2),
-    source=maybe(st.just(JobSource(uri="s3://bucket/a.tar.gz", sha256="0" * 64))),
     channels=st.dictionaries(TEXT, st.just("s3://bucket/data"), max_size=1),
     checkpoint_uri=maybe(st.just("s3://bucket/runs/r/checkpoints/")),
     rebalance=st.sampled_from(["leave", "save", "ignore"]),
@@ -117,10 +122,11 @@ def test_a_job_that_is_written_is_read(job: InstanceJob) -> None:
 
 
 def test_everything_wrong_with_a_job_is_named_at_once() -> None:
-    document = {**InstanceJob(("x",), VolumeSpec(size_gb=8)).document(), "command": [], "rebalance": "panic"}
+    document = {**instance_job(("x",), VolumeSpec(size_gb=8)).document(), "rebalance": "panic"}
+    document["training"]["command"] = []
     with pytest.raises(DocumentError) as caught:
         decode_job(json.dumps(document))
-    assert "command is empty" in str(caught.value)
+    assert "job.training.command is empty" in str(caught.value)
     assert "'panic'; use one of leave, save, ignore" in str(caught.value)
 
 
@@ -128,15 +134,13 @@ def test_everything_wrong_with_a_job_is_named_at_once() -> None:
     ("change", "problem"),
     [
         ({"volume": {"size_gb": 8, "initialization_rate_mib_s": 400}}, "EC2 takes 100 to 300"),
-        ({"source": {"git_url": "https://x/y.git", "git_commit": "main"}}, "use 40 hexadecimal digits"),
-        ({"source": {"uri": "s3://bucket/a.tar.gz"}}, "source.sha256 is None; use 64 hexadecimal digits"),
-        ({"source": {}}, "must name either uri or git_url"),
         ({"checkpoint_uri": "bucket/prefix"}, "use s3://bucket/prefix"),
         ({"volume": None}, "volume is missing"),
+        ({"training": None}, "training is missing"),
     ],
 )
 def test_a_bad_job_is_refused(change: dict[str, Any], problem: str) -> None:
-    document = {**InstanceJob(("x",), VolumeSpec(size_gb=8)).document(), **change}
+    document = {**instance_job(("x",), VolumeSpec(size_gb=8)).document(), **change}
     with pytest.raises(DocumentError, match=problem):
         read_job(document)
 

@@ -27,7 +27,6 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
-from spotkeep.runner.failure import NOT_STARTED
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import (
     FAILED,
@@ -39,6 +38,7 @@ from spotkeep_fleet.record import (
     Departure,
     FleetRecord,
 )
+from spotkeep_fleet.training_spec import NOT_STARTED
 
 from .as_user.files import UserFiles
 from .as_user.process import Perform, UserProcess, perform_here
@@ -69,9 +69,9 @@ from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.interpreter import search_path
 from .training.metadata_door import close_metadata
-from .training.process import MOST_STEPS, TrainingProcess, runner_command, runner_words, training_environment
+from .training.process import MOST_STEPS, RUNNER_WORDS, TrainingProcess, runner_command, training_environment
 from .training.script_files import SCAN_SECONDS
-from .training.supplies import Supplies, clear_failure, is_for_good, read_failure, with_hint
+from .training.supplies import Supplies, clear_failure, is_for_good, put_spec, read_failure, with_hint
 from .training.user import current_user, find_user
 from .volume import actions as do
 from .volume.block_device import BlockDeviceMachine
@@ -308,6 +308,10 @@ class Agent:
                 return Leaving(f"what an earlier training left cannot be removed: {error}", failed=True)
             self._stepped = False
             try:
+                put_spec(self._files, job.training)
+            except OSError as error:
+                return Leaving(f"the volume cannot be written: {error}", failed=True)
+            try:
                 process = self._start(job)
             except OSError as error:
                 return Leaving(f"the training cannot be started as {self._user.name}: {error}", failed=True)
@@ -359,10 +363,9 @@ class Agent:
         environment: Mapping[str, str] = training_environment(
             inherited=inherited, run=self._identity.run, job=job, base=base, notice_file=notice_file, user=user
         )
-        command = runner_command(job)
+        command = runner_command()
         if container is not None:
-            words = runner_words(job)
-            command = container.command(words, environment=environment, base=base, notices=notice_file.parent)
+            command = container.command(RUNNER_WORDS, environment=environment, base=base, notices=notice_file.parent)
             # Docker's option --user names the user that trains; the docker command itself runs as the agent.
             environment, user = container.docker_environment, current_user()
         return TrainingProcess(

@@ -1,32 +1,27 @@
-"""What the instances of a run are asked to do: written by the launcher, read by the agent when its instance starts.
+"""The job of a run's instances. The launcher writes it, and the agent reads it when its instance starts.
 
-It is one item of the run table, `fleet-job#<run>` / `fleet-job`, apart from the fleet record: IAM lets instances read
-this partition, and only functions write it. So what a script writes into a fleet record is never executed.
+It is one item of the run table, `fleet-job#<run>` / `fleet-job`, apart from the fleet record. IAM lets instances read
+this partition, and only functions write it. So the agent never executes a script's own writes to a fleet record.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .reading import Reader, read_json_text, read_whole
+from .training_spec import S3_URI, TrainingSpec, spec_from
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
 """In the run table IAM lets an instance read its run's partition with this prefix, and that of its fleet record."""
 
-ARGUMENTS = ("hyperparameters", "json", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
 METADATA_MODES = ("closed", "open")
 INITIALIZATION_RATES_MIB_S = (100, 300)
 """The bounds of VolumeInitializationRate: "Initialize Amazon EBS volumes", EBS user guide."""
-
-_S3_URI = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", re.DOTALL)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -55,61 +50,28 @@ class VolumeSpec:
 
 
 @dataclass(frozen=True)
-class JobSource:
-    """Where the training's source is: an archive in S3, or a commit of a git repository.
-
-    Attributes:
-        uri: The URI of the archive.
-        sha256: The SHA-256 of the archive's bytes, hexadecimal: whatever else is found there is not unpacked.
-        git_url: The URL of the repository.
-        git_commit: By its whole hash.
-    """
-
-    uri: str | None = None
-    sha256: str | None = None
-    git_url: str | None = None
-    git_commit: str | None = None
-
-
-@dataclass(frozen=True)
 class InstanceJob:
-    """What to train, with what, and where to leave it.
+    """The training of an instance, its data, and the places of its results.
 
     Attributes:
-        command: The training command and its arguments, or a block of lines for bash.
+        training: The spec of the training, for the runner.
         volume: The volume that follows the run.
-        environment: Variables of the command.
-        hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
-        arguments: The arguments behind the command: `hyperparameters` in the toolkit's way, `json` for values as JSON,
-            or `none`.
-        install: The packages to install first: `auto`, `none`, or the path of a requirements file in the source.
-        requirements: A list of packages, instead of `install`.
-        setup: A command that is run once an instance, after the installation: its words, or a block of lines for bash;
-            empty for none.
-        source: Where the source is; None when the image holds it.
-        channels: S3 prefixes by channel name; copied to the volume once.
+        channels: S3 prefixes by channel name. The agent copies each to the volume once.
         checkpoint_uri: The second tier, `s3://bucket/prefix`; None for the volume alone.
-        output_uri: Where `model.tar.gz` goes after a success; None for nowhere.
+        output_uri: The place of `model.tar.gz` after a success; None for nowhere.
         log_group: CloudWatch log group; None for no logs there.
         event_bus: EventBridge bus of the agent's events; None for none.
-        max_script_retries: How often a script that failed is started again, over the whole run.
+        max_script_retries: The number of times that the agent starts a failed script again, over the whole run.
         rebalance: The answer to a rebalance recommendation: `save` and go on, `leave` as on a notice, or `ignore`.
-        instance_metadata: Whether the training reaches the instance metadata service, and with it the instance's role:
-            `closed` or `open`.
+        instance_metadata: `open` where the training reaches the instance metadata service, and with it the instance's
+            role; else `closed`.
         attempt: The run's attempt, for the script and the logs.
         launch: The id of its launch, which every event carries; None for events without.
         image: The container image that the command runs in; None for the AMI itself.
     """
 
-    command: tuple[str, ...] | str
+    training: TrainingSpec
     volume: VolumeSpec
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
-    hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
-    arguments: str = "hyperparameters"
-    install: str = "none"
-    requirements: tuple[str, ...] = ()
-    setup: tuple[str, ...] | str = ()
-    source: JobSource | None = None
     channels: Mapping[str, str] = field(default_factory=dict, hash=False)
     checkpoint_uri: str | None = None
     output_uri: str | None = None
@@ -124,8 +86,7 @@ class InstanceJob:
 
     def document(self) -> dict[str, Any]:
         """Give it as JSON values."""
-        words = {"command": self.command, "requirements": self.requirements, "setup": self.setup}
-        return {**asdict(self), **{name: each if isinstance(each, str) else list(each) for name, each in words.items()}}
+        return {**asdict(self), "training": self.training.document()}
 
 
 def fleet_job_key(run: str) -> tuple[str, str]:
@@ -157,23 +118,16 @@ def read_job(document: Any) -> InstanceJob:
 
 
 def job_from(reader: Reader) -> InstanceJob:
-    """Read a job's fields; what is wrong is left with the reader."""
+    """Read a job's fields; the reader keeps the problems."""
     volume = reader.nested("volume", _volume_from)
     if volume is None:
         reader.problems.append(f"{reader.where}.volume is missing; give at least its size_gb")
-    command = reader.text_or_texts("command")
-    if not command:
-        reader.problems.append(f"{reader.where}.command is empty; give the training command")
+    training = reader.nested("training", spec_from)
+    if training is None:
+        reader.problems.append(f"{reader.where}.training is missing; give at least its command")
     job = InstanceJob(
-        command=command,
+        training=training or TrainingSpec(()),
         volume=volume or VolumeSpec(size_gb=1),
-        environment=reader.text_mapping("environment"),
-        hyperparameters=reader.text_mapping("hyperparameters"),
-        arguments=reader.choice("arguments", ARGUMENTS, "hyperparameters"),
-        install=reader.text("install", "none"),
-        requirements=reader.texts("requirements"),
-        setup=reader.text_or_texts("setup"),
-        source=reader.nested("source", _source_from),
         channels=reader.text_mapping("channels"),
         checkpoint_uri=reader.optional_text("checkpoint_uri"),
         output_uri=reader.optional_text("output_uri"),
@@ -192,7 +146,7 @@ def job_from(reader: Reader) -> InstanceJob:
         **{f"channels.{name}": uri for name, uri in job.channels.items()},
     }
     for name, uri in places.items():
-        if uri is not None and not _S3_URI.fullmatch(uri):
+        if uri is not None and not S3_URI.fullmatch(uri):
             reader.problems.append(f"{reader.where}.{name} is {uri!r}; use s3://bucket/prefix")
     return job
 
@@ -212,21 +166,3 @@ def _volume_from(reader: Reader) -> VolumeSpec:
     if rate is not None and not low <= rate <= high:
         reader.problems.append(f"{reader.where}.initialization_rate_mib_s is {rate}; EC2 takes {low} to {high}")
     return spec
-
-
-def _source_from(reader: Reader) -> JobSource:
-    source = JobSource(
-        uri=reader.optional_text("uri"),
-        sha256=reader.optional_text("sha256"),
-        git_url=reader.optional_text("git_url"),
-        git_commit=reader.optional_text("git_commit"),
-    )
-    if (source.uri is None) == (source.git_url is None):
-        reader.problems.append(f"{reader.where} must name either uri or git_url with git_commit")
-    if source.git_url is not None and not _COMMIT.fullmatch(source.git_commit or ""):
-        reader.problems.append(f"{reader.where}.git_commit is {source.git_commit!r}; use 40 hexadecimal digits")
-    if source.uri is not None and not _SHA256.fullmatch(source.sha256 or ""):
-        reader.problems.append(f"{reader.where}.sha256 is {source.sha256!r}; use 64 hexadecimal digits")
-    if source.uri is not None and not _S3_URI.fullmatch(source.uri):
-        reader.problems.append(f"{reader.where}.uri is {source.uri!r}; use s3://bucket/key")
-    return source

@@ -125,6 +125,17 @@ class Reader:
             for index, item in enumerate(found)
         )
 
+    def each_named(self, name: str, read: Callable[[Reader], _T]) -> dict[str, _T]:
+        """Read an object whose values are objects; absent, it is empty."""
+        found = self._value(name, (dict,), "an object of objects", {}, required=False)
+        if not all(_writable(each) for each in found):
+            self.problems.append(f"{self.where}.{name} holds a name that is no text")
+            return {}
+        return {
+            each: read(Reader(item, where=f"{self.where}.{name}.{each}", problems=self.problems))
+            for each, item in found.items()
+        }
+
     def _checked(self, name: str, default: int | None, *, at_least: int, at_most: int) -> int:
         found: int = self._value(name, (int,), "a whole number", default or 0, required=default is None)
         if not at_least <= found <= at_most:

@@ -2,7 +2,7 @@
 
 runs/<run>/          checkpoints/, output/: what its jobs write
 sources/<run>/       the archives that its user uploads, and its jobs execute
-parameters/<run>/    what the launcher has no room for in a request (`backends.batch.parameters_file`)
+specs/<run>/         the training specs that the launcher writes, and its jobs read (`training_spec`)
 teams/<team>/        the same three of an isolated team, whose role alone reaches them
 
 What different parties write has no prefix in common: in a policy a `*` stands for slashes, too, so `runs/*/source/*`
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 RUNS_PREFIX = "runs/"
 SOURCES_PREFIX = "sources/"
-PARAMETERS_PREFIX = "parameters/"
-PREFIXES = (RUNS_PREFIX, SOURCES_PREFIX, PARAMETERS_PREFIX)
+SPECS_PREFIX = "specs/"
+PREFIXES = (RUNS_PREFIX, SOURCES_PREFIX, SPECS_PREFIX)
 """What all keys of runs begin with, apart from isolated teams'."""
 TEAMS_PREFIX = "teams/"
 
@@ -50,14 +50,14 @@ def source_prefix(run: str, *, team: str | None = None) -> str:
     return f"{of_team(SOURCES_PREFIX, team)}{run}/"
 
 
-def parameters_prefix(run: str, *, team: str | None = None) -> str:
-    """Return what the keys begin with of what the launcher puts beside a run's requests.
+def specs_prefix(run: str, *, team: str | None = None) -> str:
+    """Return the beginning of the keys of a run's training specs.
 
     Args:
         run: Its id.
         team: The isolated team that it is of; None for any other run.
     """
-    return f"{of_team(PARAMETERS_PREFIX, team)}{run}/"
+    return f"{of_team(SPECS_PREFIX, team)}{run}/"
 
 
 def of_team(prefix: str, team: str | None) -> str:

@@ -15,8 +15,8 @@ from spotkeep.disk.inspection import Span
 from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
 from spotkeep.state.encoding import MalformedStateError, decode_state
 from spotkeep_cli.checkpoints.elements import element_type
-from spotkeep_cli.checkpoints.plain_values import as_text
 from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, write_safetensors
+from spotkeep_cli.checkpoints.state_values import as_text
 from spotkeep_cli.errors import CommandLineError, UsageError
 from spotkeep_cli.rendering.quantities import size as size_text
 

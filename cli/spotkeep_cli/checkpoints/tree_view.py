@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.checkpoints.elements import element_type
-from spotkeep_cli.checkpoints.plain_values import as_json, as_text
+from spotkeep_cli.checkpoints.state_values import as_json, as_text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.printable import printable_line

@@ -21,8 +21,9 @@ from spotkeep_cli.rendering.problem_list import problem_list
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.document.shell_text import is_block
-from spotkeep_jobs.sweeps.document import is_sweep
+from spotkeep_jobs.schedules.document import launched_by_a_schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +137,7 @@ def _next_steps(
     quoted = shlex.quote(str(job_file))
     if checked.problems:
         return [NextStep(command=invocation.command(f"doctor {quoted}"), what="check again")]
-    rehearse = "rehearse-sweep" if is_sweep(document.fields) else "rehearse"
+    rehearse = "rehearse-sweep" if kind_of(launched_by_a_schedule(document.fields)) == "sweep" else "rehearse"
     return [
         NextStep(command=f"spotkeep {rehearse} {quoted}", what="take its capacity away, here, for free"),
         NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"),

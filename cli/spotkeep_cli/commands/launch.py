@@ -33,8 +33,7 @@ def launch(
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.answers import refused, show_launched
     from spotkeep_cli.launching.job_file import read_job_file
-    from spotkeep_cli.launching.judgement import judge_or_refuse
-    from spotkeep_cli.launching.kept_pools import overrides_like
+    from spotkeep_cli.launching.judgement import judge_or_refuse, overrides_like
     from spotkeep_cli.launching.launch_view import launch_view
     from spotkeep_cli.launching.preparation import send
     from spotkeep_cli.planning.launch_forecast import forecast_launch

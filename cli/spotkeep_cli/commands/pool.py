@@ -47,8 +47,7 @@ def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
 def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Say which pool a job would take, and for each other one every criterion that differs."""
     from spotkeep_cli.launching.job_file import read_job_file
-    from spotkeep_cli.launching.judgement import judge_or_refuse
-    from spotkeep_cli.launching.kept_pools import match_document
+    from spotkeep_cli.launching.judgement import judge_or_refuse, match_document
     from spotkeep_cli.rendering.pool_list import pool_matches
     from spotkeep_cli.rendering.quantities import counted
 

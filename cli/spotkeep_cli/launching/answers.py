@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_cli.errors import LauncherError, LocatedProblem, RefusedError
-from spotkeep_cli.launching.plain_values import plain
+from spotkeep_cli.launching.json_values import plain
 from spotkeep_cli.rendering.facts import facts
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.schedule_list import fires_at

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
-from spotkeep_cli.launching.field_schema import FieldSchema
+from spotkeep_cli.launching.job_schema import FieldSchema
 from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:

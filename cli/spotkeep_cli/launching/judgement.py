@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.launching.answers import problems_from_answer, read_answer, refused
-from spotkeep_cli.launching.kept_pools import matches_from_answer
-from spotkeep_cli.launching.plain_values import plain
+from spotkeep_cli.launching.json_values import plain
 from spotkeep_cli.launching.preparation import PreparedJob, prepare
+from spotkeep_jobs.pools.matching import PoolMatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.errors import Problem
-    from spotkeep_jobs.pools.matching import PoolMatch
+    from spotkeep_jobs.record.record import Run
 
-_SOME_IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
-_SOME_INSTANCE_TYPE = "ml.m5.xlarge"
-_SOME_EC2_TYPE = "m5.xlarge"
+LIKE_KEEP_ALIVE_SECONDS = 1800
+"""What `--like` keeps the next pool for, when neither the job file nor the other run says."""
+
+_ASKED_FOR = ("instance_count", "volume_size_gb", "team")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +79,14 @@ class JudgedJob:
 
 def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
     """Ask the deployment's launcher; where it cannot be reached, apply its rules here."""
-    new_token = invocation.seams.new_token
+    new_token, now = invocation.seams.new_token, invocation.seams.now()
     try:
         deployment = invocation.deployment()
         prepared = prepare(document, deployment=deployment, new_token=new_token)
-        judgement = judge_by_launcher(deployment, prepared)
+        judgement = judge_by_launcher(deployment, prepared, now=now)
     except NoConnectionError as error:
         prepared = prepare(document, deployment=None, new_token=new_token)
-        return JudgedJob(prepared=prepared, judgement=judge_here(prepared), unreachable=error.message)
+        return JudgedJob(prepared=prepared, judgement=judge_here(prepared, now=now), unreachable=error.message)
     return JudgedJob(prepared=prepared, judgement=judgement, deployment=deployment)
 
 
@@ -102,18 +105,18 @@ def judge_or_refuse(
         RefusedError: It would be refused; carries every problem, with its line.
     """
     prepared = prepare(document, deployment=deployment, new_token=new_token)
-    judgement = judge_by_launcher(deployment, prepared)
+    judgement = judge_by_launcher(deployment, prepared, now=datetime.now(UTC))
     if judgement.problems:
         raise refused(list(judgement.problems), what=what, document=document)
     return prepared, judgement
 
 
-def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Judgement:
+def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob, *, now: datetime) -> Judgement:
     """Ask the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
     payload, problems = plain(prepared.payload)
     if problems:
         named = {problem.field for problem in problems}
-        others = [problem for problem in judge_here(prepared).problems if problem.field not in named]
+        others = [problem for problem in judge_here(prepared, now=now).problems if problem.field not in named]
         return Judgement(request={}, problems=(*problems, *others))
     answer = deployment.invoke_launcher({"action": "validate", **payload})
     if answer.get("ok") is False:
@@ -125,7 +128,7 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
     answer = read_answer(answer, what="the job was not judged", document=prepared.document)
     price = answer.get("usd_per_hour")
     return Judgement(
-        request=answer.get("request") or judge_here(prepared).request,
+        request=answer.get("request") or judge_here(prepared, now=now).request,
         problems=prepared.problems,
         warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
@@ -139,63 +142,56 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
     )
 
 
-def judge_here(prepared: PreparedJob) -> Judgement:
-    """Apply the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
-    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-    from spotkeep_jobs.document.validation import validate
-    from spotkeep_jobs.schedules.document import is_scheduled
-    from spotkeep_jobs.sweeps.document import is_sweep
+def judge_here(prepared: PreparedJob, *, now: datetime) -> Judgement:
+    """Apply the launcher's rules without a deployment. A fact that only a deployment knows is taken for granted.
 
-    if is_scheduled(prepared.payload):
-        return _judge_schedule_here(prepared)
-    if is_sweep(prepared.payload):
-        return _judge_sweep_here(prepared)
-    defaults = DeploymentDefaults(
-        image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)
-    )
-    validation = validate(prepared.payload, defaults=defaults)
-    request = validation.request.as_document() if validation.request is not None else {}
-    if request.get("image") == _SOME_IMAGE:
-        del request["image"]  # It stands for the deployment's, which is not known here.
+    Args:
+        prepared: The job.
+        now: The time, aware.
+    """
+    from spotkeep_jobs.judge import judge as judge_document
+
+    judged = judge_document(prepared.payload, None, now=now)
     return Judgement(
-        request=request,
-        problems=(*prepared.problems, *validation.problems),
-        warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
+        request={} if judged.request is None else judged.request.as_document(),
+        problems=(*prepared.problems, *judged.problems),
+        warnings=(*prepared.warnings, *problems_from_answer(judged.warnings)),
+        sweep=None if judged.sweep is None else judged.sweep.model_dump(mode="json", exclude_none=True),
+        most_trials=None if judged.sweep is None else judged.sweep.most_trials,
+        schedule=None if judged.schedule is None else judged.schedule.model_dump(mode="json"),
     )
 
 
-def _judge_schedule_here(prepared: PreparedJob) -> Judgement:
-    from spotkeep_jobs.schedules.document import read_schedule
-    from spotkeep_jobs.schedules.expression import expression_warnings
-
-    request, problems = read_schedule(prepared.payload, now=datetime.now(UTC))
-    warnings = [] if request is None else problems_from_answer([*expression_warnings(request.expression)])
-    launched = {name: value for name, value in prepared.payload.items() if name != "schedule"}
-    judgement = judge_here(replace(prepared, payload=launched))
-    return replace(
-        judgement,
-        problems=(*problems, *judgement.problems),
-        warnings=(*warnings, *judgement.warnings),
-        schedule=None if request is None else request.model_dump(mode="json"),
-    )
+def matches_from_answer(answer: Mapping[str, Any]) -> tuple[PoolMatch, ...]:
+    """Return the pools of an answer to `validate`, each held against the job."""
+    return TypeAdapter(tuple[PoolMatch, ...]).validate_python(answer.get("pools") or ())
 
 
-def _judge_sweep_here(prepared: PreparedJob) -> Judgement:
-    """Judge the first trial as the job that it is, or the template where the sweep is wrong."""
-    from spotkeep_jobs.sweeps.document import read_sweep
-    from spotkeep_jobs.sweeps.trial_documents import first_trials, placeholder_problems
+def match_document(match: PoolMatch) -> dict[str, Any]:
+    """Return a match for programs."""
+    return {
+        "fits": match.fits,
+        "differences": [difference.as_document() for difference in match.differences],
+        "pool": match.pool.model_dump(mode="json"),
+    }
 
-    payload = prepared.payload
-    sweep, problems = read_sweep(payload, tpe=True)
-    if sweep is None or problems:
-        template = {name: value for name, value in payload.items() if name != "sweep"}
-        judgement = judge_here(replace(prepared, payload=template))
-        return replace(judgement, request={}, problems=(*problems, *judgement.problems))
-    first = first_trials(payload, sweep, token=str(payload["token"]), owner=None)[0]
-    judgement = judge_here(replace(prepared, payload=dict(first.document)))
-    return replace(
-        judgement,
-        problems=(*placeholder_problems(payload, first.parameters), *judgement.problems),
-        sweep=sweep.model_dump(mode="json", exclude_none=True),
-        most_trials=sweep.most_trials,
-    )
+
+def overrides_like(run: Run, document: JobDocument) -> dict[str, Any]:
+    """Return what a job takes over from a run, to fit the warm pool that the run left.
+
+    Only what SageMaker compares, as far as a job file says it; the role, the network and the key are the deployment's.
+
+    Args:
+        run: The run whose pool is meant.
+        document: The job file; of its own it keeps everything else, `keep_alive` included.
+
+    Returns:
+        Fields and their values; None takes a field away.
+    """
+    asked = run.request
+    fields: dict[str, Any] = {"capacity": "on-demand", "instance_type": run.instance_type, "instance_types": None}
+    fields |= {name: asked.get(name) for name in _ASKED_FOR}
+    fields |= dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait"))
+    if not document.fields.get("keep_alive"):
+        fields["keep_alive"] = asked.get("keep_alive") or LIKE_KEEP_ALIVE_SECONDS
+    return fields

@@ -14,9 +14,10 @@ from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.schedules.document import is_scheduled, schedule_id_for
-from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+from spotkeep_jobs.schedules.document import schedule_id_for
+from spotkeep_jobs.sweeps.document import read_sweep
 from spotkeep_jobs.sweeps.trial_documents import sweep_id_for
 
 if TYPE_CHECKING:
@@ -89,9 +90,10 @@ def prepare(document: JobDocument, *, deployment: DeploymentClient | None, new_t
 
 def _id_for(payload: Mapping[str, Any], *, token: str) -> str:
     """Return the id of the run, the sweep or the schedule, as the launcher makes it."""
-    if is_scheduled(payload):
+    kind = kind_of(payload)
+    if kind == "schedule":
         return schedule_id_for(payload, token=token)
-    sweep = read_sweep(payload, tpe=True)[0] if is_sweep(payload) else None
+    sweep = read_sweep(payload, tpe=True)[0] if kind == "sweep" else None
     return run_id_for(name=payload["name"], token=token) if sweep is None else sweep_id_for(payload, sweep, token=token)
 
 

@@ -17,15 +17,17 @@ from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, format_duration, parse_duration
 from spotkeep_jobs.errors import DurationError
+from spotkeep_jobs.record.states import TimelineKind
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.judgement import JudgedJob, Judgement
     from spotkeep_cli.rendering.facts import Fact
     from spotkeep_cli.seams import Invocation
-    from spotkeep_jobs.record.record import Attempt, Run
-    from spotkeep_planner.capacity_model import Spells
+    from spotkeep_jobs.record.record import Attempt, Run, TimelineEntry
+    from spotkeep_planner.capacity_model import SeenSpell, Spells
     from spotkeep_planner.planning import CapacityPlan, Knowledge
+
 
 TICK_S = 300.0
 """Between two decisions, where no trace says otherwise: how often the controller runs."""
@@ -351,7 +353,6 @@ class _Knowing:
     def _own_runs(self, instance_type: str) -> Spells | None:
         if self.deployment is None:
             return None
-        from spotkeep_cli.planning.seen_capacity import seen_spells
         from spotkeep_planner.capacity_model import spells_of
 
         now = self.invocation.seams.now()
@@ -394,3 +395,42 @@ def _draw(planned: PlannedType, *, path: Path, name: str) -> None:
         ) from error
     except OSError as error:
         raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
+
+
+_GOT_CAPACITY = (TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.RESUMED)
+_LEFT_CAPACITY = (TimelineKind.STOPPING, TimelineKind.UPLOADING, TimelineKind.ATTEMPT_ENDED, TimelineKind.ENDED)
+
+
+def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[SeenSpell]:
+    """Return the stretches with and without capacity in a timeline.
+
+    A wait that the run gave up, or that still goes on, has not seen its end; the same holds for capacity that was left
+    because the work was done, or lost to an error of SageMaker's own.
+
+    Args:
+        timeline: What happened, oldest first.
+        now: The time, for what still goes on.
+    """
+    from spotkeep_planner.capacity_model import SeenSpell
+
+    spells: list[SeenSpell] = []
+    with_capacity: bool | None = None
+    since: datetime | None = None
+
+    def close(at: datetime, *, ended: bool) -> None:
+        if with_capacity is not None and since is not None:
+            length_s = max(0.0, (at - since).total_seconds())
+            spells.append(SeenSpell(with_capacity=with_capacity, length_s=length_s, ended=ended))
+
+    for entry in timeline:
+        if entry.kind in _GOT_CAPACITY and with_capacity is not True:
+            close(entry.at, ended=True)
+            with_capacity, since = True, entry.at
+        elif entry.kind is TimelineKind.INTERRUPTED and not entry.error_of_aws:
+            close(entry.at, ended=True)
+            with_capacity, since = False, entry.at
+        elif (entry.kind in _LEFT_CAPACITY or entry.error_of_aws) and with_capacity is not None:
+            close(entry.at, ended=False)
+            with_capacity, since = None, None
+    close(now, ended=False)
+    return spells

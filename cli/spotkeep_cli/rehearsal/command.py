@@ -24,7 +24,8 @@ from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_cli.shell_path import activation
 from spotkeep_cli.signals import unwinding_on_sigterm
-from spotkeep_jobs.sweeps.document import is_sweep
+from spotkeep_jobs.document.request import kind_of
+from spotkeep_jobs.schedules.document import launched_by_a_schedule
 from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.training.process_environment import path_with
 
@@ -78,7 +79,7 @@ def rehearse_job(
         RehearsalFailedError: It did not pass.
     """
     document = read_job_file(job_file, overrides=overrides).with_fields(scenario.job_fields)
-    if is_sweep(document.fields) != scenario.of_sweep:
+    if (kind_of(launched_by_a_schedule(document.fields)) == "sweep") != scenario.of_sweep:
         raise _other_command(job_file, of_sweep=scenario.of_sweep)
     if python is not None:
         document = in_python(document, python)
@@ -176,7 +177,7 @@ def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
             "spotkeep local image IMAGE PROGRAM; spotkeep --local launch JOB_FILE",
         )
     prepared = prepare(document, deployment=None, new_token=invocation.seams.new_token)
-    judgement = judge_here(prepared)
+    judgement = judge_here(prepared, now=invocation.seams.now())
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was rehearsed", document=document)
     if (hosts := judgement.request.get("instance_count", 1)) > 1:

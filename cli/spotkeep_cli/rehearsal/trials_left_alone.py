@@ -17,13 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
+from spotkeep_fleet.training_spec import SPEC_CHANNEL
 from spotkeep_jobs.progress.job_events import JobEvent, parse_line
 from spotkeep_local.training.process_environment import job_path
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_WITH_FILES: Final = frozenset({"source", "spotkeep-parameters"})
+_WITH_FILES: Final = frozenset({"source", SPEC_CHANNEL})
 """The channels of Spotkeep's own that the runner reads."""
 _AT_A_TIME: Final = 2
 
@@ -63,14 +64,8 @@ def _trained(
 ) -> Sequence[JobEvent]:
     _lay_out(job, base=base, s3=s3)
     algorithm = job["AlgorithmSpecification"]
-    # The entry point is the Python of the image, the bundle, and what the bundle is asked for.
-    command = [
-        sys.executable,
-        "-m",
-        "spotkeep",
-        *algorithm["ContainerEntrypoint"][2:],
-        *algorithm["ContainerArguments"],
-    ]
+    # The entry point is the Python of the image, the bundle, and the bundle's own words.
+    command = [sys.executable, "-m", "spotkeep", *algorithm["ContainerEntrypoint"][2:]]
     environment = {
         "PATH": job_path(),
         "LANG": "C.UTF-8",

@@ -1,4 +1,4 @@
-"""What the functions keep in the checkpoint bucket for jobs: `spotkeep.pyz`, and the parameters of jobs in queues."""
+"""The objects that the functions keep in the checkpoint bucket for jobs: `spotkeep.pyz`, and training specs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
+from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.temporary_errors import call_error, is_temporary, typed_errors
 
@@ -74,23 +74,23 @@ class TrainingBundleStore:
         self._kept = True
 
 
-class ParametersStore:
-    """Puts the files of parameters that jobs in queues read. The boto3 client is made when it is first needed."""
+class SpecStore:
+    """Puts the training specs that SageMaker's jobs read. It makes the boto3 client when it first needs one."""
 
     def __init__(self, make_client: Callable[[], S3Client]) -> None:
         """Bind what makes the client of S3."""
         self._make_client = make_client
 
-    def keep(self, file: ParametersFile) -> None:
-        """Put a file. The same one again changes nothing.
+    def keep(self, spec: SpecObject) -> None:
+        """Put a spec. The same one again changes nothing.
 
         Raises:
             AwsRefusedError: S3 will not take it.
             AwsBusyError: S3 could not answer; call again.
         """
-        bucket, key = _bucket_and_key(file.uri)
+        bucket, key = _bucket_and_key(spec.uri)
         with typed_errors("put_object"):
-            self._make_client().put_object(Bucket=bucket, Key=key, Body=file.content, ContentType="application/json")
+            self._make_client().put_object(Bucket=bucket, Key=key, Body=spec.content, ContentType="application/json")
 
 
 def _is_there(client: S3Client, *, bucket: str, key: str) -> bool:

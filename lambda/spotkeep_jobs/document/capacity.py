@@ -41,7 +41,10 @@ _INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.
 
 
 def _instance_type(value: object, info: ValidationInfo) -> str:
-    """Return a type of the backend that the document names; of either where none is named (a recorded request)."""
+    """Return a type of the document's backend.
+
+    Where the document names no backend, as a recorded request, take a type of either.
+    """
     text = read_text(value)
     backend = (info.context or {}).get("backend")
     if backend == "ec2":
@@ -147,17 +150,17 @@ def has_local_disks(instance_type: str) -> bool:
 
 
 def local_disks_gb(instance_type: str) -> int | None:
-    """Return how much a type's own disks hold together, in GB; None of one that has none, or is not known here."""
+    """Return the size of a type's own disks together, in GB. None of a type that has none, or is not known here."""
     family, _, size = instance_type.removeprefix("ml.").partition(".")
     return _GB.get(family, {}).get(size)
 
 
 def larger_disks(instance_type: str, *, than_gb: int) -> str | None:
-    """Return the type of the same family with the smallest disks that hold so much; None where there is none.
+    """Return the type of the same family with the smallest disks that hold so much. None where there is none.
 
     Args:
-        instance_type: `ml.g5.xlarge`.
-        than_gb: what they must hold, in GB.
+        instance_type: The instance type. Example: `ml.g5.xlarge`.
+        than_gb: The least size of the disks, in GB.
     """
     family = instance_type.removeprefix("ml.").partition(".")[0]
     enough = [(gb, size) for size, gb in _GB.get(family, {}).items() if gb >= than_gb]
@@ -167,7 +170,7 @@ def larger_disks(instance_type: str, *, than_gb: int) -> str | None:
 _SHORTEST_JOB_SECONDS: Final = 60
 _DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 _ON_DEMAND_WAITS: Final = timedelta(days=1)
-"""As long as a job on spot waits whose document does not say how long."""
+"""The wait of a job on spot whose document does not say one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +179,9 @@ class Fallback:
 
     Attributes:
         capacity: Spot or on-demand.
-        instance_types: Best first. Spot has one; on-demand takes the first it can get.
-        longest_wait_seconds: How long to wait for capacity at a time before the next fallback; None where something
-            else ends the waiting: AWS's own limit (max_wait), or the run's deadline.
+        instance_types: Best first. Spot has one. On-demand takes the first it can get.
+        longest_wait_seconds: The longest wait for capacity at a time before the next fallback. None where max_wait or
+            the run's deadline ends the waiting.
     """
 
     capacity: Capacity
@@ -194,12 +197,13 @@ class NextJob:
     """Another job for the run.
 
     Attributes:
-        position: Its fallback, from 0.
-        fallback: What that is.
-        max_run_seconds: How long it may train.
-        because: Why there is one, in a clause.
-        pause_seconds: How long to wait before it is created; SageMaker had no capacity a moment ago.
-        no_capacity_since: Since when SageMaker has had none, over the jobs before it; None where it is not asked again.
+        position: The number of its fallback, from 0.
+        fallback: The fallback.
+        max_run_seconds: The longest time that it may train.
+        because: The reason for the job, in a clause.
+        pause_seconds: The wait before its creation, as SageMaker had no capacity a moment ago.
+        no_capacity_since: The time since when SageMaker has had no capacity, over the jobs before it. None where
+            SageMaker is not asked again.
     """
 
     position: int
@@ -240,7 +244,10 @@ def types_of(request: JobRequest) -> tuple[str, ...]:
 
 
 def _until_the_deadline(request: JobRequest, fallbacks: Sequence[Fallback]) -> tuple[Fallback, ...]:
-    """With a deadline, a clock does not send a run on demand, nor end it there: the policy and the guard decide."""
+    """Return the fallbacks of a run with a deadline.
+
+    There the policy and the guard send it on demand, and no clock does.
+    """
     if request.deadline is None:
         return tuple(fallbacks)
     below = [*(fallback.capacity for fallback in fallbacks[1:]), "on-demand"]
@@ -251,9 +258,9 @@ def _until_the_deadline(request: JobRequest, fallbacks: Sequence[Fallback]) -> t
 
 
 def longest_wait_without_a_job(request: JobRequest) -> timedelta:
-    """Return how long a run may wait for a job on its last fallback: for room in a quota, or for capacity that failed.
+    """Return the longest wait for a job on the last fallback, for room in a quota or for capacity.
 
-    On spot it is what `max_wait` leaves over `max_run`: a wait without a job counts as one with it.
+    On spot it is `max_wait` less `max_run`, as a wait without a job counts as one with it.
 
     Args:
         request: The validated request.
@@ -267,7 +274,7 @@ def longest_wait_without_a_job(request: JobRequest) -> timedelta:
 
 
 def on_demand_below(fallbacks: Sequence[Fallback], position: int) -> int | None:
-    """Return the first fallback on demand at or below a position; None where there is none."""
+    """Return the first fallback on demand at or below a position. None where there is none."""
     return next((at for at in range(position, len(fallbacks)) if fallbacks[at].capacity == "on-demand"), None)
 
 
@@ -279,8 +286,8 @@ def first_job(
     Args:
         request: The validated request.
         prices: On-demand US dollars per instance and hour, by instance type.
-        spent_usd: What the run has cost so far.
-        on_demand_because: Why spot is not even tried; None where it is.
+        spent_usd: The cost of the run so far, in US dollars.
+        on_demand_because: The reason for passing over spot. None where spot is tried.
 
     Returns:
         Its `max_run_seconds` are below `shortest_job_seconds` when max_cost pays for no more.

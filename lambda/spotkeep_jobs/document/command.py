@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import WithJsonSchema
 
-from spotkeep_fleet.runner_options import MAX_SETUP_PIECES, MAX_WORD, SETUP_PIECE, block_pieces
+from spotkeep_fleet.training_spec import SPEC_VARIABLE
+from spotkeep_jobs.document.metrics import mlflow_variables
 from spotkeep_jobs.document.reading import INTO_A_FILE, Rule, excluded, more_than_fit, outlined, rule
 from spotkeep_jobs.document.shell_text import (
     SHELLS,
@@ -36,7 +37,7 @@ from spotkeep_jobs.document.shell_text import (
     waits_for_anything,
     why_a_shell,
 )
-from spotkeep_jobs.document.source import GitSource
+from spotkeep_jobs.document.source import MAX_WORD
 from spotkeep_jobs.document.values import (
     MAX_VARIABLE,
     AnyText,
@@ -56,20 +57,16 @@ if TYPE_CHECKING:
 
 
 MAX_HYPERPARAMETERS: Final = 100
-METRICS_VARIABLE: Final = "SPOTKEEP_METRICS"
-"""The environment variables in which the job finds what to search its output for: this name, an underscore and a
-number from 1."""
 MAX_COMMAND_WORDS: Final = 99
-"""SageMaker takes 100 container arguments; the first one is the `--` in front of the command."""
+MAX_BLOCK: Final = 25_000
+"""The most characters of a block of lines for bash."""
 RESERVED_VARIABLES: Final = (
     "SPOTKEEP_RUN",
     "SPOTKEEP_ATTEMPT",
     "SPOTKEEP_LAUNCH",
     "SPOTKEEP_RUN_INDEX",
     "SPOTKEEP_RUN_COUNT",
-    "SPOTKEEP_SOURCE_GIT_URL",
-    "SPOTKEEP_SOURCE_GIT_COMMIT",
-    "SPOTKEEP_SOURCE_SHA256",
+    SPEC_VARIABLE,
     "SPOTKEEP_CHECKPOINT_DIR",
     "SPOTKEEP_EVENTS",
     "SPOTKEEP_PAUSE_AT_STEP",
@@ -77,7 +74,7 @@ RESERVED_VARIABLES: Final = (
     "TRAINING_JOB_NAME",
     "TRAINING_JOB_ARN",
 )
-_RESERVED_VARIABLE_PREFIXES: Final = ("SM_", f"{METRICS_VARIABLE}_")
+_RESERVED_VARIABLE_PREFIXES: Final = ("SM_",)
 _AS_WORDS_OR_BLOCK: Final = (
     "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
     "as a list of words: [python, train.py]. Text in single quotes stays as it is"
@@ -85,32 +82,26 @@ _AS_WORDS_OR_BLOCK: Final = (
 
 
 def read_command(value: object) -> list[str] | str:
-    """Return the command of the training script: the words of its command line, or a block of lines for bash.
+    """Return the command of the training script, as the words of a command line or as a block of lines for bash.
 
     A list is always words. A text of several lines is a block, and one of a single line is words unless it needs a
     shell (`shell_text`).
     """
-    return _command(value, field="command", longest_block=MAX_COMMAND_WORDS, longest_piece=MAX_WORD)
+    return _command(value, field="command")
 
 
 def read_setup(value: object) -> list[str] | str:
-    """Return the command that sets a machine up; SageMaker gets its words as one text."""
-    command = _command(value, field="setup", longest_block=MAX_SETUP_PIECES, longest_piece=SETUP_PIECE)
-    if not isinstance(command, str) and len(shlex.join(command)) > MAX_WORD:
-        raise wrong(
-            f"has more than {MAX_WORD} characters, and SageMaker takes no more of it",
-            "Put the work into a script of the source and call that",
-        )
-    return command
+    """Return the command that sets a machine up."""
+    return _command(value, field="setup")
 
 
-def _command(value: object, *, field: str, longest_block: int, longest_piece: int) -> list[str] | str:
+def _command(value: object, *, field: str) -> list[str] | str:
     if isinstance(value, str):
-        if len(value) > MAX_COMMAND_WORDS * MAX_WORD:
+        if len(value) > MAX_BLOCK:
             raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
         text = read_text(value)
         if is_block(text):
-            return _block(text, field=field, longest_block=longest_block, longest_piece=longest_piece)
+            return _block(text, field=field)
         words: list[object] = list(_words_of(one_line_of(text) or "", field=field))
     elif isinstance(value, list | tuple):
         words = list(value)
@@ -120,7 +111,7 @@ def _command(value: object, *, field: str, longest_block: int, longest_piece: in
         raise wrong("is empty", 'Give the command that trains, for example "python train.py"')
     if len(words) > MAX_COMMAND_WORDS:
         raise wrong(
-            f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
+            f"has {len(words)} words; a command takes {MAX_COMMAND_WORDS}",
             "Put options into hyperparameters or into a file of the source",
         )
     read = [single_line(scalar_text(word), longest=MAX_WORD, what="the command") for word in words]
@@ -144,7 +135,7 @@ def _words_of(line: str, *, field: str) -> list[str]:
         raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
 
 
-def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> str:
+def _block(text: str, *, field: str) -> str:
     block = lines_of(text) + "\n"
     if does_nothing(block):
         raise wrong("is comments alone", 'Give the command that trains, for example "python train.py"')
@@ -165,12 +156,6 @@ def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> 
             "ends while a program of it is in the background (&): bash would end with code 0, and the run with it",
             "Remove the & behind the program that trains, or end the block with `wait $!`. What holds an & as a "
             "character needs quotes",
-        )
-    pieces = len(block_pieces(block, longest=longest_piece))
-    if pieces > longest_block:
-        raise wrong(
-            f"has more than {longest_block * longest_piece:,} characters as JSON, and SageMaker takes no more of it",
-            "Put the work into a script of the source and call that: bash steps.sh",
         )
     return block
 
@@ -207,7 +192,7 @@ def read_hyperparameter_name(value: object) -> str:
 
 
 def read_hyperparameter(value: object) -> str:
-    """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
+    """Return the value of a hyperparameter, which is any scalar, as the text that the script gets."""
     text = json.dumps(value) if isinstance(value, float) else scalar_text(value)
     return single_line(text, longest=256, what="the script")
 
@@ -240,7 +225,8 @@ def read_variable(value: object) -> str:
     return text
 
 
-_OWN_VARIABLES: Final = 3
+_MARKS_OF_A_LAUNCH: Final = 3
+"""Variables of the run, the attempt and the launch."""
 _MAX_ENVIRONMENT: Final = 100
 
 
@@ -249,11 +235,10 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
     yield from more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=INTO_A_FILE)
 
 
-@rule("environment", "source", "metrics", "mlflow", "pause_at_step")
+@rule("environment", "command", "mlflow")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    source = request.source
-    own = _OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
-    own += len(request.metric_variables) + len(request.mlflow_variables) + len(request.pause_variables)
+    # The place of the spec; without a command, what the script knows of it.
+    own = _MARKS_OF_A_LAUNCH + (len(mlflow_variables(request)) if request.command is None else 1)
     yield from more_than_fit(
         "environment", request.environment, limit=_MAX_ENVIRONMENT, own=own, named="variables", fix=INTO_A_FILE
     )
@@ -338,7 +323,7 @@ _BY_THE_RUNNER: Final[Mapping[str, str]] = {
     "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
     "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
 }
-"""Fields that only Spotkeep's runner in the job gives an effect to, and what to do instead."""
+"""Fields that only Spotkeep's runner in the job gives an effect to, and their remedies."""
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -368,7 +353,7 @@ _LOOKS_SECRET: Final = re.compile(
 
 
 def command_warnings(request: JobRequest) -> Iterator[str]:
-    """Yield what a command, a setup or an environment has that is allowed and probably not meant."""
+    """Yield probable mistakes of a command, a setup or an environment."""
     yield from _words_and_blocks(request)
     for field, lines in (("command", request.command), ("setup", request.setup)):
         if isinstance(lines, str):
@@ -435,7 +420,7 @@ def _failures_passed_over(block: str, *, field: str) -> Iterator[str]:
 
 
 def _second_python(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a second Python script in a command that begins with one: lines that YAML has joined."""
+    """Return the words of a second Python script in a command that begins with one. YAML joins lines so."""
     if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not _is_script(words[1]):
         return ()
     if any(word in {"--", "--no-python", "--no_python"} for word in words):

@@ -1,4 +1,4 @@
-"""Runs on EC2: the fleets that run them, how many runs a document launches, and the volume that follows each."""
+"""Runs on EC2, with the fleets that run them, the number of runs of a document, and the volume that follows each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _EBS_LIMITS: Final[Mapping[str, _EbsLimits]] = {
     "sc1": _EbsLimits((125, 16_384)),
 }
 _GP3_IOPS_PER_THROUGHPUT: Final = 4
-"""Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS: "Amazon EBS General Purpose SSD volumes"."""
+"""Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS ("Amazon EBS General Purpose SSD volumes")."""
 
 
 @rule("backend")
@@ -275,7 +275,7 @@ _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "keep_alive": "Remove it: warm pools are SageMaker's.",
     "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
 }
-"""Fields of a training job that a run on EC2 does not take, and what to do instead."""
+"""Fields of a training job that a run on EC2 does not take, and their remedies."""
 _ADD_BACKEND: Final = "Add backend: ec2, or remove it."
 _ONLY_ON_EC2: Final[Mapping[str, str]] = {
     "volume": _ADD_BACKEND,
@@ -319,7 +319,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def fleet_warnings(request: JobRequest) -> Iterator[str]:
-    """Yield what is allowed of a run on EC2 and probably not meant."""
+    """Yield probable mistakes of a run on EC2."""
     if request.backend != "ec2":
         return
     if not request.checkpoints:

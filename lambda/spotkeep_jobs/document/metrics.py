@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
+from spotkeep_fleet.training_spec import MLFLOW_EXPERIMENT, MLFLOW_TRACKING_URI
 from spotkeep_jobs.document.reading import DocumentModel, Rule, first_few, rule, shown
 from spotkeep_jobs.document.values import (
     LINE_ENDS,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _MAX_METRICS: Final = 40
 _MAX_METRIC_NAME: Final = 100
-"""SageMaker takes 255; what a job says of itself is read with names of at most 100."""
+"""SageMaker takes 255 characters. The controller reads names of at most 100 from a job's log."""
 _MAX_METRIC_PATTERN: Final = 500
 _NUMBER_GROUP: Final = "Put brackets around the number: loss=([0-9.eE+-]+)"
 
@@ -56,7 +57,7 @@ def read_metrics(value: object) -> object:
 
 
 def read_metric_name(value: object) -> str:
-    """Return the name of a metric: what CloudWatch and a terminal can show."""
+    """Return the name of a metric that CloudWatch and a terminal can show."""
     text = read_text(value)
     if not 1 <= len(text) <= _MAX_METRIC_NAME or not text.isprintable() or text != text.strip():
         raise wrong(
@@ -69,8 +70,8 @@ def read_metric_name(value: object) -> str:
 def read_metric_pattern(value: object) -> str:
     """Return a regular expression that finds a number in a line, in the forms that all regular expressions share.
 
-    Left out is what depends on flags, on what is around, or compares with an earlier group: without flags, compiling
-    takes no time to speak of. How long a search takes is bounded where it runs, in the job.
+    Flags, lookarounds and references to an earlier group are refused. Without flags, compiling takes almost no time.
+    The job bounds the time of a search.
     """
     text = read_text(value)
     if not 1 <= len(text) <= _MAX_METRIC_PATTERN or LINE_ENDS & set(text) or "\0" in text:
@@ -112,8 +113,6 @@ MLFLOW_ARN: Final = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-(trac
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AIMlflowConfig.html (MlflowResourceArn)
 """
-MLFLOW_TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
-MLFLOW_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
 
 
 def read_mlflow(value: object) -> object:
@@ -142,29 +141,21 @@ class MlflowRequest(DocumentModel):
     """The name of the experiment, made if it is missing. Default: MLflow's own, `Default`."""
 
 
-_MAX_METRICS_VARIABLES: Final = 20
+def mlflow_variables(request: JobRequest) -> set[str]:
+    """Return the names of the variables that the field mlflow sets."""
+    if request.mlflow is None:
+        return set()
+    return {MLFLOW_TRACKING_URI} if request.mlflow.experiment is None else {MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT}
 
 
 @rule("environment", "mlflow")
 def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    for name in sorted(request.mlflow_variables.keys() & request.environment.keys()):
+    for name in sorted(mlflow_variables(request) & request.environment.keys()):
         yield Problem(
             field=f"environment.{name}",
             found="a value",
             problem="is given together with mlflow, which sets it",
             fix="Remove one of the two.",
-        )
-
-
-@rule("metrics")
-def _patterns_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    taken = len(request.metric_variables)
-    if taken > _MAX_METRICS_VARIABLES:
-        yield Problem(
-            field="metrics",
-            found=f"patterns of some {taken * MAX_VARIABLE:,} characters",
-            problem=f"are longer than the {_MAX_METRICS_VARIABLES * MAX_VARIABLE:,} that reach the job",
-            fix="Shorten the patterns to what stands right before the number.",
         )
 
 
@@ -204,7 +195,6 @@ def _runs_can_be_logged(request: JobRequest, defaults: DeploymentDefaults) -> It
 
 RULES: Final[tuple[Rule, ...]] = (
     _mlflow_is_named_once,
-    _patterns_fit,
     _steps_have_a_pattern,
     _runs_can_be_logged,
 )

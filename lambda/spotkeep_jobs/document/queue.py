@@ -64,7 +64,7 @@ class _Part(BaseModel):
 
 
 class Share(_Part):
-    """A quota share: the part of a queue's instances that belongs to a team or a project."""
+    """A quota share, which is the part of a queue's instances that belongs to a team or a project."""
 
     types: InstanceCounts = Field(description="how many instances of each type belong to it: {ml.g5.2xlarge: 12}")
     lending: Literal["reserve", "lend", "lend-and-borrow"] = Field(
@@ -93,7 +93,7 @@ class Share(_Part):
 
 
 class Queue(_Part):
-    """A queue, with what may run in it at a time, and its shares."""
+    """A queue, with the instances that may run in it at a time, and its shares."""
 
     types: InstanceCounts = Field(description="how many instances of each type may run at a time: {ml.g5.2xlarge: 20}")
     shares: dict[QueueName, Share] = Field(
@@ -148,9 +148,9 @@ class Reach:
 
 
 def reach_of(queue: Queue, share_name: str, instance_type: str) -> Reach:
-    """Return what a share of a queue may have of an instance type.
+    """Return the instances of a type that a share of a queue may have.
 
-    It borrows what others lend and what no share has as its own; what others reserve it never gets.
+    It borrows instances that others lend, and instances of no share. It never gets instances that others reserve.
     """
     share = queue.shares[share_name]
     own = share.types.get(instance_type, 0)
@@ -319,7 +319,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def queue_warnings(request: JobRequest) -> Iterator[str]:
-    """Yield what is allowed in a queue and probably not meant."""
+    """Yield probable mistakes of a job in a queue."""
     if request.queue is None:
         return
     if request.capacity == "spot":

@@ -1,7 +1,7 @@
-"""Words for what pydantic finds wrong, in the job file and in the settings of a deployment; the form of a rule.
+"""The wording of problems in a job file and in the settings of a deployment, and the form of a rule.
 
-Every problem says the field, what was found and what to do (I7). A value that may be a secret is described, not shown.
-The fix is the field's own description and example where an error brings none of its own.
+Every problem names the field, its value and the remedy (I7). A value that may be a secret is described, not shown.
+Where an error of pydantic has no remedy, the remedy is the field's own description and example.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def _describe_properties(schema: dict[str, Any], model: type[BaseModel]) -> None
 
 
 class DocumentModel(BaseModel):
-    """A part of a document; a field that is not known is refused."""
+    """A part of a document. It refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_describe_properties)
 
 
 def described_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a model by name; those of a `DocumentModel` with the docstrings below them.
+    """Return the fields of a model by name, those of a `DocumentModel` with the docstrings below them.
 
     Args:
-        model: Any model. Of another one the fields are returned as they are.
+        model: Any model.
     """
     return _with_docstrings(model) if issubclass(model, DocumentModel) else model.model_fields
 
@@ -79,7 +79,7 @@ def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
 
 _SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
 _KEY: Final = "[key]"
-"""What pydantic writes behind the key of a mapping that is wrong itself."""
+"""Pydantic writes this behind the key of a mapping that is wrong itself."""
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = 80
 _SHOWN.maxother = 80
@@ -88,7 +88,7 @@ _SHOWN.maxlist = _SHOWN.maxdict = 4
 
 
 def shown(value: object) -> str:
-    """Return a value as a problem shows it: short, printable, whatever it is."""
+    """Return any value as a problem shows it, short and printable."""
     try:
         text = _SHOWN.repr(value)
     except (ValueError, RecursionError):
@@ -102,13 +102,13 @@ def json_bytes(document: object) -> int:
 
 
 def too_large(document: Mapping[str, Any], *, most: int, record: str, fix: str) -> Iterator[Problem]:
-    """Say that a document is larger than what a record takes, and which field makes it so.
+    """Say that a document is larger than a record takes, and name the largest field.
 
     Args:
         document: The document.
-        most: So many bytes fit, as JSON.
-        record: What it is recorded in, in words: `a run's`.
-        fix: What to do.
+        most: The most bytes that fit, as JSON.
+        record: The record's owner, in words. Example: `a run's`.
+        fix: The remedy.
     """
     size = json_bytes(document)
     if size <= most:
@@ -130,11 +130,11 @@ def _largest(document: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def nearest(word: object, known: Sequence[str], *, listed_in: str | None = None) -> str:
-    """Return the fix for an unknown word: the known one that was probably meant, or all there are.
+    """Return the fix for an unknown word, which names the word that was probably meant, or all known ones.
 
     Args:
-        word: what was written, of any type.
-        known: what could have been.
+        word: The unknown word, of any type.
+        known: The known words.
         listed_in: The page that lists them. Default: the fix does.
     """
     folded = {_folded(choice): choice for choice in known}
@@ -150,12 +150,12 @@ def _folded(word: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """What is said of the fields of a document beside what their model says.
+    """The words about the fields of a document that their model does not have.
 
     Attributes:
         secret: Fields whose values are described, not shown.
         other_names: The field that is meant by another name, which is written in small letters alone.
-        gone: Fields that there were in earlier versions, and what to do. What they hold may be secret.
+        gone: Fields of earlier versions, and their remedies. Their values may be secret.
         listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
     """
 
@@ -171,26 +171,26 @@ NO_WORDING: Final = Wording()
 def problems_of(
     error: ValidationError, model: type[BaseModel], *, document: Mapping[Any, Any], wording: Wording = NO_WORDING
 ) -> list[Problem]:
-    """Say in words what pydantic found wrong, all of it.
+    """Return all that pydantic refused, as problems in words.
 
     Args:
-        error: What pydantic raised.
-        model: The model that it validated against; its descriptions and examples are the fixes.
-        document: What was validated: a list that was written as a mapping is named by its keys.
-        wording: What is said of the model's fields beside.
+        error: The error of pydantic.
+        model: The model that it validated against. Its descriptions and examples are the fixes.
+        document: The document. A list that was written as a mapping is named by its keys.
+        wording: The words about the model's fields.
     """
     return [_problem(detail, model, document=document, wording=wording) for detail in error.errors(include_url=False)]
 
 
 def unknown_field(name: object, known: Mapping[str, Any], *, field: str, found: str, wording: Wording) -> Problem:
-    """Return the problem of a field that there is not, with the field that was probably meant.
+    """Return the problem of an unknown field, with the field that was probably meant.
 
     Args:
-        name: What was written.
-        known: The fields there are.
-        field: Where it was written.
+        name: The unknown field.
+        known: The known fields.
+        field: Its place in the document.
         found: Its value, as it may be shown.
-        wording: What is said of the model's fields beside.
+        wording: The words about the model's fields.
     """
     if isinstance(name, str) and name in wording.gone:
         return Problem(field=field, found="a value", problem="is not a field any more", fix=wording.gone[name])
@@ -216,7 +216,7 @@ def _problem(detail: Any, model: type[BaseModel], *, document: Mapping[Any, Any]
 
 
 def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str, str]:
-    """Return a problem and its fix; empty where pydantic's words, or the field's description, are good enough."""
+    """Return a problem and its fix. Both are empty where pydantic's words or the field's description are enough."""
     value, context, limits = detail["input"], detail.get("ctx", {}), _limits(info)
     match detail["type"]:
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
@@ -257,7 +257,7 @@ def _another_word(value: object, expected: str) -> tuple[str, str]:
 
 
 def _limits(info: FieldInfo | None) -> str:
-    """Return the limits of a number, as `1 to 20`; empty where it has none."""
+    """Return the limits of a number, as `1 to 20`, or an empty text."""
     lowest = highest = ""
     for each in _metadata(info):
         match each:
@@ -275,7 +275,7 @@ def _limits(info: FieldInfo | None) -> str:
 
 
 def _metadata(info: FieldInfo | None) -> Iterator[object]:
-    """Yield what the types of a field are annotated with, inside an optional one, too."""
+    """Yield the annotations of a field's types, inside an optional one, too."""
     if info is None:
         return
     optional = (each for inner in get_args(info.annotation) for each in getattr(inner, "__metadata__", ()))
@@ -319,7 +319,7 @@ def _lower(text: str) -> str:
 
 
 def _found(location: list[Any], value: object, *, secret: Collection[str]) -> str:
-    """Return what was found; a value that may be a secret is described, not shown."""
+    """Return a value as a problem shows it. A value that may be a secret is described, not shown."""
     if not location or location[0] not in secret or (location[-1] == _KEY and len(location) > 1):
         return shown(value)
     if isinstance(value, str) and len(location) > 1:
@@ -328,7 +328,7 @@ def _found(location: list[Any], value: object, *, secret: Collection[str]) -> st
 
 
 def outlined(value: object) -> str:
-    """Return a value of which only the number of parts is shown: it may be a misspelled environment."""
+    """Return the number of parts of a value, since the value may be a misspelled environment."""
     if not isinstance(value, Mapping | BaseModel | list | tuple):
         return shown(value)
     if isinstance(value, BaseModel):
@@ -354,7 +354,7 @@ def _path_of(location: list[Any], document: Mapping[Any, Any]) -> str:
 
 
 def printable_name(part: object) -> str:
-    """Return a name as a problem shows it: short and in ASCII, whatever was written."""
+    """Return any name as a problem shows it, short and in ASCII."""
     text = str(part).encode("unicode_escape", "backslashreplace").decode("ascii") if part != "" else "''"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -365,7 +365,7 @@ def _example(info: FieldInfo | None, name: object) -> str:
 
 
 def _description(info: FieldInfo | None) -> str:
-    """Return the fix that pydantic does not give: what the field is for."""
+    """Return the field's description, as the fix that pydantic does not give."""
     if info is None or not info.description:
         return "Write it as the documentation says."
     example = f" For example: {info.examples[0]!r}." if info.examples else ""
@@ -373,7 +373,7 @@ def _description(info: FieldInfo | None) -> str:
 
 
 _FIRST_FEW: Final = 3
-"""So many are named in a refusal: a deployment may have fifty."""
+"""The most addresses that a refusal names. A deployment may have fifty."""
 
 
 def first_few(locations: Sequence[str]) -> str:
@@ -388,7 +388,7 @@ INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 def more_than_fit(
     field: str, given: Sized, *, limit: int, own: int = 0, named: str = "", fix: str
 ) -> Iterator[Problem]:
-    """Yield where more are given than AWS takes of a job, less what Spotkeep adds of its own."""
+    """Yield a problem where more are given than AWS takes of a job, less Spotkeep's own."""
     if len(given) > limit - own:
         named = named or field
         yield Problem(
@@ -403,11 +403,11 @@ def more_than_fit(
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What must hold between fields.
+    """A rule between fields.
 
     Attributes:
-        reads: The fields it is about; it is judged when all of them could be read.
-        problems: What is wrong with a request, in this deployment.
+        reads: The fields that the rule reads. It is judged when all of them could be read.
+        problems: Yields the problems of a request in a deployment.
     """
 
     reads: frozenset[str]
@@ -432,13 +432,13 @@ def excluded(
     fix: str,
     as_found: Callable[[Any], str] = outlined,
 ) -> Rule:
-    """Return the rule that a field may not be given where others say something.
+    """Return the rule that a field may not be given where others exclude it.
 
     Args:
-        field: The field. A request names all fields, so a value that is the default counts as not given.
+        field: The field. A request names all fields, so a default value counts as not given.
         where: Says whether the others exclude it.
         reads: The others.
-        problem: The fault; `{0.capacity}` stands for the request's value there.
+        problem: The fault. In it `{0.capacity}` stands for the request's value there.
         fix: The remedy.
         as_found: Shows the field's value.
     """

@@ -6,16 +6,15 @@ a refusal, so it says how a value is written.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from spotkeep_jobs.document.capacity import FallbackRequest, InstanceType, InstanceTypes, read_fallbacks
 from spotkeep_jobs.document.command import (
     COMMAND_SCHEMA,
-    METRICS_VARIABLE,
     VariableName,
     read_command,
     read_hyperparameter,
@@ -25,15 +24,7 @@ from spotkeep_jobs.document.command import (
 )
 from spotkeep_jobs.document.fleet import MAX_RUNS, VolumeRequest
 from spotkeep_jobs.document.image import Algorithm, Framework, Image
-from spotkeep_jobs.document.metrics import (
-    MLFLOW_EXPERIMENT,
-    MLFLOW_TRACKING_URI,
-    MetricRequest,
-    MlflowRequest,
-    read_metric_name,
-    read_metrics,
-    read_mlflow,
-)
+from spotkeep_jobs.document.metrics import MetricRequest, MlflowRequest, read_metric_name, read_metrics, read_mlflow
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import DocumentModel
 from spotkeep_jobs.document.source import (
@@ -63,7 +54,6 @@ from spotkeep_jobs.document.times import (
 from spotkeep_jobs.document.values import (
     HYPHENATED,
     MAX_RUN_ID_LENGTH,
-    MAX_VARIABLE,
     S3_SCHEMA,
     TEXTS_SCHEMA,
     Owner,
@@ -79,7 +69,13 @@ from spotkeep_jobs.document.values import (
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Goal
 from spotkeep_jobs.record.states import NotificationKind
 
-PAUSE_AT_STEP: Final = "SPOTKEEP_PAUSE_AT_STEP"
+
+def kind_of(document: object) -> Literal["job", "sweep", "schedule"]:
+    """Return the kind of a document. A schedule is one whether it launches a job or a sweep."""
+    given = document if isinstance(document, Mapping) else {}
+    if given.get("schedule") is not None:
+        return "schedule"
+    return "job" if given.get("sweep") is None else "sweep"
 
 
 class JobRequest(DocumentModel):
@@ -313,36 +309,6 @@ class JobRequest(DocumentModel):
     def requirements(self) -> tuple[str, ...]:
         """What is to be installed, where the document lists it; empty where it does not."""
         return () if isinstance(self.install, str) else self.install
-
-    @property
-    def mlflow_variables(self) -> dict[str, str]:
-        """The environment variables by which MLflow knows where to log."""
-        if self.mlflow is None:
-            return {}
-        experiment = {} if self.mlflow.experiment is None else {MLFLOW_EXPERIMENT: self.mlflow.experiment}
-        return {MLFLOW_TRACKING_URI: self.mlflow.tracking_uri, **experiment}
-
-    @property
-    def pause_variables(self) -> dict[str, str]:
-        """The environment variable by which the script knows where to pause."""
-        return {} if self.pause_at_step is None else {PAUSE_AT_STEP: str(self.pause_at_step)}
-
-    @property
-    def metric_variables(self) -> dict[str, str]:
-        """The environment variables by which the runner knows what to search for; none where there is no pattern.
-
-        It prints what it finds as job events, by which the record knows it, on every backend.
-        """
-        searched = {
-            name: {"pattern": metric.pattern, **({"step": metric.step} if metric.step else {})}
-            for name, metric in self.metrics.items()
-            if metric.pattern
-        }
-        if not searched:
-            return {}
-        text = json.dumps(searched, separators=(",", ":"))
-        pieces = [text[begin : begin + MAX_VARIABLE] for begin in range(0, len(text), MAX_VARIABLE)]
-        return {f"{METRICS_VARIABLE}_{number}": piece for number, piece in enumerate(pieces, start=1)}
 
     @property
     def goals(self) -> dict[str, Goal | None]:

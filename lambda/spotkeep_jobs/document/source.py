@@ -1,10 +1,10 @@
-"""The code and the data of a job: source, installation, channels and checkpoints, and which of it its role may read.
+"""The code and the data of a job, and the part of them that its role may read.
 
-IAM judges before anything is paid, not on an instance. The roles of both backends have the same permissions here. They
-read `runs/` and `sources/` of the deployment's bucket and the setting `data_locations`, and write checkpoints below
-`runs/<run>/checkpoints/`. The role of an isolated team has `teams/<team>/runs/` and `teams/<team>/sources/` in their
-place. A channel is listed by the prefix that its URI names, and every object found is read.
-IAM compares the prefix of the listing, and the key of each object, with the policy's names, letter by letter.
+The launcher judges as IAM does, before anything is paid. The roles of both backends have the same permissions here.
+They read `runs/` and `sources/` of the deployment's bucket and the setting `data_locations`. They write checkpoints
+below `runs/<run>/checkpoints/`. The role of an isolated team has `teams/<team>/runs/` and `teams/<team>/sources/` in
+their place. SageMaker lists a channel by the prefix that its URI names, and reads every object that it finds. IAM
+compares the prefix of the listing, and the key of each object, with the policy's names, letter by letter.
 s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since that lists both.
 
 Not known here are the policy of the data's bucket or of its KMS key, a permissions boundary, and a policy of AWS
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from spotkeep_fleet.channel_files import has_an_empty_name
-from spotkeep_fleet.runner_options import MAX_WORD
+from spotkeep_fleet.training_spec import SPEC_CHANNEL
 from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, first_few, more_than_fit, rule, shown
 from spotkeep_jobs.document.values import (
     MAX_RUN_ID_LENGTH,
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
 
 MAX_REQUIREMENTS: Final = 40
-"""Two words each of the 100 that SageMaker takes as the container's entry point, beside Spotkeep's own."""
+MAX_WORD: Final = 256
+"""The most characters of a word of a command, and of a requirement."""
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
-RESERVED_CHANNELS: Final = ("spotkeep", "source", "spotkeep-parameters")
+RESERVED_CHANNELS: Final = ("spotkeep", "source", SPEC_CHANNEL)
 
 
 def read_source(value: object) -> object:
@@ -106,7 +107,7 @@ GitUrl = Annotated[
 
 
 def read_install(value: object) -> str | list[str]:
-    """Return what is installed before the command: auto, none, a path in the source, or a list of requirements."""
+    """Return the packages to install: auto, none, a path in the source, or a list of requirements."""
     if isinstance(value, str):
         path = PurePosixPath(read_text(value))
         if not value or path.is_absolute() or ".." in path.parts or value.startswith("-") or path == PurePosixPath():
@@ -132,7 +133,7 @@ def read_install(value: object) -> str | list[str]:
 
 
 def read_prefix(value: object) -> str:
-    """Return an S3 URI of checkpoints; it ends with a slash."""
+    """Return an S3 URI of checkpoints, which ends with a slash."""
     text = read_s3_uri(value)
     bucket, _, key = text.removeprefix("s3://").partition("/")
     parts = key.strip("/").split("/")
@@ -196,7 +197,7 @@ ChannelName = Annotated[
 
 
 def read_channels(value: object) -> object:
-    """Turn a mapping of names into the list that SageMaker has; its values are URIs or channels without a name."""
+    """Turn a mapping of names into the list that SageMaker has. Its values are URIs or channels without a name."""
     if isinstance(value, Mapping):
         for name, spec in value.items():
             if isinstance(spec, Mapping) and "name" in spec:
@@ -231,23 +232,21 @@ class Channel(ChannelData):
 _MAX_CHANNELS: Final = 20
 
 
-@rule("channels", "command", "source", "queue")
+@rule("channels", "command", "source")
 def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     names = [channel.name for channel in request.channels]
     for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= _MAX_CHANNELS else ():
         yield Problem(
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
-    own = 0 if request.command is None else 2 if isinstance(request.source, ArchiveSource) else 1
-    if own and request.queue is not None:
-        own += 1  # For what AWS Batch has no room for.
+    own = 0 if request.command is None else 3 if isinstance(request.source, ArchiveSource) else 2
     fix = "Put data under a common prefix and use one channel for it."
     yield from more_than_fit("channels", request.channels, limit=_MAX_CHANNELS, own=own, fix=fix)
 
 
 @rule("channels", "source", "backend")
 def _keys_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Yield the addresses of which all keys are refused once the job has begun: `spotkeep_fleet.channel_files`.
+    """Yield the addresses of which SageMaker refuses all keys once the job has begun (`spotkeep_fleet.channel_files`).
 
     An instance of EC2 fetches its source by the key itself.
     """
@@ -277,11 +276,11 @@ def _requirements_file_needs_a_source(request: JobRequest, _defaults: Deployment
 
 
 def may_read(uri: str, *, locations: Sequence[str]) -> bool:
-    """Return whether a role lists and reads what a URI names.
+    """Return whether a role lists and reads a URI.
 
     Args:
-        uri: The URI of a bucket, a prefix or an object: `s3://<bucket>[/<prefix>]`.
-        locations: What it may read: `s3://<bucket>/<prefix>/` each.
+        uri: The URI of a bucket, a prefix or an object. Example: `s3://<bucket>/<prefix>`.
+        locations: The readable locations. Example: `s3://<bucket>/<prefix>/`.
     """
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     return f"s3://{bucket}/{prefix}".startswith(tuple(locations))
@@ -315,7 +314,7 @@ def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iter
 
 @rule("checkpoint_prefix", "team")
 def _checkpoints_can_be_written(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Yield what is wrong with a prefix: all have one shape, so that none lies inside another (I1)."""
+    """Yield the fault of a prefix. All have one shape, so that none lies inside another (I1)."""
     prefix = request.checkpoint_prefix
     if prefix is None or defaults.checkpoint_bucket is None:
         return

@@ -1,4 +1,4 @@
-"""The times of a run: how durations are written, how long a job may train and wait, and when its work must be done.
+"""The times of a run, which are its durations, its limits, its waits and its deadline.
 
 People write durations as `90m`, `4h`, `1h30m` or `3600`. A request keeps seconds.
 
@@ -35,7 +35,7 @@ MAX_DEADLINE_SECONDS: Final = 365 * DAY_SECONDS
 DEFAULT_RESTART_SECONDS: Final = 720
 """Start-up (AWS measures 2 to 3 minutes), the end of the job before, and the loading of a large checkpoint."""
 DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
-"""A new account's quota for the longest training job: 5 days."""
+"""The quota of a new account for the longest training job, which is 5 days."""
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _WRITTEN = re.compile(r"(?:(\d{1,9})d)?\s*(?:(\d{1,9})h)?\s*(?:(\d{1,9})m)?\s*(?:(\d{1,9})s)?", re.ASCII)
 _WORDS = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII | re.IGNORECASE)
@@ -54,14 +54,14 @@ def parse_duration(value: object) -> int:
     """Read a duration.
 
     Args:
-        value: a whole number of seconds, or a string such as `90m`, `4h`, `2d`, `1h30m`, `3600`; units from the
+        value: A whole number of seconds, or a string such as `90m`, `4h`, `2d`, `1h30m`, `3600`. Units go from the
             largest to the smallest, each at most once.
 
     Returns:
         The duration in seconds, 0 or more.
 
     Raises:
-        DurationError: the value is no such thing; it says how to write what was probably meant.
+        DurationError: The value is no duration. The error says how to write one.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise DurationError(problem="is not a duration", fix=f"{FORMS}.")
@@ -83,10 +83,10 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Write a duration the shortest exact way: 5400 becomes `1h30m`, 0 becomes `0s`.
+    """Write a duration in the shortest exact form. 5400 becomes `1h30m`, and 0 becomes `0s`.
 
     Args:
-        seconds: the duration, 0 or more.
+        seconds: The duration, 0 or more.
     """
     parts = []
     for unit, size in _SECONDS.items():
@@ -130,7 +130,7 @@ class DurationOf(GroupedMetadata):
     highest: int
 
     def __iter__(self) -> Iterator[object]:
-        """Give what pydantic makes of it: the reader, and how the JSON schema says it."""
+        """Give pydantic the reader and the JSON schema."""
         yield BeforeValidator(lambda value: _seconds(value, lowest=self.lowest, highest=self.highest))
         yield _DURATION_SCHEMA
 
@@ -185,7 +185,7 @@ DEADLINE_SCHEMA: Final = WithJsonSchema(
     mode="validation",
 )
 LongestWait = Annotated[int, DurationOf(lowest=300, highest=28 * DAY_SECONDS)]
-"""The controller reconciles every five minutes: a shorter wait could not be kept."""
+"""The controller reconciles every five minutes, so it could not keep a shorter wait."""
 
 
 @rule("max_run", "max_total_run")

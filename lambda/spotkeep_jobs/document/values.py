@@ -28,7 +28,7 @@ _RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 
 
 def wrong(problem: str, fix: str) -> PydanticCustomError:
-    """Return an error that carries what `validation` needs for a `Problem`."""
+    """Return an error that carries the words of a `Problem`."""
     return PydanticCustomError("spotkeep", "{problem}. {fix}", {"problem": problem, "fix": fix})
 
 
@@ -44,19 +44,19 @@ def read_text(value: object) -> str:
 
 
 Text = Annotated[str, Strict()]
-"""Text with a length or a pattern, by which pydantic refuses what is not valid Unicode as well."""
+"""Text with a length or a pattern. Pydantic then refuses text that is not valid Unicode as well."""
 ShortName = Annotated[Text, Field(pattern="^[a-z][a-z0-9-]{0,19}$")]
 AnyText = Annotated[str, BeforeValidator(read_text)]
 WholeNumber = Annotated[int, Strict()]
 
 
 def must(hold: Callable[[str], object], problem: str, fix: str) -> AfterValidator:
-    """Return what refuses a text in these words where something does not hold of it.
+    """Return a validator that refuses a text in these words where a condition does not hold.
 
     Args:
-        hold: Says whether it holds.
-        problem: What is wrong where it does not.
-        fix: What to do.
+        hold: Says whether the condition holds.
+        problem: The fault where it does not.
+        fix: The remedy.
     """
 
     def judged(text: str) -> str:
@@ -91,7 +91,7 @@ def single_line(text: str, *, longest: int, what: str) -> str:
 
 
 def scalar_text(value: object) -> str:
-    """Return numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
+    """Return a number or a boolean as JSON writes it, since hyperparameters and variables are text to SageMaker."""
     if isinstance(value, str):
         return read_text(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -112,7 +112,7 @@ TEXTS_SCHEMA: Final = WithJsonSchema(
 
 
 def read_list(value: object) -> object:
-    """Return a list; one text is a list of one."""
+    """Return a list. One text is a list of one."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list | tuple):
@@ -121,7 +121,7 @@ def read_list(value: object) -> object:
 
 
 def each_once(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse what is named twice."""
+    """Refuse a value that is named twice."""
     repeated = sorted(value for value, count in Counter(values).items() if count > 1)
     if repeated:
         raise wrong(f"names {', '.join(repeated)} more than once", "Name each once")
@@ -151,7 +151,7 @@ S3Uri = Annotated[str, BeforeValidator(read_s3_uri), S3_SCHEMA]
 
 
 def without_credentials(fix: str) -> AfterValidator:
-    """Return what refuses a URL with a user name or password.
+    """Return a validator that refuses a URL with a user name or password.
 
     Args:
         fix: The remedy.

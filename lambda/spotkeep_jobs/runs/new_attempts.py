@@ -1,7 +1,7 @@
 """What a launch records before it creates a job: the run item and the attempt, with the exact request of its job.
 
-It records nothing itself. What a job in a queue has no room for in its request, it keeps in S3: a job whose request is
-recorded finds its file.
+It records nothing itself. It keeps the training spec of SageMaker's jobs in S3 first, so a job with a recorded request
+finds its spec.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.backends.batch.parameters_file import ParametersFile, fits, sizes_of, with_parameters_file
-from spotkeep_jobs.backends.batch.service_job import MAX_PAYLOAD_BYTES, MAX_SUBMISSION_BYTES
+from spotkeep_jobs.backends.batch.service_job import (
+    MAX_PAYLOAD_BYTES,
+    MAX_SUBMISSION_BYTES,
+    fits,
+    shortened,
+    sizes_of,
+)
 from spotkeep_jobs.backends.ec2.launch import fleet_launch, job_request_of
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
@@ -23,6 +28,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
     marks_of,
     output_prefix_for,
     run_id_for,
+    spec_of,
 )
 from spotkeep_jobs.document.capacity import NextJob, first_job, shortest_job_seconds
 from spotkeep_jobs.document.fleet import no_fleets
@@ -65,7 +71,7 @@ class NewAttempts:
         launch_id = "0" * LAUNCH_ID_HEX_DIGITS
         job_request = self._job_request(request, job=job, run=run, attempt=1, launch_id=launch_id, group=None)
         try:
-            self._in_queue(request, job_request, place, run=run)
+            _in_queue(request, job_request, place)
         except RequestRefusedError as error:
             return list(error.problems)
         return []
@@ -83,7 +89,7 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: AWS Batch would not take the request of its job.
-            AwsCallError: What its job reads beside its request could not be kept.
+            AwsCallError: S3 did not take the training spec of its job.
         """
         request = member.request
         run = request.run or ""
@@ -131,7 +137,7 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: It has cost what it may, or AWS Batch would not take the request of its job.
-            AwsCallError: What its job reads beside its request could not be kept.
+            AwsCallError: S3 did not take the training spec of its job.
         """
         now = self.deployment.now()
         deadline_at = request.deadline_at(now)
@@ -184,9 +190,11 @@ class NewAttempts:
         job_request = self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group)
         place = _place_of(request)
         if place is not None:
-            job_request, file = self._in_queue(request, job_request, place, run=run)
-            if file is not None:
-                self.deployment.parameters.keep(file)
+            job_request = _in_queue(request, job_request, place)
+        if request.backend == "sagemaker":
+            spec = spec_of(request=request, platform=self.deployment.platform, run=run)
+            if spec is not None:
+                self.deployment.specs.keep(spec)
         return Attempt(
             run=run,
             attempt=number,
@@ -200,22 +208,6 @@ class NewAttempts:
             created_at=now,
             job_request=job_request,
         )
-
-    def _in_queue(
-        self, request: JobRequest, job_request: Mapping[str, Any], place: QueuePlace, *, run: str
-    ) -> tuple[dict[str, Any], ParametersFile | None]:
-        """Return the request as AWS Batch takes it, and what the job reads beside it.
-
-        Raises:
-            RequestRefusedError: It would not take it.
-        """
-        short, file = dict(job_request), None
-        if request.command is not None:
-            parameters_uri = self.deployment.platform.parameters_uri(run, team=request.team)
-            short, file = with_parameters_file(job_request, parameters_uri=parameters_uri)
-        if not fits(short):
-            raise RequestRefusedError([_too_long(place, short)])
-        return short, file
 
     def _job_request(
         self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str, group: RunGroup | None
@@ -246,8 +238,20 @@ class NewAttempts:
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
 
 
+def _in_queue(request: JobRequest, job_request: Mapping[str, Any], place: QueuePlace) -> dict[str, Any]:
+    """Return the request as AWS Batch takes it.
+
+    Raises:
+        RequestRefusedError: It would not take it.
+    """
+    short = dict(job_request) if request.command is None else shortened(job_request)
+    if not fits(short):
+        raise RequestRefusedError([_too_long(place, short)])
+    return short
+
+
 def _too_long(place: QueuePlace, job_request: Mapping[str, Any]) -> Problem:
-    """Say that AWS Batch would not take the request of the job, without what can move to a file."""
+    """Say that AWS Batch would not take the request of the job, without the parts that the training spec holds."""
     return Problem(
         field="queue",
         found=shown(place.queue),

@@ -14,13 +14,14 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.reading import DocumentModel, problems_of, shown
+from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.document.times import read_deadline
 from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.ids import id_of_firing
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.schedules.expression import Rate, next_after, read_expression, read_zone, zone_of
-from spotkeep_jobs.sweeps.document import is_sweep, read_sweep
+from spotkeep_jobs.sweeps.document import read_sweep
 from spotkeep_jobs.sweeps.trial_documents import id_of
 
 _FIRING_DIGITS: Final = len("-20261125-0200")
@@ -57,9 +58,9 @@ class _Document(DocumentModel):
     """When the document is launched."""
 
 
-def is_scheduled(document: object) -> bool:
-    """Return whether a document asks for a schedule."""
-    return isinstance(document, Mapping) and document.get("schedule") is not None
+def launched_by_a_schedule(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of the job or the sweep that a schedule's document launches."""
+    return {name: value for name, value in document.items() if name != "schedule"}
 
 
 def read_schedule(document: Mapping[str, Any], *, now: datetime) -> tuple[ScheduleRequest | None, list[Problem]]:
@@ -103,7 +104,8 @@ def _beside(document: Mapping[str, Any]) -> list[Problem]:
 
 def _behind_the_id(document: Mapping[str, Any]) -> int:
     """Return how many characters come behind a schedule's id in the ids of what it launches."""
-    sweep = read_sweep(document, tpe=True)[0] if is_sweep(document) else None
+    of_sweep = kind_of(launched_by_a_schedule(document)) == "sweep"
+    sweep = read_sweep(document, tpe=True)[0] if of_sweep else None
     return _FIRING_DIGITS + (0 if sweep is None else 1 + len(str(sweep.most_trials)))
 
 

@@ -21,12 +21,13 @@ from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems, spent_usd
 from spotkeep_jobs.sweeps.decision import going_on, stopping
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
-from spotkeep_jobs.sweeps.launch import judged_trials, notify_of
+from spotkeep_jobs.sweeps.launch import notify_of
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
 from spotkeep_jobs.sweeps.trial_documents import (
     JUDGED_TRIALS,
     FirstTrial,
     first_trials,
+    judged_trials,
     placeholder_problems,
     trial_document,
 )
@@ -136,8 +137,8 @@ class SweepActions:
     ) -> tuple[list[JobRequest], list[Problem]]:
         """Return a document's trials, as they would be launched with it, or go on, and what is wrong with them."""
         caller, document = sweep.launched_by, sweep.document
-        first, *others = first_trials(document, request, token=sweep.token, owner=sweep.owner)
-        others += [
+        judged = [*first_trials(document, request, token=sweep.token, owner=sweep.owner)]
+        judged += [
             FirstTrial(
                 number=trial.number,
                 parameters=trial.parameters,
@@ -145,10 +146,9 @@ class SweepActions:
             )
             for trial in waiting[:JUDGED_TRIALS]
         ]
-        judged = Acceptance(self.deployment).judged(first.document, caller=caller)
-        of_others = judged_trials(Acceptance(self.deployment), others, caller=caller, known=judged.problems)
-        requests = [*([] if judged.request is None else [judged.request]), *of_others.requests]
-        return requests, [*placeholder_problems(document, first.parameters), *judged.problems, *of_others.problems]
+        acceptance = Acceptance(self.deployment)
+        answers = judged_trials(judged, judge=lambda each: acceptance.judged(each, caller=caller))
+        return answers.requests, [*placeholder_problems(document, judged[0].parameters), *answers.problems]
 
     def _of_its_money(
         self,

@@ -185,11 +185,6 @@ class _Document(DocumentModel):
     """US dollars that all trials together may cost. When they are spent, the trials that run save and are stopped."""
 
 
-def is_sweep(document: object) -> bool:
-    """Return whether a document asks for a sweep."""
-    return isinstance(document, Mapping) and document.get("sweep") is not None
-
-
 def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest | None, list[Problem]]:
     """Read the sweep of a document.
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
@@ -31,7 +30,14 @@ from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
-from spotkeep_jobs.sweeps.trial_documents import FirstTrial, first_trials, placeholder_problems, sweep_id_for
+from spotkeep_jobs.sweeps.trial_documents import (
+    FirstTrial,
+    JudgedTrials,
+    first_trials,
+    judged_trials,
+    placeholder_problems,
+    sweep_id_for,
+)
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -184,7 +190,10 @@ class SweepLaunch:
         except RequestRefusedError as error:
             problems += error.problems
             warnings += error.warnings
-        others = judged_trials(Acceptance(self.deployment), trials[1:], caller=caller, known=problems)
+        acceptance = Acceptance(self.deployment)
+        others = judged_trials(
+            trials[1:], judge=lambda document: acceptance.judged(document, caller=caller), known=problems
+        )
         return first, JudgedTrials(
             requests=[*([] if first is None else [first.request]), *others.requests],
             problems=[*problems, *others.problems],
@@ -240,47 +249,6 @@ class SweepLaunch:
             )
         advanced = Sweeps(self.deployment).advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
         return LaunchedSweep(advanced=advanced, replayed=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedTrials:
-    """What became of the documents of trials.
-
-    Attributes:
-        requests: Of those that would be accepted.
-        problems: What is wrong, each with the number of the first trial that has it.
-        warnings: What is allowed but probably not meant.
-    """
-
-    requests: list[JobRequest]
-    problems: list[Problem]
-    warnings: list[str]
-
-
-def judged_trials(
-    acceptance: Acceptance, trials: Sequence[FirstTrial], *, caller: Caller | None, known: Sequence[Problem]
-) -> JudgedTrials:
-    """Judge the documents of trials by themselves; what several of them have wrong is named once.
-
-    Args:
-        acceptance: Judges documents by themselves.
-        trials: Those after the first.
-        caller: Who asks, where that is known.
-        known: What the first one has wrong.
-    """
-    seen = {(problem.field, problem.problem) for problem in known}
-    requests: list[JobRequest] = []
-    problems: list[Problem] = []
-    warnings: list[str] = []
-    for trial in trials:
-        validation = acceptance.judged(trial.document, caller=caller)
-        requests += [] if validation.request is None else [validation.request]
-        for problem in validation.problems:
-            if (problem.field, problem.problem) not in seen:
-                seen.add((problem.field, problem.problem))
-                problems.append(replace(problem, field=f"{problem.field} (trial {trial.number})"))
-        warnings += validation.warnings
-    return JudgedTrials(requests=requests, problems=problems, warnings=warnings)
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,6 +13,8 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.metrics import read_metrics
 from spotkeep_jobs.document.reading import nearest, shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.validation import Validation
 from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.ids import run_of_trial
@@ -213,3 +215,44 @@ def first_trials(
         for move in moves
         if isinstance(move, Begin)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTrials:
+    """The judgement of the documents of trials.
+
+    Attributes:
+        requests: The requests of those that would be accepted.
+        problems: The problems, each with the number of the first trial that has it.
+        warnings: Probable mistakes.
+    """
+
+    requests: list[JobRequest]
+    problems: list[Problem]
+    warnings: list[str]
+
+
+def judged_trials(
+    trials: Sequence[FirstTrial], *, judge: Callable[[Mapping[str, Any]], Validation], known: Sequence[Problem] = ()
+) -> JudgedTrials:
+    """Judge the documents of trials by themselves. A problem that several of them have is named once.
+
+    Args:
+        trials: The trials.
+        judge: Judges the document of one.
+        known: The problems of the trials before them.
+    """
+    seen = {(problem.field, problem.problem) for problem in known}
+    requests: list[JobRequest] = []
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for trial in trials:
+        validation = judge(trial.document)
+        requests += [] if validation.request is None else [validation.request]
+        for problem in validation.problems:
+            if (problem.field, problem.problem) not in seen:
+                seen.add((problem.field, problem.problem))
+                place = problem.field if trial.number == 1 else f"{problem.field} (trial {trial.number})"
+                problems.append(replace(problem, field=place))
+        warnings += validation.warnings
+    return JudgedTrials(requests=requests, problems=problems, warnings=warnings)

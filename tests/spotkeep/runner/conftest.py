@@ -12,13 +12,14 @@ import sys
 import tarfile
 import textwrap
 import zipapp
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotkeep.events import EVENT_PREFIX
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE, TrainingSpec, encode_spec, spec_file_name
 
 SOURCES = Path(__file__).parents[3] / "training"
 
@@ -51,6 +52,15 @@ def make_tar(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+def put_spec(base: Path, spec: TrainingSpec) -> str:
+    """Put a spec where its channel brings it; return its place as the environment names it."""
+    content = encode_spec(spec)
+    name = f"input/data/{SPEC_CHANNEL}/{spec_file_name(content)}"
+    (base / name).parent.mkdir(parents=True, exist_ok=True)
+    (base / name).write_bytes(content)
+    return f"/opt/ml/{name}"
 
 
 class Job:
@@ -113,15 +123,18 @@ class Job:
 
 @pytest.fixture
 def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Starts `spotkeep.pyz run -- command` in a session of its own, in a base directory that is empty at first."""
+    """Starts `spotkeep.pyz run` in a session of its own, in a base directory that is empty at first.
+
+    A command of words alone is given by hand, after `--`. A block, and a command with other fields, is in a spec.
+    """
     jobs: list[Job] = []
 
     def start(
-        command: Sequence[str],
+        command: Sequence[str] | str,
         *,
         script: str | None = None,
         interpreter: str = sys.executable,
-        options: Sequence[str] = (),
+        spec: Mapping[str, Any] | None = None,
         preexec: Callable[[], None] | None = None,
         **environment: str,
     ) -> Job:
@@ -131,8 +144,12 @@ def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
             directory.mkdir(exist_ok=True)
         if script is not None:
             (tmp_path / "train.py").write_text(textwrap.dedent(script))
+        words = ["--", *command]
+        if spec is not None or isinstance(command, str):
+            whole = TrainingSpec(command if isinstance(command, str) else tuple(command), **(spec or {}))
+            words, environment = [], {SPEC_VARIABLE: put_spec(base, whole), **environment}
         process = subprocess.Popen(
-            [interpreter, str(pyz), "run", *options, "--", *command],
+            [interpreter, str(pyz), "run", *words],
             cwd=tmp_path,
             env={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",

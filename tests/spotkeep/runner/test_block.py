@@ -8,8 +8,8 @@ import textwrap
 import pytest
 
 from spotkeep.errors import CommandError, MissingToolError
-from spotkeep.runner.block import bash_words, block_named
-from spotkeep_fleet.runner_options import block_pieces
+from spotkeep.runner.failure import block_named
+from spotkeep.runner.supervision import bash_words
 
 SAVES_ON_SIGTERM = """
     import pathlib, signal, sys, time
@@ -29,8 +29,8 @@ SAVES_ON_SIGTERM = """
 def start_block(start):
     """Starts a job whose command is these lines."""
 
-    def start_block(lines, *, options=(), **more):
-        return start(block_pieces(textwrap.dedent(lines)), options=[*options, "--block"], **more)
+    def start_block(lines, **more):
+        return start(textwrap.dedent(lines), **more)
 
     return start_block
 
@@ -173,7 +173,7 @@ def test_another_signal_reaches_the_program_and_the_block_goes_on(start_block):
 
 def test_an_image_without_bash_is_named_before_anything_is_installed(start_block, tmp_path):
     (tmp_path / "empty").mkdir()
-    job = start_block("python train.py\n", options=["--requirement", "missing==1"], PATH=str(tmp_path / "empty"))
+    job = start_block("python train.py\n", spec={"requirements": ("missing==1",)}, PATH=str(tmp_path / "empty"))
     assert job.finish() == MissingToolError.exit_code
     assert job.failure.startswith("not started: the command is a block of lines for bash, and this image has no bash")
     assert "a list of words" in job.failure
@@ -188,16 +188,10 @@ def test_a_block_that_bash_cannot_read_runs_not_even_in_part(start_block):
 
 def test_a_machine_is_set_up_by_a_block_that_ends_where_a_line_fails(start):
     block = "echo sets up\nfalse\necho never\n"
-    job = start(["echo", "trains"], options=[f"--setup-block={piece}" for piece in block_pieces(block, longest=10)])
+    job = start(["echo", "trains"], spec={"setup": block})
     assert job.finish() == 71
     assert job.failure.startswith("setup: echo sets up (and 2 more lines) exited with code 1:")
     assert [line for line in job.lines if line in {"sets up", "never", "trains"}] == ["sets up"]
-
-
-def test_pieces_that_are_no_text_are_wrong_usage(start):
-    job = start(["broken"], options=["--block"])
-    assert job.finish() == 64
-    assert "no JSON text" in job.stderr
 
 
 def test_a_block_is_named_by_its_first_line_that_runs():

@@ -11,6 +11,7 @@ from spotkeep.errors import MissingToolError, SourceError
 from spotkeep.runner.git_source import check_out
 from spotkeep.runner.layout import JobLayout
 from spotkeep.runner.source import prepare_source
+from spotkeep_fleet.training_spec import JobSource
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 
@@ -91,13 +92,9 @@ class TestACommit:
 
     def test_is_a_source_of_a_job(self, make_repository, tmp_path):
         app = make_repository("app")
-        variables = {
-            **os.environ,
-            "SPOTKEEP_SOURCE_GIT_URL": f"file://{app}",
-            "SPOTKEEP_SOURCE_GIT_COMMIT": newest(app),
-            "GIT_DIR": str(tmp_path / "of-a-hook"),
-        }
-        source = prepare_source(JobLayout(base=tmp_path / "ml"), variables)
+        variables = {**os.environ, "GIT_DIR": str(tmp_path / "of-a-hook")}
+        commit = JobSource(git_url=f"file://{app}", git_commit=newest(app))
+        source = prepare_source(commit, layout=JobLayout(base=tmp_path / "ml"), environment=variables)
         assert (source / "train.py").read_text() == "print(2)"
 
     def test_that_is_not_there_is_reported_with_gits_words(self, make_repository, tmp_path):
@@ -109,7 +106,7 @@ class TestACommit:
         [("ext::sh -c evil", "0" * 40), ("--upload-pack=evil", "0" * 40), ("https://example.org/x.git", "main")],
     )
     def test_that_git_might_misunderstand_never_reaches_it(self, tmp_path, url, commit):
-        with pytest.raises(SourceError, match="SPOTKEEP_SOURCE_GIT"):
+        with pytest.raises(SourceError, match=r"the source's (git|commit) is"):
             check_out(url, commit, tmp_path, {})
 
     def test_without_git_is_reported_with_a_way_out(self, tmp_path):

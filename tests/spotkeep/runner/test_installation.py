@@ -86,7 +86,7 @@ def test_the_script_finds_what_requirements_txt_asks_for(start, wheels, source, 
     # An installation that was cut short begins anew.
     (environment / "lib").mkdir(parents=True)
     (environment / "lib" / "half.py").write_text("")
-    job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
+    job = start(["python", "train.py"], spec={"install": "auto"}, **wheels.environment)
     assert job.finish() == 0, job.stderr
     version, file, prefix = job.lines[-2].split()
     assert version == "1.0"
@@ -104,7 +104,7 @@ def test_the_script_finds_what_requirements_txt_asks_for(start, wheels, source, 
     # The volume of a run on EC2 has it when the run comes back, without pip.
     wheels("needed", "2.0")
     without_wheels = {**wheels.environment, "PIP_FIND_LINKS": ""}
-    again = start(["python", "train.py"], options=["--install", "auto"], **without_wheels)
+    again = start(["python", "train.py"], spec={"install": "auto"}, **without_wheels)
     assert again.finish() == 0, again.stderr
     assert again.lines[-2].split()[0] == "1.0"
     assert events_of(again, "installed")[0]["reason"] == "kept on this machine"
@@ -125,7 +125,7 @@ def test_an_environment_is_complete_for_what_was_installed_and_for_nothing_else(
 def test_what_has_another_hash_ends_the_job_with_pips_last_words(start, wheels, source):
     wheels("needed", "7")
     source(train__py="print('never')", requirements__txt=f"needed==7 --hash=sha256:{'0' * 64}\n")
-    job = start(["python", "train.py"], options=["--install", "auto"], **wheels.environment)
+    job = start(["python", "train.py"], spec={"install": "auto"}, **wheels.environment)
     assert job.finish() == 71
     assert "never" not in job.lines
     assert job.failure.startswith("pip install -r requirements.txt exited with code 1:")
@@ -140,7 +140,7 @@ def test_a_list_a_script_of_it_and_a_newer_version_than_the_images(start, wheels
     wheels("colorful", "3")
     job = start(
         ["sh", "-c", "needed-script && python -c 'import pluggy; print(pluggy.__version__)'"],
-        options=["--requirement", "needed>=1", "--requirement", "colorful==3"],
+        spec={"requirements": ("needed>=1", "colorful==3")},
         **wheels.environment,
     )
     assert job.finish() == 0, job.stderr
@@ -156,7 +156,7 @@ def test_an_image_without_pip_is_refused_with_what_to_do(start, source, tmp_path
     source(train__py="", requirements__txt="needed\n")
     job = start(
         ["python", "train.py"],
-        options=["--install", "auto"],
+        spec={"install": "auto"},
         interpreter=str(tmp_path / "bare" / "bin" / "python"),
         PATH=f"{tmp_path}/bare/bin:/usr/bin:/bin",
     )
@@ -180,7 +180,7 @@ def test_a_notice_during_the_installation_leaves_as_one_during_the_training(star
     )
     job = start(
         ["python", "train.py"],
-        options=["--install", "auto"],
+        spec={"install": "auto"},
         PIP_NO_INDEX="1",
         PIP_NO_BUILD_ISOLATION="0",
         SPOTKEEP_NOTICE_SECONDS="3",
@@ -194,10 +194,10 @@ def test_a_notice_during_the_installation_leaves_as_one_during_the_training(star
 
 def test_a_machine_is_set_up_once(start, source):
     source(train__py="print('trains')", setup__py="print('sets up')")
-    options = ["--setup", "python setup.py"]
-    first, second = start(["python", "train.py"], options=options), None
+    spec = {"setup": ("python", "setup.py")}
+    first, second = start(["python", "train.py"], spec=spec), None
     assert first.finish() == 0, first.stderr
-    second = start(["python", "train.py"], options=options)
+    second = start(["python", "train.py"], spec=spec)
     assert second.finish() == 0, second.stderr
     assert [job.lines.count("sets up") for job in (first, second)] == [1, 0]
     assert [job.lines.count("trains") for job in (first, second)] == [1, 1]
@@ -205,7 +205,7 @@ def test_a_machine_is_set_up_once(start, source):
 
 def test_a_setup_that_fails_ends_the_job_with_its_last_words(start, source):
     source(train__py="print('never')", setup__py="raise SystemExit('no tokenizer')")
-    job = start(["python", "train.py"], options=["--setup", "python setup.py"])
+    job = start(["python", "train.py"], spec={"setup": ("python", "setup.py")})
     assert job.finish() == 71
     assert job.failure == "setup: python setup.py exited with code 1:\nno tokenizer"
     assert "never" not in job.lines
@@ -220,8 +220,8 @@ def test_the_next_job_on_a_warm_host_finds_what_the_last_one_installed(start, wh
         """Only what is in the cache directory stays on a host."""
         shutil.rmtree(tmp_path / "ml" / "environment", ignore_errors=True)
         index = {"PIP_EXTRA_INDEX_URL": f"https://{user}@index.example/simple"}
-        options = ["--install", "auto", *(["--warm-pool"] if warm else [])]
-        job = start(["python", "train.py"], options=options, **{**wheels.environment, **index, **environment})
+        spec = {"install": "auto", "warm_pool": warm}
+        job = start(["python", "train.py"], spec=spec, **{**wheels.environment, **index, **environment})
         assert job.finish() == 0, job.stderr
         [installed] = events_of(job, "installed")
         kept = [event["what"] for event in events_of(job, "environment-cached", "environment-not-cached")]
@@ -247,7 +247,7 @@ def test_what_pip_is_set_to_do_decides_what_another_job_may_take_and_passwords_d
 def test_what_may_have_changed_without_a_pin_is_not_taken_from_a_warm_host(start, wheels, source):
     wheels("needed", "1.0")
     source(train__py=TRAINS, requirements__txt="-r more.txt\n", more__txt="needed\n")
-    job = start(["python", "train.py"], options=["--install", "auto", "--warm-pool"], **wheels.environment)
+    job = start(["python", "train.py"], spec={"install": "auto", "warm_pool": True}, **wheels.environment)
     assert job.finish() == 0, job.stderr
     assert not events_of(job, "environment-cached")
 
@@ -257,12 +257,12 @@ def test_a_comeback_takes_the_environment_from_s3(start, wheels, source, local_a
     wheels("needed", "1.0")
     source(train__py=TRAINS, requirements__txt="needed\n")
     place = f"s3://{bucket.name}/runs/a-1/output/environments/"
-    options = ["--install", "auto", "--environments", place]
+    spec = {"install": "auto", "environments": place}
     of_the_job = {**local_aws.environment(), "SPOTKEEP_LAUNCH": "feed"}
 
     def on_a_new_machine(**environment):
         shutil.rmtree(tmp_path / "ml" / "environment", ignore_errors=True)
-        job = start(["python", "train.py"], options=options, **{**of_the_job, **environment})
+        job = start(["python", "train.py"], spec=spec, **{**of_the_job, **environment})
         assert job.finish() == 0, job.stderr
         # The last line is the event `exit`.
         return job.lines[-2].split()[0], [event["event"] for event in job.events][2:-1], job

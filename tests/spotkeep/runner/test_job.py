@@ -15,8 +15,18 @@ import pytest
 
 from spotkeep.__main__ import main
 from spotkeep.runner.exits_on_notice import keep_exits
-from spotkeep.runner.failure import NOT_STARTED
 from spotkeep.runner.job import run_job
+from spotkeep_fleet.training_spec import (
+    NOT_STARTED,
+    SPEC_VARIABLE,
+    MlflowPlace,
+    RunNumber,
+    TrainingSpec,
+    encode_spec,
+    spec_file_name,
+)
+
+from .conftest import put_spec
 
 # Waits in its fourth step for the notice; a resumed one begins with the fifth.
 WAITS_FOR_NOTICE = """
@@ -55,13 +65,11 @@ def test_a_command_runs_with_the_library_and_its_environment(start):
     assert all((job.base / name).is_dir() for name in ("model", "output/data", "checkpoints"))
 
 
-def test_a_script_with_argparse_alone_gets_its_hyperparameters_though_a_queue_had_no_room_for_them(start, tmp_path):
-    channel = tmp_path / "ml" / "input" / "data" / "spotkeep-parameters"
-    channel.mkdir(parents=True)
+def test_a_script_with_argparse_alone_gets_its_hyperparameters_though_a_queue_had_no_room_for_them(start):
     hyperparameters = {"lr": "0.1", "epochs": "30", "amp": "true", "note": "two words; $HOME"}
-    (channel / "0123.json").write_text(json.dumps({"environment": {"WORD": "yes"}, "hyperparameters": hyperparameters}))
     job = start(
         ["python", "train.py", "--model", "resnet"],
+        spec={"environment": {"WORD": "yes"}, "hyperparameters": hyperparameters},
         script="""
             import argparse, os
             parser = argparse.ArgumentParser()
@@ -89,7 +97,7 @@ def test_a_job_may_have_its_hyperparameters_as_json_or_leave_them_out(start, tmp
     (configuration / "hyperparameters.json").write_text('{"b": "true"}')
     job = start(
         ["python", "train.py", "--model", "resnet"],
-        options=["--arguments", arguments],
+        spec={"arguments": arguments},
         script="import os, sys; print(sys.argv[1:], os.environ['SM_HP_B'], os.environ['SM_USER_ARGS'])",
     )
     assert job.finish() == 0, job.stderr
@@ -152,7 +160,6 @@ def test_everything_a_script_writes_passes_through_in_order(start):
         ("executable", "print(1)", "./executable", 126, "give it a #! line"),
         ("ml/input/data/source/source.zip", "damaged", "true", 66, "source.zip cannot be read"),
         ("ml/input/config/hyperparameters.json", "{", "true", 78, "hyperparameters.json"),
-        ("ml/input/data/spotkeep-parameters/0123.json", "{", "true", 78, "the file of parameters cannot be read"),
         ("ml/checkpoints", "a file", "true", 70, "is SAGEMAKER_BASE_DIR right?"),
     ],
 )
@@ -165,24 +172,89 @@ def test_a_command_that_cannot_start_is_reported(tmp_path, monkeypatch, capfd, f
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
     monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
-    assert run_job([command]) == code
+    assert run_job(TrainingSpec((command,))) == code
     failure = (tmp_path / "ml/output/failure").read_text()
     assert reason in failure
     assert failure.startswith(NOT_STARTED) == (code in {126, 127}), "the others may pass, or have a name of their own"
     assert reason in capfd.readouterr().err
 
 
+def test_the_script_gets_what_its_spec_says(start, tmp_path):
+    configuration = tmp_path / "ml" / "input" / "config"
+    configuration.mkdir(parents=True)
+    # A request in a queue had room for one of them.
+    (configuration / "hyperparameters.json").write_text('{"lr": "0.1"}')
+    names = ("WORD", "SPOTKEEP_PAUSE_AT_STEP", "SPOTKEEP_RUN_INDEX", "SPOTKEEP_RUN_COUNT")
+    job = start(
+        ["python", "train.py"],
+        script=f"""
+            import os, sys
+            print(sys.argv[1:], *(os.environ[name] for name in {names}))
+            print(os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_EXPERIMENT_NAME"])
+        """,
+        spec={
+            "environment": {"WORD": "yes"},
+            "hyperparameters": {"lr": "0.1", "epochs": "3"},
+            "pause_at_step": 10,
+            "number": RunNumber(2, 3),
+            "mlflow": MlflowPlace("https://mlflow.example.com", "digits"),
+        },
+    )
+    assert job.finish() == 0, job.stderr
+    assert job.lines[1:3] == ["['--epochs', '3', '--lr', '0.1'] yes 10 2 3", "https://mlflow.example.com digits"]
+    kept = json.loads((configuration / "hyperparameters.json").read_text())
+    assert kept == {"lr": "0.1", "epochs": "3"}, "scripts read them there"
+
+
+def test_whose_job_it_is_no_users_variable_changes(start):
+    changed = {"SPOTKEEP_LAUNCH": "another", "SPOTKEEP_EVENTS": "off"}
+    command = ["python", "-c", "import os; print(os.environ['SPOTKEEP_LAUNCH'])"]
+    job = start(command, spec={"environment": changed}, SPOTKEEP_LAUNCH="feed")
+    assert job.finish() == 0, job.stderr
+    assert job.lines[1] == "feed"
+    assert {event["launch"] for event in job.events} == {"feed"}
+
+
+def test_a_command_by_hand_goes_before_the_spec(start, tmp_path):
+    place = put_spec(tmp_path / "ml", TrainingSpec(("false",)))
+    job = start(["echo", "by hand"], **{SPEC_VARIABLE: place})
+    assert job.finish() == 0, job.stderr
+    assert "by hand" in job.lines
+
+
+SPEC = encode_spec(TrainingSpec(("true",)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        (spec_file_name(SPEC), None, "the training spec cannot be read"),
+        (spec_file_name(SPEC), SPEC.replace(b"true", b"evil"), "is not the one that was launched"),
+        ("0123.json", SPEC, "is not the one that was launched"),
+        (spec_file_name(b"{"), b"{", "it is no JSON"),
+        (spec_file_name(b'{"command":7}'), b'{"command":7}', "command is a int, not a list of texts"),
+        (spec_file_name(b"\xff"), b"\xff", "can't decode"),
+    ],
+)
+def test_a_spec_that_is_not_the_launched_one_runs_nothing(tmp_path, monkeypatch, name, content, reason):
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
+    monkeypatch.setenv(SPEC_VARIABLE, f"/opt/ml/{name}")
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert run_job() == 78
+    assert reason in (tmp_path / "output/failure").read_text()
+
+
 def test_a_command_runs_in_its_source_and_is_told_where_that_is(tmp_path, monkeypatch, capfd, make_tar):
     monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
     (tmp_path / "ml/input/data/source").mkdir(parents=True)
     make_tar({"name": "train.py"}).rename(tmp_path / "ml/input/data/source/source.tar.gz")
-    assert run_job(["sh", "-c", 'test "$PWD" -ef "$SM_SOURCE_DIR" && ls "$SM_SOURCE_DIR"']) == 0
+    command = ("sh", "-c", 'test "$PWD" -ef "$SM_SOURCE_DIR" && ls "$SM_SOURCE_DIR"')
+    assert run_job(TrainingSpec(command)) == 0
     assert "train.py" in capfd.readouterr().out.split()
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["run"], ["run", "--"], ["walk"], ["--unknown"], ["run", "--arguments", "all", "--", "true"]]
-)
+@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "--"], ["walk"], ["--unknown"], ["walk", "--", "true"]])
 def test_wrong_usage_is_64_and_says_the_right_one(arguments, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["spotkeep.pyz", *arguments])
     with pytest.raises(SystemExit) as left:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.runner import metric_lines
 from spotkeep.runner.metric_lines import BetweenLines, ShownLines
+from spotkeep_fleet.training_spec import SearchedMetric
 
 
-def variables(**patterns):
-    text = json.dumps({name: {"pattern": pattern} for name, pattern in patterns.items()})
-    return {f"SPOTKEEP_METRICS_{n + 1}": text[n * 512 : n * 512 + 512] for n in range(len(text) // 512 + 1)}
+def metrics(**patterns):
+    return {"metrics": {name: SearchedMetric(pattern) for name, pattern in patterns.items()}}
 
 
 def values(job, name):
@@ -37,7 +35,7 @@ def test_values_are_found_in_both_streams_and_carry_the_launch_and_the_reported_
             print("loss=0.25, and no end of line", end="")
         """,
         SPOTKEEP_LAUNCH="feed",
-        **variables(loss="loss=([0-9.]+)", accuracy="accuracy ([0-9.]+)"),
+        spec=metrics(loss="loss=([0-9.]+)", accuracy="accuracy ([0-9.]+)"),
     )
     assert job.finish() == 0, job.stderr
     assert [value for _, value in values(job, "loss")] == [0.5, 0.25]
@@ -57,7 +55,7 @@ def test_a_pattern_that_takes_exponential_time_holds_neither_the_training_nor_th
                 print("a" * 60 + "!", flush=True)
                 print(f"loss={step}", flush=True)
         """,
-        **variables(slow="(a+)+$", loss="loss=([0-9.]+)"),
+        spec=metrics(slow="(a+)+$", loss="loss=([0-9.]+)"),
     )
     assert job.finish() == 0
     assert values(job, "loss")[-1] == (None, 19.0)
@@ -79,7 +77,7 @@ def test_a_search_that_is_gone_costs_nothing_but_the_metrics(start):
                 print(f"loss={step}", flush=True)
                 time.sleep(0.05)
         """,
-        **variables(loss="loss=([0-9.]+)"),
+        spec=metrics(loss="loss=([0-9.]+)"),
     )
     assert job.finish() == 0
     assert [line for line in job.lines if line.startswith("loss=")] == ["loss=1", "loss=2", "loss=3"]

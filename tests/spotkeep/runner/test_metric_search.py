@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
 
 from spotkeep.runner import metric_search
-from spotkeep.runner.metric_search import MetricSearch, SearchedMetric, searched_metrics
+from spotkeep.runner.metric_search import MetricSearch
+from spotkeep_fleet.training_spec import SearchedMetric
 
 
 class Search:
@@ -18,7 +16,7 @@ class Search:
         self.now = 1000.0
         self.complaints = []
         self.search = MetricSearch(
-            list(metrics),
+            dict(metrics),
             seconds_between=seconds_between,
             search=lambda pattern, line: pattern.search(line),
             complain=self.complaints.append,
@@ -32,7 +30,7 @@ class Search:
 
 
 def metric(pattern="loss=([0-9.]+)", step=None, name="loss"):
-    return SearchedMetric(name=name, pattern=re.compile(pattern), step=step and re.compile(step))
+    return name, SearchedMetric(pattern, step)
 
 
 def test_the_first_group_is_the_value():
@@ -87,7 +85,10 @@ def test_a_pattern_that_takes_too_long_three_times_is_given_up_and_the_others_ar
 
     complaints = []
     searched = MetricSearch(
-        [metric("(a+)+$", name="slow"), metric()], seconds_between=0.0, search=search, complain=complaints.append
+        dict([metric("(a+)+$", name="slow"), metric()]),
+        seconds_between=0.0,
+        search=search,
+        complain=complaints.append,
     )
     for _ in range(5):
         searched.take("loss=1", now=0.0)
@@ -96,14 +97,9 @@ def test_a_pattern_that_takes_too_long_three_times_is_given_up_and_the_others_ar
     assert "slow is not searched for any more" in complaints[0]
 
 
-def test_what_to_search_for_comes_in_pieces():
-    text = json.dumps({"loss": {"pattern": "loss=([0-9.]+)", "step": "epoch ([0-9]+)"}, "acc": {"pattern": "a=(.)"}})
-    pieces = {f"SPOTKEEP_METRICS_{n + 1}": text[n * 20 : n * 20 + 20] for n in range(len(text) // 20 + 1)}
-    assert searched_metrics(pieces) == [metric(step="epoch ([0-9]+)"), metric("a=(.)", name="acc")]
-    assert searched_metrics({}) == []
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"a":1}', '{"a":{}}', '{"a":{"pattern":"("}}', '{"a":{"pattern":3}}'])
-def test_what_cannot_be_read_is_said_and_nothing_is_searched_for(text, capsys):
-    assert searched_metrics({"SPOTKEEP_METRICS_1": text}) == []
-    assert "the metrics cannot be read" in capsys.readouterr().err
+@pytest.mark.parametrize("step", [None, "("])
+def test_a_pattern_that_this_python_cannot_read_is_said_and_the_others_are_searched_for(step):
+    search = Search(metric("(" if step is None else "acc=(.)", step=step, name="acc"), metric())
+    assert search.reads("acc=1 loss=0.5") == [{"metrics": {"loss": 0.5}}]
+    assert len(search.complaints) == 1
+    assert "acc is not searched for: this Python cannot read its pattern" in search.complaints[0]

@@ -126,12 +126,14 @@ from pathlib import Path
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.training.supplies import Supplies
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.training_spec import JobSource, TrainingSpec
 
 environment = {"AWS_ENDPOINT_URL": sys.argv[1], "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 base, calls = Path(sys.argv[2]), AwsCalls(region="us-east-1", environment=environment)
 supplies = Supplies(calls, files=UserFiles(base), kept=base, cancelled=threading.Event())
-supplies.bring(InstanceJob(("x",), VolumeSpec(size_gb=8), source=JobSource("s3://bucket/source.tar.gz", sys.argv[3])))
+training = TrainingSpec(("x",), source=JobSource("s3://bucket/source.tar.gz", sys.argv[3]))
+supplies.bring(InstanceJob(training, VolumeSpec(size_gb=8)))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
     sha256 = hashlib.sha256()

@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.training.process import TrainingProcess, runner_command, training_environment
+from spotkeep_agent.training.supplies import put_spec
 from spotkeep_agent.training.user import TrainingUser, current_user
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, decode_job, encode_job
+from spotkeep_fleet.instance_job import VolumeSpec
+from spotkeep_fleet.training_spec import SPEC_VARIABLE, JobSource, encode_spec, spec_file_name
+from tests.instance_jobs import instance_job
 
 USER = TrainingUser("spotkeep", 995, 994, "/home/spotkeep")
 
 
 def environment(**changes: Any) -> dict[str, str]:
-    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), **changes)
+    job = instance_job(("python", "train.py"), VolumeSpec(size_gb=8), **changes)
     inherited = {"PATH": "/bin", "HOME": "/root", "SPOTKEEP_RUN_TABLE": "runs", "AWS_REGION": "us-east-1"}
     return training_environment(
         inherited=inherited,
@@ -38,8 +42,8 @@ def test_the_training_knows_the_id_of_its_launch_whatever_its_job_says() -> None
 
 
 def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
-    found = environment(environment={"EPOCHS": "3", "SPOTKEEP_EVENTS": "off"}, attempt=2)
-    assert found["EPOCHS"] == "3"
+    found = environment(environment={"EPOCHS": "3"}, attempt=2)
+    assert "EPOCHS" not in found, "the runner has it from the spec"
     assert found["SPOTKEEP_EVENTS"] == "stdout", "the agent reads the events"
     assert found["SAGEMAKER_BASE_DIR"] == "/opt/ml"
     assert found["HOME"] == "/home/spotkeep"
@@ -56,33 +60,29 @@ def test_the_agent_listens_for_notices_and_the_sdks_find_no_metadata_service_unl
     assert "AWS_EC2_METADATA_DISABLED" not in found
 
 
-def test_a_commit_is_left_to_the_runner() -> None:
-    found = environment(source=JobSource(git_url="https://example.com/x.git", git_commit="a" * 40))
-    assert found["SPOTKEEP_SOURCE_GIT_URL"] == "https://example.com/x.git"
-    assert found["SPOTKEEP_SOURCE_GIT_COMMIT"] == "a" * 40
+def test_the_runner_is_the_one_of_this_library_and_finds_the_spec_on_the_volume(tmp_path: Path) -> None:
+    assert runner_command() == [sys.executable, "-m", "spotkeep", "run"]
+    job = instance_job("cd src\npython train.py\n", setup="a\nb\n", source=JobSource(git_url="https://x/y.git"))
+    place = Path(training_environment(inherited={}, run="run", job=job, base=tmp_path, notice_file=tmp_path, user=USER)[
+        SPEC_VARIABLE
+    ])  # fmt: skip
+    put_spec(UserFiles(tmp_path), job.training)
+    assert place.read_bytes() == encode_spec(job.training)
+    assert place.name == spec_file_name(place.read_bytes())
 
 
-def test_the_runner_is_the_one_of_this_library() -> None:
-    command = runner_command(InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8)))
-    assert command == [sys.executable, "-m", "spotkeep", "run", "--", "python", "train.py"]
-    without = runner_command(InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), arguments="none"))
-    assert without[3:] == ["run", "--arguments", "none", "--", "python", "train.py"]
-
-
-def test_the_runner_installs_and_sets_up_what_the_job_asks_for() -> None:
-    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), install="auto", setup=("python", "fetch.py"))
-    assert runner_command(job)[4:] == ["--install", "auto", "--setup", "python fetch.py", "--", "python", "train.py"]
-    listed = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), requirements=("timm==1.0.9",))
-    assert runner_command(listed)[4:-3] == ["--requirement", "timm==1.0.9"]
-    block = InstanceJob("cd src\npython train.py\n", VolumeSpec(size_gb=8), setup="a\nb\n")
-    assert decode_job(encode_job(block)) == block
-    assert runner_command(block)[4:] == [
-        '--setup-block="a\\nb\\n"', "--block", "--", '"cd src\\npython train.py\\n"'
-    ]  # fmt: skip
+def test_a_spec_that_a_script_replaced_is_put_again_and_an_earlier_one_goes(tmp_path: Path) -> None:
+    earlier, later = instance_job(("false",)).training, instance_job(("true",)).training
+    put_spec(UserFiles(tmp_path), earlier)
+    put_spec(UserFiles(tmp_path), later)
+    [place] = (tmp_path / "input/data/spotkeep-spec").iterdir()
+    place.write_bytes(encode_spec(earlier))
+    put_spec(UserFiles(tmp_path), later)
+    assert place.read_bytes() == encode_spec(later)
 
 
 def test_the_reason_of_one_that_left_none_is_its_end_and_its_last_words(tmp_path: Path) -> None:
-    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8))
+    job = instance_job(("python", "train.py"), VolumeSpec(size_gb=8))
     program = "import os; print('spotkeep-event: {}'); print('last words', flush=True); os.kill(os.getpid(), 9)"
     process = start(tmp_path, program, [], [])
     assert process.wait(30) == 137
@@ -90,7 +90,7 @@ def test_the_reason_of_one_that_left_none_is_its_end_and_its_last_words(tmp_path
 
 
 def test_a_container_that_docker_cannot_start_says_why(tmp_path: Path) -> None:
-    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), image="python:3.12")
+    job = instance_job(("python", "train.py"), VolumeSpec(size_gb=8), image="python:3.12")
     said = 'docker: Error response from daemon: exec: "python3": executable file not found in $PATH: unknown'
     process = start(tmp_path, f"print({said!r}); raise SystemExit(127)", [], [])
     assert process.wait(30) == 127
@@ -103,7 +103,7 @@ def test_the_kernels_kills_meanwhile_say_that_memory_ran_out(tmp_path: Path, mon
     """The kernel took the runner itself, in its container or not, which could leave no reason."""
     kills = iter([4, 5])
     monkeypatch.setattr("spotkeep_agent.training.process.memory_kills", lambda: next(kills))
-    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), image="python:3.12")
+    job = instance_job(("python", "train.py"), VolumeSpec(size_gb=8), image="python:3.12")
     process = start(tmp_path, "import os; os.kill(os.getpid(), 9)", [], [])
     assert process.wait(30) == 137
     assert "memory ran out, and the kernel killed a process" in process.failure(job)

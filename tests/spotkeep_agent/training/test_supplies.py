@@ -20,7 +20,9 @@ from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import PART_BYTES, draft_path
 from spotkeep_agent.errors import DataRefusedError, SourceUnavailableError
 from spotkeep_agent.training.supplies import Supplies, clear_failure, read_failure
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.training_spec import JobSource
+from tests.instance_jobs import instance_job
 from tests.models.s3 import Objects
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -44,7 +46,7 @@ def bucket(s3: Any) -> str:
 
 
 def job(**changes: Any) -> InstanceJob:
-    return InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), **changes)
+    return instance_job(("python", "train.py"), VolumeSpec(size_gb=8), **changes)
 
 
 def supplies(calls: AwsCalls, base: Path) -> Supplies:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume.facts import Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Unavailable, Volume
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.orphans import Resource, orphans
 from spotkeep_fleet.record import LEASE_SECONDS, SNAPSHOT, CurrentVolume, FleetRecord, new_record
+from tests.instance_jobs import instance_job
 
-JOB = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8))
+JOB = instance_job(command=("python", "train.py"), volume=VolumeSpec(size_gb=8))
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from spotkeep_agent.volume.device_links import DeviceLinks
 from spotkeep_agent.volume.executor import Executor
 from spotkeep_agent.volume.protocol import FORCE_SECONDS, Leaving
 from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import INPUT_ERROR, MOST_SETBACKS, fleet_key, new_record
+from tests.instance_jobs import instance_job
 from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
@@ -76,7 +77,7 @@ class Hands:
 
 @pytest.fixture
 def cloud(cloud: Cloud) -> Cloud:
-    cloud.open(new_record(run=RUN), job=InstanceJob(command=("train",), volume=VolumeSpec(size_gb=8)))
+    cloud.open(new_record(run=RUN), job=instance_job(command=("train",), volume=VolumeSpec(size_gb=8)))
     return cloud
 
 

@@ -12,9 +12,10 @@ import pytest
 from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.on_aws import Drill
 from spotkeep_cli.errors import NoConnectionError, RefusedError
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import Lease, new_record
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
+from tests.instance_jobs import instance_job
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
 from tests.spotkeep_cli.conftest import CONNECTION
@@ -58,7 +59,7 @@ def test_what_cannot_be_drilled_is_refused_with_what_to_do() -> None:
         account.drill().instance()
     records = FleetTable(account.dynamodb, table_name=CONNECTION.run_table, retention_days=1)  # type: ignore[arg-type]
     record = replace(new_record(run="digits-1"), lease=Lease(holder="i-1", fence=1, expires_at=0.0))
-    job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
+    job = instance_job(command=("true",), volume=VolumeSpec(size_gb=1))
     records.write_with_job(record, job=job, over=None, now=datetime.now(tz=UTC))
     with pytest.raises(RefusedError, match="i-1 is no spot instance"):
         account.drill().instance()

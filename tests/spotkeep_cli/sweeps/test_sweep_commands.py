@@ -288,4 +288,4 @@ def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, sweep_fil
 
 def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(sweep_file: Path) -> None:
     prepared = prepare(read_job_file(sweep_file), deployment=None, new_token=lambda: "token")
-    assert "image" not in judge_here(prepared).request
+    assert "image" not in judge_here(prepared, now=NOW).request

@@ -49,7 +49,7 @@ def test_data_of_the_deployment_and_of_its_setting_is_read_on_both_backends(docu
         "s3://shared-data/",
         "s3://shared-data/cifar100/",
         "s3://checkpoints/data/",
-        "s3://checkpoints/parameters/other/",
+        "s3://checkpoints/specs/other/",
     ],
 )
 def test_data_elsewhere_is_refused_on_both_backends_and_the_setting_is_named(

@@ -307,7 +307,7 @@ def test_a_pass_reads_the_records_by_pages_and_none_of_them_alone() -> None:
     [
         ("s3://bucket/runs/a/checkpoints/", {"runs/a/"}),
         ("s3://bucket/teams/vision/sources/a/0.tar.gz", {"teams/vision/sources/a/"}),
-        ('["s3://bucket/runs/a", "s3://bucket/parameters/b/0.json"]', {"runs/a", "parameters/b/"}),
+        ('["s3://bucket/runs/a", "s3://bucket/specs/b/0.json"]', {"runs/a", "specs/b/"}),
         ("s3://bucket/runs/", set()),
         ("s3://bucket", set()),
         ("s3://bucket-2/runs/a/", set()),

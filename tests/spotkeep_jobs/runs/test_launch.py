@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_fleet.training_spec import JobSource
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
@@ -29,6 +30,7 @@ from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
+from tests.kept_specs import spec_in
 from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError
@@ -432,7 +434,8 @@ def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(accou
     before, after = account.requests
     assert after["CheckpointConfig"] == before["CheckpointConfig"]
     assert after["HyperParameters"] == {"lr": "0.01"}
-    assert after["Environment"]["SPOTKEEP_SOURCE_SHA256"] == SOURCE["sha256"]
+    assert spec_in(after).source == JobSource(**SOURCE)
+    assert spec_in(before).source is None
     assert after["StoppingCondition"]["MaxRuntimeInSeconds"] == 7_200
     assert (resumed.request["source"], resumed.request["run"], resumed.token) == (SOURCE, "first", "token-1")
     assert [kind.value for kind in resumed.notify] == ["completed"]
@@ -505,16 +508,14 @@ def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(account: 
     assert len(account.requests) == 1
 
 
-@pytest.mark.parametrize(("changes", "variable"), [({"pause_at_step": 1001}, "1001"), ({"pause_at_step": None}, None)])
-def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(
-    account: Account, changes: dict[str, Any], variable: str | None
-) -> None:
+@pytest.mark.parametrize("changes", [{"pause_at_step": 1001}, {"pause_at_step": None}])
+def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(account: Account, changes: dict[str, Any]) -> None:
     account.launch(pause_at_step=1000)
     account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1000)
     resumed = account.runs.resume("first", changes=changes).run
     assert (resumed.attempt, resumed.end_reason, resumed.paused_at_step) == (2, None, None)
-    before, after = (request["Environment"].get("SPOTKEEP_PAUSE_AT_STEP") for request in account.requests)
-    assert (before, after) == ("1000", variable)
+    before, after = (spec_in(request).pause_at_step for request in account.requests)
+    assert (before, after) == (1000, changes["pause_at_step"])
     assert resumed.request.get("pause_at_step") == changes["pause_at_step"]
 
 

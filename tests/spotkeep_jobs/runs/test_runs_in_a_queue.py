@@ -12,7 +12,7 @@ import pytest
 from controller.events import hint_of
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
-from spotkeep_jobs.backends.job_files import ParametersStore
+from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.backends.sagemaker.request import RESTARTS
 from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.queue import Queue, Share
@@ -49,7 +49,7 @@ class Site:
             self.sagemaker,
             queues=world.queues,
             defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES),
-            parameters=ParametersStore(lambda: self.objects),  # type: ignore[arg-type,return-value]
+            specs=SpecStore(lambda: self.objects),  # type: ignore[arg-type,return-value]
         )
         self.full_pass = FullPass(world.controller, search_from=1)
 
@@ -289,25 +289,25 @@ def test_a_failed_script_is_retried_in_the_same_queue_with_the_newest_priority_a
 
 
 class TestALongRequest:
-    """AWS Batch takes 10 KiB. The runner reads the rest from a file in the run's prefix."""
+    """AWS Batch takes 10 KiB. The runner reads the rest from the training spec."""
 
     def test_its_file_is_kept_before_it_is_recorded(self, site: Site) -> None:
         site.launch(environment=MANY, hyperparameters={"lr": "0.1"})
         ((key, content),) = site.objects.contents.items()
-        assert key.startswith(f"parameters/{RUN}/")
+        assert key.startswith(f"specs/{RUN}/")
         assert json.loads(content)["environment"].items() >= MANY.items()
         request = site.service_job.request
         assert request["HyperParameters"] == {"lr": "0.1"}
         assert not request["Environment"].keys() & MANY.keys()
-        assert request["InputDataConfig"][-1]["ChannelName"] == "spotkeep-parameters"
-        assert request["InputDataConfig"][-1]["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://checkpoints/{key}"
+        assert request["InputDataConfig"][1]["ChannelName"] == "spotkeep-spec"
+        assert request["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://checkpoints/{key}"
 
     def test_a_resume_with_other_variables_reads_another(self, site: Site) -> None:
         site.launch(environment=MANY)
         site.fails()
         RunActions(site.launcher).resume(RUN, changes={"environment": MANY | {"FIXED": "yes"}})
         first, second = site.batch.jobs.values()
-        assert second.request["InputDataConfig"][-1] != first.request["InputDataConfig"][-1]
+        assert second.request["InputDataConfig"][1] != first.request["InputDataConfig"][1]
         assert [b"FIXED" in content for content in site.objects.contents.values()] == [False, True]
 
     def test_nothing_is_recorded_where_s3_does_not_take_it(self, site: Site) -> None:

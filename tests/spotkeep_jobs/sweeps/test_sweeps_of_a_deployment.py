@@ -24,6 +24,7 @@ from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.budget import spent_usd
 from spotkeep_jobs.sweeps.launch import LaunchedSweep, SweepLaunch
+from tests.kept_specs import spec_in
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import client_error
 from tests.models.sagemaker import ModelJob
@@ -89,7 +90,7 @@ class Deployment(ControlPlane):
         job = self.job(number)
         if not job.on_instances:
             self.service.gets_capacity(job)
-        step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
+        step = spec_in(job.request).pause_at_step or 0
         self.service.trains(job, step - job.position)
         self.prints(job, "metrics", step=step, metrics={"loss": loss})
         self.service.durable[job.checkpoint_uri] = step

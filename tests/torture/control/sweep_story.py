@@ -32,6 +32,7 @@ from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
+from tests.kept_specs import spec_in
 from tests.models.batch import ModelServiceJob
 from tests.models.clock import NOON
 from tests.models.s3 import BUCKET
@@ -133,7 +134,7 @@ class SweepStory(ControlPlaneStory):
     def _pause(self, job: ModelJob, *, loss: float) -> None:
         if not job.on_instances:
             self.service.gets_capacity(job)
-        step = int(job.request["Environment"]["SPOTKEEP_PAUSE_AT_STEP"])
+        step = spec_in(job.request).pause_at_step or 0
         self.service.trains(job, max(0, step - job.position))
         self.service.durable[job.checkpoint_uri] = job.position
         self.service.says(job, "metrics", step=job.position, metrics={"loss": loss})
@@ -351,4 +352,4 @@ def _is_at_work(job: ModelJob) -> bool:
 
 def _pauses(job: ModelJob) -> bool:
     """Whether a job is at work, or may get capacity, that will pause."""
-    return _is_at_work(job) and "SPOTKEEP_PAUSE_AT_STEP" in job.request["Environment"]
+    return _is_at_work(job) and spec_in(job.request).pause_at_step is not None

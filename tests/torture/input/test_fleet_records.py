@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.errors import DocumentError
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, decode_job, encode_job
+from spotkeep_fleet.instance_job import VolumeSpec, decode_job, encode_job
 from spotkeep_fleet.record import (
     VOLUME,
     CurrentVolume,
@@ -25,6 +25,8 @@ from spotkeep_fleet.record import (
     encode,
     fleet_record_of,
 )
+from spotkeep_fleet.training_spec import JobSource
+from tests.instance_jobs import instance_job
 
 from .bounds import bounded, fed_by_strangers
 from .mutations import ANYTHING, NUMBERS, as_json, mutated
@@ -48,7 +50,7 @@ RECORD = json.loads(
 ITEM = {"record": {"S": json.dumps(RECORD)}, "version": {"N": "3"}}
 JOB = json.loads(
     encode_job(
-        InstanceJob(
+        instance_job(
             ("python", "train.py"),
             VolumeSpec(size_gb=8, initialization_rate_mib_s=200),
             environment={"A": "b"},

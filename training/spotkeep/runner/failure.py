@@ -8,13 +8,8 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from .block import block_named
-
 MAX_CHARACTERS = 1024
 """SageMaker takes the first 1,024 characters of the failure file as the job's FailureReason."""
-
-NOT_STARTED = "not started: "
-"""How a failure begins that is the image's or the command's: another machine would find the same."""
 
 _MAX_COMMAND_CHARACTERS = 200
 _KERNEL_COUNTS = Path("/proc/vmstat")
@@ -52,6 +47,14 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
         kept.append(line)
         room -= len(line) + 1
     return "\n".join([f"{head}:" if kept else head, *reversed(kept)])
+
+
+def block_named(block: str) -> str:
+    """Give a block in a few words, by its first line that is no comment."""
+    lines = [line.strip() for line in block.splitlines()]
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    others = sum(map(bool, lines)) - 1
+    return first if not others else f"{first} (and {others} more line{'s' if others > 1 else ''})"
 
 
 def says_ended_by_sigterm(stderr_tail: bytes) -> bool:

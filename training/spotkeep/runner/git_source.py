@@ -15,9 +15,6 @@ from pathlib import Path, PurePosixPath
 
 from spotkeep.errors import MissingToolError, SourceError
 
-GIT_URL_VARIABLE = "SPOTKEEP_SOURCE_GIT_URL"
-GIT_COMMIT_VARIABLE = "SPOTKEEP_SOURCE_GIT_COMMIT"
-
 _GIT_URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 """What an address may have before its host."""
@@ -51,9 +48,9 @@ def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str
         MissingToolError: If there is no git.
     """
     if not _GIT_URL.fullmatch(url):
-        raise SourceError(f"{GIT_URL_VARIABLE} is {url!r}; use an https:// or ssh:// address")
+        raise SourceError(f"the source's git is {url!r}; use an https:// or ssh:// address")
     if not _COMMIT.fullmatch(commit):
-        raise SourceError(f"{GIT_COMMIT_VARIABLE} is {commit!r}; use the full 40 hexadecimal digits of a commit")
+        raise SourceError(f"the source's commit is {commit!r}; use the full 40 hexadecimal digits of a commit")
     if shutil.which("git", path=environment.get("PATH")) is None:
         raise MissingToolError(
             f"git is not in the image, and the source is the git repository {url}: use an image with git, or give the "

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from spotkeep import events
 from spotkeep.errors import InstallError, JobError, SpotkeepError
+from spotkeep_fleet.training_spec import TrainingSpec
 
 from .environment_cache import EnvironmentCache
 from .failure import failure_text
-from .git_source import GIT_COMMIT_VARIABLE
 from .layout import JobLayout
-from .requirements import NONE, Requirements, find_requirements
-from .source import SHA256_VARIABLE
+from .requirements import Requirements, find_requirements
 from .supervision import Supervisor
 from .virtual_environment import VirtualEnvironment, describe_image
 from .warm_pool_cache import WarmPoolCache
@@ -29,27 +28,6 @@ _S3 = "S3"
 _WARM_POOL = "the warm pool's cache"
 _PIP_SETTINGS = "PIP_"
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What is done on a machine before the command.
-
-    Attributes:
-        install: `auto`, `none`, or the path of a requirements file in the source.
-        requirements: Listed in the job file; they go before `install`.
-        setup: A command that is run once a machine, after the installation: its words, or a block of lines for bash;
-            empty for none.
-        environments: `s3://bucket/prefix/` where the installed packages are kept for the next machine of the job;
-            None on an instance: its volume keeps them.
-        warm_pool: Whether the host is kept for the next job, which finds there what this one installed.
-    """
-
-    install: str = NONE
-    requirements: tuple[str, ...] = ()
-    setup: tuple[str, ...] | str = ()
-    environments: str | None = None
-    warm_pool: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +48,7 @@ class _Place:
 
 
 def prepare_machine(
-    preparation: Preparation,
+    spec: TrainingSpec,
     *,
     layout: JobLayout,
     source: Path | None,
@@ -82,7 +60,7 @@ def prepare_machine(
     """Install and set up. An interruption notice cuts both short: the caller asks the supervisor.
 
     Args:
-        preparation: What is done.
+        spec: It says what is installed, and what sets up.
         layout: Where things are.
         source: The unpacked source; None where the image holds it.
         environment: The command's, so far.
@@ -97,14 +75,12 @@ def prepare_machine(
         InstallError: If something cannot be installed, or the command that sets up fails; says with what last words.
     """
     prepared = dict(environment)
-    wanted = find_requirements(preparation.install, listed=preparation.requirements, source=source)
+    wanted = find_requirements(spec.install, listed=spec.requirements, source=source)
     try:
         if wanted is not None:
-            prepared = _installed(
-                wanted, layout, source, prepared, supervisor, scratch, preparation, first_host=first_host
-            )
-        if preparation.setup and not supervisor.announced:
-            _set_up(preparation.setup, source, prepared, supervisor)
+            prepared = _installed(wanted, layout, source, prepared, supervisor, scratch, spec, first_host=first_host)
+        if spec.setup and not supervisor.announced:
+            _set_up(spec.setup, source, prepared, supervisor)
     except OSError as error:
         raise InstallError(f"what the script needs cannot be installed: {error}") from error
     return prepared
@@ -117,20 +93,20 @@ def _installed(
     environment: dict[str, str],
     supervisor: Supervisor,
     scratch: Path,
-    preparation: Preparation,
+    spec: TrainingSpec,
     *,
     first_host: bool,
 ) -> dict[str, str]:
     begun = time.monotonic()
     image = describe_image(environment)
     virtual = VirtualEnvironment(layout.environment, image=image)
-    pin = environment.get(SHA256_VARIABLE) or environment.get(GIT_COMMIT_VARIABLE)
+    pin = None if spec.source is None else spec.source.pin
     key = virtual.key(wanted.text, pin=pin if wanted.reads_other_files else None)
     # What is on this machine, or on the volume that came to it. Files without a pin may have changed since.
     pinned = pin is not None or not wanted.reads_other_files
     kept = virtual.is_complete(key) and pinned
     pool = _on_this_host(key, layout, environment, supervisor) if pinned else None
-    s3 = _in_s3(key, preparation, environment, supervisor)
+    s3 = _in_s3(key, spec, environment, supervisor)
     events.emit("installing", what=wanted.named)
     places = [] if kept else [place for place in (pool, s3) if place is not None]
     found = next((place for place in places if _fetched(place, virtual)), None)
@@ -154,7 +130,7 @@ def _installed(
     )
     if s3 is not None and first_host and by_pip:
         _keep(s3, virtual)
-    if pool is not None and preparation.warm_pool and found is not pool:
+    if pool is not None and spec.warm_pool and found is not pool:
         _keep(pool, virtual)
     return virtual.activated(environment)
 
@@ -164,12 +140,12 @@ def _on_this_host(key: str, layout: JobLayout, environment: Mapping[str, str], s
     return _Place(_WARM_POOL, cache, _key_for_any_job(key, environment), reason=f"from {_WARM_POOL}")
 
 
-def _in_s3(key: str, preparation: Preparation, environment: Mapping[str, str], supervisor: Supervisor) -> _Place | None:
+def _in_s3(key: str, spec: TrainingSpec, environment: Mapping[str, str], supervisor: Supervisor) -> _Place | None:
     launch = environment.get(events.LAUNCH_VARIABLE)
-    if preparation.environments is None or not launch:
+    if spec.environments is None or not launch:
         return None
     try:
-        cache = EnvironmentCache(preparation.environments, secret=launch, cut_short=lambda: supervisor.announced)
+        cache = EnvironmentCache(spec.environments, secret=launch, cut_short=lambda: supervisor.announced)
     except SpotkeepError as error:
         events.emit("environment-not-cached", what=_S3, problem=str(error))
         return None

@@ -2,74 +2,73 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from spotkeep import events
-from spotkeep.errors import CommandError, JobError, MissingToolError
+from spotkeep.errors import CommandError, ConfigurationError, JobError, MissingToolError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
 from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
+from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.training_spec import (
+    JSON,
+    NO_ARGUMENTS,
+    NOT_STARTED,
+    SPEC_VARIABLE,
+    TrainingSpec,
+    decode_spec,
+    spec_file_name,
+)
 
-from .block import bash_words
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
-from .failure import MAX_CHARACTERS, NOT_STARTED, failure_text, says_ended_by_sigterm
+from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 from .host_names import await_host_names
-from .installation import Preparation, prepare_machine
-from .layout import JobLayout, import_root, read_configuration
-from .metric_search import searched_metrics
-from .parameters_file import take_over_parameters
+from .installation import prepare_machine
+from .layout import JobConfiguration, JobLayout, import_root, read_configuration
 from .script_checkpoints.putting_aside import put_aside_cut_off
 from .source import prepare_source
-from .supervision import Supervisor
+from .supervision import Supervisor, bash_words
 
-NO_PREPARATION = Preparation()
-ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
-"""The arguments behind the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
-
+_MAX_SPEC_BYTES = 2**20
 _KILLED_BY_SIGTERM = 143
 
 
-def run_job(
-    command: Sequence[str] | str, *, arguments: str = HYPERPARAMETERS, preparation: Preparation = NO_PREPARATION
-) -> int:
+def run_job(spec: TrainingSpec | None = None) -> int:
     """Run a training command as this environment's job. Gives the exit code.
 
-    The command is words, or a block of lines for bash. Its arguments are one of `ARGUMENTS`: the job's hyperparameters
-    in the way of SageMaker's toolkit, as JSON in the way of the SageMaker SDK 3, or none. The installation and the
-    setup are a part of the job: a notice that comes meanwhile ends them as it ends the command.
+    The installation and the setup are a part of the job. A notice that comes meanwhile ends them as it ends the
+    command.
 
     After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
     accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container
     that ends meanwhile is not known. Not so where the agent that started this job names a notice file of its own: it
     knows what comes next, and waits for this job to be gone.
+
+    Args:
+        spec: The training's spec; by default the one that the environment names.
     """
     layout = JobLayout.from_environment(os.environ)
+    given = os.environ.get(NOTICE_FILE_VARIABLE)
     try:
-        take_over_parameters(layout, os.environ)
+        spec = spec or _read_spec(layout, os.environ)
     except JobError as error:
         return _not_begun(layout, error)
+    os.environ.update(spec.script_variables)
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
     scratch = Path(tempfile.mkdtemp(prefix="spotkeep-"))
-    given = os.environ.get(NOTICE_FILE_VARIABLE)
     notice_file = Path(given) if given else scratch / "notice.json"
     try:
         with Supervisor(notice_file=notice_file) as supervisor:
-            exit_code = _supervised(
-                command,
-                layout,
-                supervisor,
-                notice_file=notice_file,
-                arguments=arguments,
-                preparation=preparation,
-                scratch=scratch,
-            )
+            exit_code = _supervised(spec, layout, supervisor, notice_file=notice_file, scratch=scratch)
             events.emit("exit", code=exit_code)
             if supervisor.notice is not None and exit_code and not given:
                 supervisor.hold_until_deadline()
@@ -78,22 +77,65 @@ def run_job(
     return exit_code
 
 
+def _read_spec(layout: JobLayout, environment: Mapping[str, str]) -> TrainingSpec:
+    """Read the spec's file, whose name is the hash of its bytes.
+
+    Raises:
+        ConfigurationError: If there is none, it holds other bytes, or it is no spec.
+    """
+    place = environment.get(SPEC_VARIABLE)
+    if not place:
+        raise ConfigurationError(f"there is no command: {SPEC_VARIABLE} names no training spec, and none was given")
+    path = layout.relocated(place)
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_SPEC_BYTES)
+    except OSError as error:
+        raise ConfigurationError(f"the training spec cannot be read: {error}; {SPEC_VARIABLE} is {place}") from error
+    if spec_file_name(content) != path.name:
+        raise ConfigurationError(
+            f"the training spec {path} is not the one that was launched, and is not run: its bytes have the name "
+            f"{spec_file_name(content)}. It was replaced; find out by whom, then launch again"
+        )
+    try:
+        return decode_spec(content.decode("utf-8"))
+    except (DocumentError, ValueError) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def _with_hyperparameters(
+    spec: TrainingSpec, *, layout: JobLayout, configuration: JobConfiguration
+) -> JobConfiguration:
+    """Add the hyperparameters of a job in a queue for which its request had no room.
+
+    Raises:
+        ConfigurationError: They cannot be put into the file where scripts read them.
+    """
+    given = configuration.hyperparameters
+    if spec.hyperparameters.keys() <= given.keys():
+        return configuration
+    whole = {**spec.hyperparameters, **given}
+    try:
+        layout.configuration.mkdir(parents=True, exist_ok=True)
+        layout.hyperparameters.write_text(json.dumps(whole), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the hyperparameters cannot be written to {layout.hyperparameters}, where scripts read them: {error}"
+        ) from error
+    return replace(configuration, hyperparameters=whole)
+
+
 def _supervised(
-    command: Sequence[str] | str,
-    layout: JobLayout,
-    supervisor: Supervisor,
-    *,
-    notice_file: Path,
-    arguments: str,
-    preparation: Preparation,
-    scratch: Path,
+    spec: TrainingSpec, layout: JobLayout, supervisor: Supervisor, *, notice_file: Path, scratch: Path
 ) -> int:
+    command = spec.command
     events.emit("start", python=platform.python_version(), spotkeep=__version__)
     try:
         configuration = read_configuration(layout)
+        configuration = _with_hyperparameters(spec, layout=layout, configuration=configuration)
         for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
             _make(directory)
-        words = command_arguments(configuration.hyperparameters, as_json=arguments == JSON)
+        words = command_arguments(configuration.hyperparameters, as_json=spec.arguments == JSON)
         environment = job_environment(
             inherited=os.environ,
             layout=layout,
@@ -105,12 +147,12 @@ def _supervised(
         )
         if isinstance(command, str):
             bash_words(command, [], environment=environment)  # Before anything is installed for it.
-        source = prepare_source(layout, environment)
+        source = prepare_source(spec.source, layout=layout, environment=environment)
         if source is not None:
             environment["SM_SOURCE_DIR"] = str(source)
         if not supervisor.announced:
             environment = prepare_machine(
-                preparation,
+                spec,
                 layout=layout,
                 source=source,
                 environment=environment,
@@ -127,10 +169,10 @@ def _supervised(
         put_aside_cut_off(checkpoints, layout.put_aside)
         outcome = supervisor.run(
             command,
-            arguments=words if arguments != NO_ARGUMENTS else [],
+            arguments=words if spec.arguments != NO_ARGUMENTS else [],
             environment=environment,
             directory=source,
-            search_root=import_root() if searched_metrics(os.environ) else None,
+            metrics=spec.metrics,
         )
     except JobError as error:
         return _not_begun(layout, error)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep.errors import ConfigurationError
+from spotkeep_fleet.training_spec import SPEC_CHANNEL
 
 BASE_DIRECTORY_VARIABLE = "SAGEMAKER_BASE_DIR"
-PARAMETERS_CHANNEL = "spotkeep-parameters"
-RESERVED_CHANNELS = frozenset({"spotkeep", "source", PARAMETERS_CHANNEL})
+RESERVED_CHANNELS = frozenset({"spotkeep", "source", SPEC_CHANNEL})
 _PLATFORM_BASE = "/opt/ml"
 _MAX_BYTES = 16 * 2**20
 """The most bytes of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
@@ -50,11 +50,6 @@ class JobLayout:
     def data(self) -> Path:
         """One directory a channel."""
         return self.input / "data"
-
-    @property
-    def parameters(self) -> Path:
-        """The channel with what a job in a queue has no room for in its request."""
-        return self.data / PARAMETERS_CHANNEL
 
     @property
     def hyperparameters(self) -> Path:

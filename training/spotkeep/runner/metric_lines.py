@@ -16,7 +16,10 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from .metric_search import MOST_LINE_BYTES
+from spotkeep_fleet.training_spec import SearchedMetric
+
+from .layout import import_root
+from .metric_search import MOST_LINE_BYTES, written_metrics
 
 SEARCH_COMMAND = "search-metrics"
 _LINE_ENDS = re.compile(rb"[\r\n]+")
@@ -90,16 +93,19 @@ class MetricLines:
     """The search, from its start to its end.
 
     Args:
-        environment: The job's; the metrics are in it.
-        import_root: What `import spotkeep` is found by: a zipapp, or a directory.
+        metrics: The metrics to search for, by name.
+        environment: The job's.
         output: Where to print what it finds.
     """
 
-    def __init__(self, *, environment: Mapping[str, str], import_root: str, output: BetweenLines) -> None:
-        program = [sys.executable, import_root] if Path(import_root).is_file() else [sys.executable, "-m", "spotkeep"]
+    def __init__(
+        self, metrics: Mapping[str, SearchedMetric], *, environment: Mapping[str, str], output: BetweenLines
+    ) -> None:
+        root = import_root()
+        program = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
         self._output = output
         self._search = subprocess.Popen(
-            [*program, SEARCH_COMMAND],
+            [*program, SEARCH_COMMAND, written_metrics(metrics)],
             env=dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, event_line, progress_seconds
+from spotkeep_fleet.training_spec import SearchedMetric
 
-METRICS_VARIABLE = "SPOTKEEP_METRICS"
-"""The variables of this name, an underscore and a number from 1 hold the metrics in JSON, piece by piece."""
 MOST_LINE_BYTES = 4096
 """How many of a line's first bytes are searched."""
 _SEARCH_SECONDS = 0.1
@@ -42,14 +41,8 @@ PatternSearch = Callable[["re.Pattern[str]", str], "re.Match[str] | None"]
 
 
 @dataclass(frozen=True)
-class SearchedMetric:
-    """A metric that is searched for.
-
-    Attributes:
-        name: Its name.
-        pattern: Its first group is the value.
-        step: Its first group is the step; None where the script's own events say it.
-    """
+class _CompiledMetric:
+    """A metric with its compiled patterns."""
 
     name: str
     pattern: re.Pattern[str]
@@ -69,7 +62,7 @@ class MetricSearch:
     """Finds values in lines, and gives them at most so often.
 
     Args:
-        metrics: What to search for.
+        metrics: The metrics to search for, by name. One whose pattern this Python cannot read is given up.
         seconds_between: How far apart two values of one metric are given.
         search: Searches a line, within its time.
         complain: Called with a sentence about a pattern that is given up.
@@ -77,17 +70,18 @@ class MetricSearch:
 
     def __init__(
         self,
-        metrics: list[SearchedMetric],
+        metrics: Mapping[str, SearchedMetric],
         *,
         seconds_between: float,
         search: PatternSearch,
         complain: Callable[[str], None],
     ) -> None:
-        self._metrics = list(metrics)
+        compiled = (_compiled(name, metric, complain=complain) for name, metric in metrics.items())
+        self._metrics = [metric for metric in compiled if metric is not None]
         self._seconds_between = seconds_between
         self._search = search
         self._complain = complain
-        self._late = {metric.name: 0 for metric in metrics}
+        self._late = {metric.name: 0 for metric in self._metrics}
         self._steps: dict[str, int] = {}
         self._reported_step: int | None = None
         self._waiting: dict[str, _Found] = {}
@@ -132,7 +126,7 @@ class MetricSearch:
     def _waits_seconds(self, name: str, *, now: float) -> float:
         return self._given.get(name, -math.inf) + self._seconds_between - now
 
-    def _search_for(self, metric: SearchedMetric, line: str, *, now: float) -> bool:
+    def _search_for(self, metric: _CompiledMetric, line: str, *, now: float) -> bool:
         """Search a line for a metric. Says whether that took no longer than it may."""
         try:
             step = None if metric.step is None else _number_in(self._search(metric.step, line))
@@ -146,7 +140,7 @@ class MetricSearch:
             self._waiting[metric.name] = _Found(value=value, step=step_now, at=now)
         return True
 
-    def _took_too_long(self, metric: SearchedMetric) -> None:
+    def _took_too_long(self, metric: _CompiledMetric) -> None:
         self._late[metric.name] += 1
         if self._late[metric.name] == _MOST_LATE_SEARCHES:
             self._metrics.remove(metric)
@@ -168,36 +162,20 @@ class MetricSearch:
             self._reported_step = step
 
 
-def searched_metrics(environment: Mapping[str, str]) -> list[SearchedMetric]:
-    """Read what to search for; nothing where nothing is named, or it cannot be read.
+def written_metrics(metrics: Mapping[str, SearchedMetric]) -> str:
+    """Write metrics as the argument of the search's command line."""
+    return json.dumps({name: [metric.pattern, metric.step] for name, metric in metrics.items()})
+
+
+def search_standard_input(written: str) -> int:
+    """Search standard input to its end. Gives the exit code.
 
     Args:
-        environment: The environment of the job.
+        written: The metrics, as `written_metrics` writes them.
     """
-    pieces: list[str] = []
-    while (piece := environment.get(f"{METRICS_VARIABLE}_{len(pieces) + 1}")) is not None:
-        pieces.append(piece)
-    if not pieces:
-        return []
-    try:
-        return [
-            SearchedMetric(
-                name=name,
-                pattern=re.compile(metric["pattern"]),
-                step=re.compile(metric["step"]) if "step" in metric else None,
-            )
-            for name, metric in json.loads("".join(pieces)).items()
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
-        sys.stderr.write(f"spotkeep: the metrics cannot be read: {METRICS_VARIABLE}_1 and on hold {error!r}\n")
-        return []
-
-
-def search_standard_input() -> int:
-    """Search standard input to its end. Gives the exit code."""
     launch = os.environ.get(LAUNCH_VARIABLE)
     search = MetricSearch(
-        searched_metrics(os.environ),
+        {name: SearchedMetric(pattern, step) for name, (pattern, step) in json.loads(written).items()},
         seconds_between=progress_seconds(),
         search=_search_within_its_time(),
         complain=lambda problem: print(f"spotkeep: {problem}", file=sys.stderr, flush=True),
@@ -222,6 +200,15 @@ def search_standard_input() -> int:
         give()
     give(all_of_them=True)
     return 0
+
+
+def _compiled(name: str, metric: SearchedMetric, *, complain: Callable[[str], None]) -> _CompiledMetric | None:
+    try:
+        step = None if metric.step is None else re.compile(metric.step)
+        return _CompiledMetric(name=name, pattern=re.compile(metric.pattern), step=step)
+    except (re.error, RecursionError, OverflowError) as error:
+        complain(f"the metric {name} is not searched for: this Python cannot read its pattern: {error}")
+        return None
 
 
 def _search_within_its_time() -> PatternSearch:

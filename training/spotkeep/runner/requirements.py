@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep.errors import InstallError
+from spotkeep_fleet.training_spec import NO_INSTALLATION
 
 AUTO = "auto"
-NONE = "none"
 
 _FILE = "requirements.txt"
 _PROJECT = "pyproject.toml"
@@ -58,7 +58,7 @@ def find_requirements(install: str, *, listed: tuple[str, ...], source: Path | N
     """
     if listed:
         return Requirements(named="the job file", text="\n".join(listed) + "\n")
-    if install == NONE or (install == AUTO and source is None):
+    if install == NO_INSTALLATION or (install == AUTO and source is None):
         return None
     if source is None:
         raise InstallError(

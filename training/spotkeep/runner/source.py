@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import IO
 
 from spotkeep.errors import SourceError
+from spotkeep_fleet.training_spec import JobSource
 
-from .git_source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, check_out
+from .git_source import check_out
 from .layout import JobLayout
 from .source_archive import ARCHIVES, unpack
-
-SHA256_VARIABLE = "SPOTKEEP_SOURCE_SHA256"
 
 _READ_BYTES = 2**20
 
 
-def prepare_source(layout: JobLayout, environment: Mapping[str, str]) -> Path | None:
+def prepare_source(source: JobSource | None, *, layout: JobLayout, environment: Mapping[str, str]) -> Path | None:
     """Put the source where the command will run.
+
+    Args:
+        source: The spec's. Without one, the archive in the channel `source` is unpacked as it is.
+        layout: The places of the channel and of the command.
+        environment: git's variables.
 
     Returns:
         The directory, or None when the job has no source of its own (it is in the image).
@@ -32,16 +36,16 @@ def prepare_source(layout: JobLayout, environment: Mapping[str, str]) -> Path | 
         SourceError: If the archive or the commit cannot be used.
         MissingToolError: If git is needed and missing.
     """
-    url = environment.get(GIT_URL_VARIABLE)
+    source = source or JobSource()
     channel = layout.data / "source"
     try:
-        if url:
+        if source.git_url is not None:
             _empty(layout.source)
-            check_out(url, environment.get(GIT_COMMIT_VARIABLE, ""), layout.source, environment)
+            check_out(source.git_url, source.git_commit or "", layout.source, environment)
         elif channel.is_dir():
             path = _find_archive(channel)
             with path.open("rb") as archive:
-                require_sha256(archive, environment.get(SHA256_VARIABLE), name=path.name)
+                require_sha256(archive, source.sha256, name=path.name)
                 _empty(layout.source)
                 unpack(archive, name=path.name, target=layout.source)
         else:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -21,11 +23,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Callable
 
-from spotkeep.errors import CommandError
+from spotkeep.errors import CommandError, MissingToolError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
+from spotkeep_fleet.training_spec import SearchedMetric
 
 from .behind_shells import receivers_behind
-from .block import bash_words
 from .failure import memory_kills
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
 
@@ -35,6 +37,15 @@ _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 5.0
+_ON_SIGTERM = (
+    'spotkeep_code=$?; for spotkeep_job in $(jobs -p); do wait "$spotkeep_job" || :; done; exit $spotkeep_code'
+)
+"""A `wait` without a name would wait for a process substitution, which waits for the end of this bash's output."""
+_ON_ERROR = 'echo "spotkeep: line $LINENO of the command ended with code $?" >&2'
+_BEFORE_THE_BLOCK = f"trap '{_ON_SIGTERM}' TERM; trap '{_ON_ERROR}' ERR; "
+"""On the first line, so that bash counts the lines as the job file has them."""
+_PLACE_OF_BASH = re.compile(r"^\S*bash: (?:-c: )?", re.MULTILINE)
+_CANNOT_BE_EXECUTED = 126
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -90,7 +101,7 @@ class Supervisor:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str],
         directory: Path | None,
-        search_root: str | None = None,
+        metrics: Mapping[str, SearchedMetric] | None = None,
     ) -> CommandOutcome:
         """Run the command to its end.
 
@@ -99,8 +110,8 @@ class Supervisor:
             arguments: They follow the words, or are `"$@"` in the block.
             environment: All of it.
             directory: Where.
-            search_root: The path by which `import spotkeep` is found, where metrics are searched for in the command's
-                standard output; None to leave that alone.
+            metrics: The metrics to search for in the command's output, by name. Without any, its standard output is
+                the command's own.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
@@ -113,16 +124,16 @@ class Supervisor:
             else [*command, *arguments]
         )
         kills_before = memory_kills()
-        child = _start(words, environment, directory, takes_output=search_root is not None)
+        child = _start(words, environment, directory, takes_output=bool(metrics))
         self._child = child
         while self._pending:
             self._forward(self._pending.pop(0))
-        metrics, streams = None, []
-        if search_root is not None:
+        search, streams = None, []
+        if metrics:
             output = BetweenLines(_STDOUT_FD)
-            metrics = MetricLines(environment=environment, import_root=search_root, output=output)
-            streams.append(_PassedStream(child.stdout, pass_on=output.pass_on, lines=ShownLines(metrics)))
-        errors = _PassedStream(child.stderr, pass_on=_to_stderr, lines=None if metrics is None else ShownLines(metrics))
+            search = MetricLines(metrics, environment=environment, output=output)
+            streams.append(_PassedStream(child.stdout, pass_on=output.pass_on, lines=ShownLines(search)))
+        errors = _PassedStream(child.stderr, pass_on=_to_stderr, lines=None if search is None else ShownLines(search))
         streams.append(errors)
         exit_code = self._wait_for(child)
         noticed = self.announced  # one that comes from now on has not ended it
@@ -132,8 +143,8 @@ class Supervisor:
         kills = memory_kills() - kills_before
         for stream in streams:
             stream.finish()
-        if metrics is not None:
-            metrics.finish()
+        if search is not None:
+            search.finish()
         return CommandOutcome(exit_code=exit_code, noticed=noticed, stderr_tail=errors.tail, memory_kills=kills)
 
     @property
@@ -212,6 +223,40 @@ class Supervisor:
             # Of process 1 the group is all others in the container, and there may be none.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(os.getpgrp(), signal.SIGTERM)
+
+
+def bash_words(block: str, arguments: Sequence[str], *, environment: Mapping[str, str]) -> list[str]:
+    """Give the words that run a block: a command of several lines, which bash runs.
+
+    bash gets `-euo pipefail`, so a line that fails ends the block, and the hyperparameters are `"$@"`. The traps before
+    the first line name the line that failed, and end the block after the program that a notice has ended. Without the
+    trap of SIGTERM, bash would die of the signal and leave the program behind, or go on with the next line.
+
+    Source: "The Set Builtin" and "Signals" in the Bash Reference Manual.
+
+    Args:
+        block: Its lines.
+        arguments: The values of `"$@"` in it.
+        environment: All of its variables.
+
+    Raises:
+        MissingToolError: If there is no bash.
+        CommandError: If bash cannot read the block: it would run the lines before the mistake.
+    """
+    bash = shutil.which("bash", path=environment.get("PATH", os.defpath))
+    if bash is None:
+        raise MissingToolError(
+            "the command is a block of lines for bash, and this image has no bash (PATH is "
+            f"{environment.get('PATH', os.defpath)}): use an image that has it, or write the command as a list of "
+            "words, [python, train.py], which needs no shell"
+        )
+    read = subprocess.run(
+        [bash, "-n", "-c", block], env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if read.returncode:
+        said = _PLACE_OF_BASH.sub("", read.stderr.decode("utf-8", "replace")).strip()
+        raise CommandError(f"bash cannot read the command: {said}", exit_code=_CANNOT_BE_EXECUTED)
+    return [bash, "-euo", "pipefail", "-c", _BEFORE_THE_BLOCK + block, "bash", *arguments]
 
 
 class _PassedStream:

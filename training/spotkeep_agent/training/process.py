@@ -19,14 +19,13 @@ from typing import IO, Any, Callable
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
-from spotkeep.runner.git_source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
-from spotkeep.runner.source import SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
-from spotkeep_fleet.runner_options import command_words, runner_options
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE, encode_spec, spec_file_name
 
 from .user import TrainingUser
 
+RUNNER_WORDS = ("run",)
 _MAX_LINE_BYTES = 256 * 1024
 MOST_STEPS = 2**53
 """What a count of steps stays below, to be one: who follows the run counts no further."""
@@ -54,7 +53,7 @@ def training_environment(
     Args:
         inherited: The agent's own.
         run: The run's id.
-        job: What its instances do.
+        job: The run's job.
         base: Where the volume is mounted.
         notice_file: Where the agent leaves a notice.
         user: Who trains.
@@ -69,37 +68,28 @@ def training_environment(
         "SPOTKEEP_INSTANCE_METADATA": "off",
         **({"AWS_EC2_METADATA_DISABLED": "true"} if job.instance_metadata == "closed" else {}),
         "SPOTKEEP_REBALANCE": job.rebalance,
-        **job.environment,
         "SPOTKEEP_EVENTS": "stdout",
         "SPOTKEEP_RUN": run,
         "SPOTKEEP_ATTEMPT": str(job.attempt),
         BASE_DIRECTORY_VARIABLE: str(base),
+        SPEC_VARIABLE: str(base / spec_path(encode_spec(job.training))),
         NOTICE_FILE_VARIABLE: str(notice_file),
     }
     if job.launch is not None:
         environment[LAUNCH_VARIABLE] = job.launch
-    if job.source is not None and job.source.git_url is not None:
-        environment[GIT_URL_VARIABLE] = job.source.git_url
-        environment[GIT_COMMIT_VARIABLE] = job.source.git_commit or ""
-    if job.source is not None and job.source.sha256 is not None:
-        environment[SHA256_VARIABLE] = job.source.sha256
     return environment
 
 
-def runner_command(job: InstanceJob) -> list[str]:
-    """Give the command that runs the training: this very library's runner, and the job's command."""
+def spec_path(content: bytes) -> str:
+    """Give the path of the spec's file on the volume, from the job's base directory."""
+    return f"input/data/{SPEC_CHANNEL}/{spec_file_name(content)}"
+
+
+def runner_command() -> list[str]:
+    """Give the command that runs the training: this very library's runner, which reads the job's spec."""
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
-    return [*runner, *runner_words(job)]
-
-
-def runner_words(job: InstanceJob) -> list[str]:
-    """Give the runner's words: its options, and the job's command."""
-    options = runner_options(
-        arguments=job.arguments, install=job.install, requirements=job.requirements, setup=job.setup
-    )
-    option, words = command_words(job.command)
-    return ["run", *options, *option, *words]
+    return [*runner, *RUNNER_WORDS]
 
 
 class TrainingProcess:
@@ -166,7 +156,7 @@ class TrainingProcess:
         """
         lines = list(self._last_lines)
         return failure_text(
-            command=("docker", "run", job.image or "") if self._says_docker(job) else job.command,
+            command=("docker", "run", job.image or "") if self._says_docker(job) else job.training.command,
             exit_code=self.exit_code or 0,
             stderr_tail="\n".join(lines).encode(),
             memory_kills=memory_kills() - self._kills_before,

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from spotkeep.errors import RemoteError
@@ -22,8 +23,11 @@ from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.errors import DataRefusedError, SourceUnavailableError
 from spotkeep_fleet.channel_files import channel_files
 from spotkeep_fleet.errors import ChannelDataError
-from spotkeep_fleet.instance_job import InstanceJob, JobSource
+from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import LONGEST_FAILURE
+from spotkeep_fleet.training_spec import JobSource, TrainingSpec, encode_spec
+
+from .process import spec_path
 
 _LARGEST_SOURCE_BYTES = 5 * 2**30
 _ASKED_AT_ONCE = 1_000
@@ -90,10 +94,10 @@ class Supplies:
             OSError: If the volume cannot be written.
         """
         self._files.make_folder("input/config")
-        self._files.write("input/config/hyperparameters.json", json.dumps(dict(job.hyperparameters)).encode())
+        self._files.write("input/config/hyperparameters.json", json.dumps(dict(job.training.hyperparameters)).encode())
         try:
-            if job.source is not None and job.source.uri is not None:
-                self._bring_source(job.source)
+            if job.training.source is not None and job.training.source.uri is not None:
+                self._bring_source(job.training.source)
             self._bring_channels(job.channels)
         except TransferCancelledError:
             return
@@ -290,6 +294,27 @@ def _gib(size_bytes: int) -> str:
 def _place(uri: str) -> tuple[str, str]:
     bucket, _, key = uri[len("s3://") :].partition("/")
     return bucket, key
+
+
+def put_spec(files: UserFiles, spec: TrainingSpec) -> None:
+    """Put the spec into the file that the runner reads, in the place of all earlier ones.
+
+    Args:
+        files: On the volume. A script may replace the file: the runner refuses other bytes.
+        spec: The spec of the run's job.
+
+    Raises:
+        OSError: If the volume cannot be written.
+    """
+    content = encode_spec(spec)
+    path = spec_path(content)
+    with suppress(OSError):
+        if files.read(path, most_bytes=len(content) + 1) == content:
+            return  # A script that starts again on a full volume may free it.
+    folder = path.rpartition("/")[0]
+    files.remove(folder)
+    files.make_folder(folder)
+    files.write(path, content)
 
 
 def read_failure(files: UserFiles) -> str | None:

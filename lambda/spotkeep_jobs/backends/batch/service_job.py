@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE, RESTARTS
+from spotkeep_fleet.training_spec import SPEC_VARIABLE
+from spotkeep_jobs.backends.sagemaker.request import LAUNCH_MARKS, LAUNCH_VARIABLE, RESTARTS
 from spotkeep_jobs.document.queue import job_queue_name
 from spotkeep_jobs.record.record import QueuePlace
 
@@ -42,6 +43,10 @@ RETRY_STRATEGY: Final = {
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
     sagemaker.train.aws_batch.constants, of the SageMaker SDK
 """
+_ROOM_BYTES: Final = 64
+"""The request of a run's next job is the same with greater numbers: they may be longer by some digits."""
+_ROOM_OF_A_SUBMISSION_BYTES: Final = 1_024
+"""For the names of the job, its queue and share, its token, and how a failed training job is retried."""
 _ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
@@ -134,6 +139,44 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
         "clientToken": client_token_of(request),
         "tags": {tag["Key"]: tag["Value"] for tag in request["Tags"]},
     }
+
+
+def fits(request: Mapping[str, Any]) -> bool:
+    """Say whether AWS Batch takes a request with its tags, and that of each job that may follow it."""
+    payload = payload_of(request)
+    # As boto3 writes it: letters outside ASCII take six bytes each.
+    whole = json.dumps([payload, request.get("Tags", ())])
+    return (
+        len(payload.encode()) <= MAX_PAYLOAD_BYTES - _ROOM_BYTES
+        and len(whole) <= MAX_SUBMISSION_BYTES - _ROOM_OF_A_SUBMISSION_BYTES
+    )
+
+
+def shortened(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of a request the parts that its job has from the training spec as well, as far as AWS Batch needs it.
+
+    AWS Batch takes a request of 10 KiB. SageMaker takes 100 environment variables of 512 bytes and 100 hyperparameters
+    of 2,500 characters. Hyperparameters stay where that is enough, because SageMaker shows them. The marks of the
+    launch stay, and the place of the spec.
+
+    Args:
+        request: The CreateTrainingJob request of a job that runs Spotkeep's runner.
+
+    Returns:
+        A request that may still be too long (`fits`): not all of it is in the spec.
+    """
+    kept = {name: value for name, value in request["Environment"].items() if name in {*LAUNCH_MARKS, SPEC_VARIABLE}}
+    without_variables = {**request, "Environment": kept}
+    for short in (request, without_variables):
+        if fits(short):
+            return dict(short)
+    return {**without_variables, "HyperParameters": {}}
+
+
+def sizes_of(request: Mapping[str, Any]) -> str:
+    """Return the largest parts of a request with their sizes, in words."""
+    sizes = sorted(((len(as_json(part).encode()), name) for name, part in request.items()), reverse=True)
+    return ", ".join(f"{name} {size:,}" for size, name in sizes[:3])
 
 
 def payload_of(request: Mapping[str, Any]) -> str:

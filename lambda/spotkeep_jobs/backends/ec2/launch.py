@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import (
     ATTEMPT_TAG,
@@ -23,9 +23,9 @@ from spotkeep_fleet.tags import (
     OWNER_TAG,
     RUN_TAG,
 )
+from spotkeep_jobs.backends.job_spec import number_in, training_spec_of
 from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.source import GitSource
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
 
@@ -140,21 +140,8 @@ def fleet_launch(
         max_run_seconds=job.max_run_seconds,
         max_wait_seconds=request.max_wait,
         job=InstanceJob(
-            command=request.command or (),
+            training=training_spec_of(request, number=number_in(group)),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
-            environment={
-                **request.environment,
-                **request.mlflow_variables,
-                **request.pause_variables,
-                **number_variables(group),
-                **request.metric_variables,
-            },
-            hyperparameters=dict(request.hyperparameters),
-            arguments=request.arguments,
-            install=request.install if isinstance(request.install, str) else "none",
-            requirements=request.requirements,
-            setup=request.setup or (),
-            source=_source(request),
             channels={channel.name: channel.uri for channel in request.channels},
             checkpoint_uri=checkpoint_uri if request.checkpoints else None,
             output_uri=f"{output_prefix}{run}-{attempt}/output/",
@@ -169,12 +156,6 @@ def fleet_launch(
         ).document(),
         brought_volume=request.volume.volume if request.volume is not None else None,
     )
-
-
-def number_variables(group: RunGroup | None) -> dict[str, str]:
-    """Return the variables with a run's number in its group; it is the first and only one where there is no group."""
-    index, size = (1, 1) if group is None else (group.index, group.size)
-    return {"SPOTKEEP_RUN_INDEX": str(index), "SPOTKEEP_RUN_COUNT": str(size)}
 
 
 def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:
@@ -232,14 +213,6 @@ def brought(launch: FleetLaunch, *, zone: str, size_gb: int) -> CurrentVolume | 
     if launch.brought_volume is None:
         return None
     return CurrentVolume(id=launch.brought_volume, zone=zone, size_gb=size_gb)
-
-
-def _source(request: JobRequest) -> JobSource | None:
-    if isinstance(request.source, GitSource):
-        return JobSource(git_url=request.source.git, git_commit=request.source.commit)
-    if request.source is None:
-        return None
-    return JobSource(uri=request.source.uri, sha256=request.source.sha256)
 
 
 def _volume(request: JobRequest, *, kms_key_arn: str | None) -> VolumeSpec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spotkeep_fleet.runner_options import NOT_STARTED
+from spotkeep_fleet.training_spec import NOT_STARTED
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason
 

@@ -1,8 +1,8 @@
 """The CreateTrainingJob request of one attempt: a pure function of the run's request and the deployment.
 
-The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do:
-`python3 /opt/ml/input/data/spotkeep/<file>.pyz run -- <command>`. Without a command the image's own entry point runs,
-and no file of Spotkeep is in the job.
+The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do. A second channel brings
+the training spec, whose place is in the environment. Without a command the image's own entry point runs, and no file of
+Spotkeep is in the job.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
@@ -18,13 +18,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 from spotkeep_fleet.ecr_images import ecr_registry
-from spotkeep_fleet.run_prefixes import parameters_prefix, run_prefix
-from spotkeep_fleet.runner_options import command_words, runner_options
+from spotkeep_fleet.run_prefixes import run_prefix, specs_prefix
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE
+from spotkeep_jobs.backends.job_spec import SpecObject, spec_object, training_spec_of
 from spotkeep_jobs.document.capacity import Fallback, NextJob, has_local_disks
 from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import MetricRequest
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.source import ArchiveSource, GitSource
+from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.times import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.values import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
@@ -89,9 +90,9 @@ class JobPlatform:
         """Return where a run's jobs write, with a closing slash: apart from all others where its team is isolated."""
         return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=self._isolated(team))}"
 
-    def parameters_uri(self, run: str, *, team: str | None) -> str:
-        """Return where the launcher puts what has no room in a run's requests, with a closing slash."""
-        return f"s3://{self.checkpoint_bucket}/{parameters_prefix(run, team=self._isolated(team))}"
+    def specs_uri(self, run: str, *, team: str | None) -> str:
+        """Return the place of a run's training specs, with a closing slash."""
+        return f"s3://{self.checkpoint_bucket}/{specs_prefix(run, team=self._isolated(team))}"
 
     def _isolated(self, team: str | None) -> str | None:
         return team if team in self.team_role_arns else None
@@ -158,6 +159,22 @@ def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -
     return f"{platform.run_uri(run, team=request.team)}output/"
 
 
+def spec_of(*, request: JobRequest, platform: JobPlatform, run: str) -> SpecObject | None:
+    """Return the object that holds the training spec of a run's jobs; None for the image's own entry point.
+
+    Args:
+        request: The validated request, defaults filled in.
+        platform: What the deployment gives every job.
+        run: The run's id.
+    """
+    if request.command is None:
+        return None
+    # Where the job's role may write.
+    environments = f"{output_prefix_for(request=request, run=run, platform=platform)}environments/"
+    spec = training_spec_of(request, environments=environments)
+    return spec_object(spec, prefix=platform.specs_uri(run, team=request.team))
+
+
 def build_training_job_request(
     *, request: JobRequest, job: NextJob, platform: JobPlatform, run: str, attempt: int, launch_id: str
 ) -> dict[str, Any]:
@@ -171,6 +188,7 @@ def build_training_job_request(
         attempt: from 1.
         launch_id: see `marks_of`.
     """
+    spec = spec_of(request=request, platform=platform, run=run)
     parameters: dict[str, Any] = {
         "TrainingJobName": job_name_for(run=run, attempt=attempt),
         "RoleArn": platform.role_arn_for(request.team),
@@ -178,10 +196,10 @@ def build_training_job_request(
             "TrainingImage": request.image,
             "TrainingInputMode": "File",
             **_registry_access(request, platform),
-            **_entry_point(request, platform, run=run),
+            **_entry_point(request, platform),
         },
         "HyperParameters": dict(request.hyperparameters),
-        "Environment": _environment(request, run=run, attempt=attempt, launch_id=launch_id),
+        "Environment": _environment(request, spec, run=run, attempt=attempt, launch_id=launch_id),
         "OutputDataConfig": {"S3OutputPath": output_prefix_for(request=request, run=run, platform=platform)},
         **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
         "Tags": _tags(request, platform, run=run, attempt=attempt),
@@ -189,7 +207,7 @@ def build_training_job_request(
     if request.queue is None:
         # In a queue AWS Batch tries again (`submission_of`): both together would multiply.
         parameters["RetryStrategy"] = {"MaximumRetryAttempts": RESTARTS}
-    if channels := _channels(request, platform):
+    if channels := _channels(request, platform, spec):
         parameters["InputDataConfig"] = channels
     if request.debug:
         parameters["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
@@ -271,33 +289,29 @@ def _registry_access(request: JobRequest, platform: JobPlatform) -> dict[str, An
     return {"TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"}}
 
 
-def _entry_point(request: JobRequest, platform: JobPlatform, *, run: str) -> dict[str, list[str]]:
-    """Return the parameters that start the command in the container; none for the image's own entry point."""
+def _entry_point(request: JobRequest, platform: JobPlatform) -> dict[str, list[str]]:
+    """Return the parameters that start the runner in the container; none for the image's own entry point."""
     if request.command is None:
         return {}
     bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
-    runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
-    options = runner_options(
-        arguments=request.arguments,
-        install=request.install if isinstance(request.install, str) else "none",
-        requirements=request.requirements,
-        setup=request.setup or (),
-        # Where the job's role may write.
-        environments=f"{output_prefix_for(request=request, run=run, platform=platform)}environments/",
-        warm_pool=request.keep_alive > 0,
-    )
-    option, words = command_words(request.command)
-    return {"ContainerEntrypoint": [*runner, *options, *option], "ContainerArguments": words}
+    return {"ContainerEntrypoint": ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]}
 
 
-def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
-    if isinstance(request.source, GitSource):
-        own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
-    if isinstance(request.source, ArchiveSource):
-        own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
-    metrics = {} if request.command is None else request.metric_variables
-    return {**request.environment, **request.mlflow_variables, **request.pause_variables, **own, **metrics}
+def _environment(
+    request: JobRequest, spec: SpecObject | None, *, run: str, attempt: int, launch_id: str
+) -> dict[str, str]:
+    """Return the user's variables, the marks of the launch, and the place of the spec.
+
+    Without a command no runner reads a spec. The launcher then sets the variables that a script knows the spec by.
+    """
+    if spec is None:
+        variables = training_spec_of(request).script_variables
+    else:
+        variables = {
+            **request.environment,
+            SPEC_VARIABLE: f"{INPUT_DIRECTORY}/{SPEC_CHANNEL}/{spec.uri.rpartition('/')[2]}",
+        }
+    return {**variables, **marks_of(run=run, attempt=attempt, launch_id=launch_id)}
 
 
 def _metric_definitions(metrics: Mapping[str, MetricRequest]) -> list[dict[str, str]]:
@@ -315,8 +329,10 @@ def _metric_definitions(metrics: Mapping[str, MetricRequest]) -> list[dict[str, 
     ]
 
 
-def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
-    channels = [] if request.command is None else [input_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
+def _channels(request: JobRequest, platform: JobPlatform, spec: SpecObject | None) -> list[dict[str, Any]]:
+    channels = []
+    if spec is not None:
+        channels += [input_channel(BUNDLE_CHANNEL, platform.training_bundle_uri), input_channel(SPEC_CHANNEL, spec.uri)]
     if isinstance(request.source, ArchiveSource):
         channels.append(input_channel(SOURCE_CHANNEL, request.source.uri))
     return channels + [

@@ -169,9 +169,9 @@ def launched(*, volume_kms_key_arn: str | None = None, **fields: Any) -> Any:
 
 def test_the_script_knows_where_to_log_and_where_to_pause() -> None:
     given = {"MLFLOW_TRACKING_URI": "https://mlflow.example.com", "SPOTKEEP_PAUSE_AT_STEP": "1000"}
-    environment = launched(mlflow="https://mlflow.example.com", pause_at_step=1000).job["environment"]
-    assert environment.items() >= given.items()
-    assert not launched().job["environment"].keys() & given.keys()
+    spec = launched(mlflow="https://mlflow.example.com", pause_at_step=1000).instance_job.training
+    assert spec.script_variables.items() >= given.items()
+    assert not launched().instance_job.training.script_variables.keys() & given.keys()
 
 
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:
@@ -226,8 +226,10 @@ def test_what_is_recorded_is_what_is_launched() -> None:
     again = launch_of(job_request_of(launch, marks={"SPOTKEEP_RUN": "count-1"}))
     assert again == launch
     job = again.instance_job
-    assert (job.max_script_retries, job.attempt, job.arguments) == (2, 2, "json")
-    assert (job.install, job.requirements, job.setup) == ("none", ("timm==1.0.9",), ("python", "fetch.py"))
-    assert launched().instance_job.install == "auto"
-    assert job.source.git_commit == "0" * 40
+    spec = job.training
+    assert (job.max_script_retries, job.attempt, spec.arguments) == (2, 2, "json")
+    assert (spec.install, spec.requirements, spec.setup) == ("none", ("timm==1.0.9",), ("python", "fetch.py"))
+    assert launched().instance_job.training.install == "auto"
+    assert spec.source.git_commit == "0" * 40
+    assert spec.environments is None, "the volume keeps what is installed"
     assert job.output_uri == "s3://bucket/runs/count-1/output/count-1-2/output/"

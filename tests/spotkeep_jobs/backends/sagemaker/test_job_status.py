@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep.runner import failure
-from spotkeep_fleet.runner_options import NOT_STARTED
+from spotkeep_fleet.training_spec import NOT_STARTED
 from spotkeep_jobs.backends.sagemaker.job_status import end_reason_of
 from spotkeep_jobs.record.states import EndReason
 
@@ -21,7 +20,3 @@ from spotkeep_jobs.record.states import EndReason
 )
 def test_a_command_that_was_never_started_is_no_script_that_failed(words: str, reason: EndReason) -> None:
     assert end_reason_of("Failed", "Failed", transitions=("Training", "Failed"), failure_reason=words) is reason
-
-
-def test_runner_and_functions_have_the_same_words_for_it() -> None:
-    assert NOT_STARTED == failure.NOT_STARTED

@@ -13,22 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import spotkeep.__main__ as spotkeep_command_line
 from spotkeep.events import event_line
-from spotkeep.runner.job import ARGUMENTS
-from spotkeep.runner.metric_search import searched_metrics
-from spotkeep_fleet.runner_options import MAX_SETUP_PIECES
+from spotkeep_fleet.training_spec import (
+    ARGUMENTS,
+    JobSource,
+    MlflowPlace,
+    SearchedMetric,
+    TrainingSpec,
+    decode_spec,
+    encode_spec,
+    spec_file_name,
+)
 from spotkeep_jobs.backends.sagemaker.request import (
+    LAUNCH_MARKS,
     JobPlatform,
     build_training_job_request,
     following_launch_id,
     is_same_launch,
     job_name_for,
     run_id_for,
+    spec_of,
 )
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.source import MAX_REQUIREMENTS
 from spotkeep_jobs.document.validation import validate
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
@@ -45,8 +52,8 @@ DEFAULTS = DeploymentDefaults(
 )
 
 
-KEEPS = ["--environments", "s3://checkpoints/runs/first-1a2b3c4d/output/environments/"]
-INSTALLS = ["--install", "auto", *KEEPS]
+SPECS = "s3://checkpoints/specs/first-1a2b3c4d/"
+ENVIRONMENTS = "s3://checkpoints/runs/first-1a2b3c4d/output/environments/"
 
 
 @functools.cache
@@ -58,6 +65,17 @@ def complaints_of_botocore(parameters: dict[str, Any]) -> str:
     shape = service_model().operation_model("CreateTrainingJob").input_shape
     report = botocore.validate.ParamValidator().validate(parameters, shape)
     return str(report.generate_report())
+
+
+def spec_for(**fields: Any) -> TrainingSpec:
+    """Return the spec of a job, as its runner reads it."""
+    document = {"name": "first", "command": "python train.py --epochs 3"} | fields
+    request = validate(document, defaults=replace(DEFAULTS, region="us-east-1")).accepted()
+    spec = spec_of(request=request, platform=PLATFORM, run="first-1a2b3c4d")
+    assert spec is not None
+    channels = {each["ChannelName"]: each["DataSource"]["S3DataSource"] for each in built(**fields)["InputDataConfig"]}
+    assert channels["spotkeep-spec"]["S3Uri"] == spec.uri == SPECS + spec_file_name(spec.content)
+    return decode_spec(spec.content.decode())
 
 
 def built(*, platform: JobPlatform = PLATFORM, **fields: Any) -> dict[str, Any]:
@@ -72,33 +90,36 @@ def built(*, platform: JobPlatform = PLATFORM, **fields: Any) -> dict[str, Any]:
 
 
 def test_the_plainest_request() -> None:
+    spec = TrainingSpec(("python", "train.py", "--epochs", "3"), install="auto", environments=ENVIRONMENTS)
+    name = spec_file_name(encode_spec(spec))
     assert built() == {
         "TrainingJobName": "first-1a2b3c4d-2",
         "RoleArn": PLATFORM.execution_role_arn,
         "AlgorithmSpecification": {
             "TrainingImage": DEFAULTS.image,
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run", *INSTALLS],
-            "ContainerArguments": ["--", "python", "train.py", "--epochs", "3"],
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run"],
         },
         "HyperParameters": {},
         "Environment": {
             "SPOTKEEP_RUN": "first-1a2b3c4d",
             "SPOTKEEP_ATTEMPT": "2",
             "SPOTKEEP_LAUNCH": "feedfacecafebeef",
+            "SPOTKEEP_TRAINING_SPEC": f"/opt/ml/input/data/spotkeep-spec/{name}",
         },
         "InputDataConfig": [
             {
-                "ChannelName": "spotkeep",
+                "ChannelName": channel,
                 "InputMode": "File",
                 "DataSource": {
                     "S3DataSource": {
                         "S3DataType": "S3Prefix",
-                        "S3Uri": "s3://assets/0123abcd.pyz",
+                        "S3Uri": uri,
                         "S3DataDistributionType": "FullyReplicated",
                     }
                 },
             }
+            for channel, uri in (("spotkeep", "s3://assets/0123abcd.pyz"), ("spotkeep-spec", SPECS + name))
         ],
         "OutputDataConfig": {"S3OutputPath": "s3://checkpoints/runs/first-1a2b3c4d/output/"},
         "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
@@ -123,7 +144,7 @@ def test_on_demand_has_no_wait_and_may_keep_its_instances() -> None:
     assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 86_400}
     assert parameters["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
     # The next job on them finds what this one installed.
-    assert "--warm-pool" in parameters["AlgorithmSpecification"]["ContainerEntrypoint"]
+    assert spec_for(capacity="on-demand", keep_alive="10m").warm_pool
 
 
 @pytest.mark.parametrize(
@@ -164,20 +185,22 @@ def test_without_checkpoints_nothing_is_synchronised() -> None:
     assert "CheckpointConfig" not in built(checkpoints=False, max_run="30m")
 
 
-def test_an_archive_is_a_channel_and_a_commit_is_in_the_environment() -> None:
+def test_an_archive_is_a_channel_and_a_commit_is_in_the_spec() -> None:
     pinned = {"uri": "s3://code/a.tar.gz", "sha256": "b" * 64}
     archive = built(source=pinned, channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}})
     assert [(channel["ChannelName"], channel["InputMode"]) for channel in archive["InputDataConfig"]] == [
         ("spotkeep", "File"),
+        ("spotkeep-spec", "File"),
         ("source", "File"),
         ("train", "FastFile"),
     ]
-    assert archive["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"] == "s3://code/a.tar.gz"
-    assert archive["Environment"]["SPOTKEEP_SOURCE_SHA256"] == "b" * 64
-    commit = built(source={"git": "https://example.com/a.git", "commit": "a" * 40})
-    assert [channel["ChannelName"] for channel in commit["InputDataConfig"]] == ["spotkeep"]
-    assert commit["Environment"]["SPOTKEEP_SOURCE_GIT_URL"] == "https://example.com/a.git"
-    assert commit["Environment"]["SPOTKEEP_SOURCE_GIT_COMMIT"] == "a" * 40
+    assert archive["InputDataConfig"][2]["DataSource"]["S3DataSource"]["S3Uri"] == "s3://code/a.tar.gz"
+    assert spec_for(source=pinned).source == JobSource(**pinned)
+    commit = {"git": "https://example.com/a.git", "commit": "a" * 40}
+    assert [channel["ChannelName"] for channel in built(source=commit)["InputDataConfig"]] == [
+        "spotkeep", "spotkeep-spec"
+    ]  # fmt: skip
+    assert spec_for(source=commit).source == JobSource(git_url=commit["git"], git_commit=commit["commit"])
 
 
 def test_hyperparameters_and_variables_are_text() -> None:
@@ -186,51 +209,35 @@ def test_hyperparameters_and_variables_are_text() -> None:
     assert parameters["Environment"]["OMP_NUM_THREADS"] == "4"
 
 
-@pytest.mark.parametrize("arguments", [each for each in ARGUMENTS if each != "hyperparameters"])
+@pytest.mark.parametrize("arguments", ARGUMENTS)
 def test_a_job_that_wants_other_arguments_tells_the_runner(arguments: str) -> None:
-    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": arguments}))
-    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"][:3], "--arguments", arguments, *INSTALLS]
-    assert without["ContainerArguments"] == usual["ContainerArguments"]
+    assert spec_for(arguments=arguments).arguments == arguments
+    assert built(arguments=arguments)["AlgorithmSpecification"] == built()["AlgorithmSpecification"]
 
 
 @pytest.mark.parametrize(
-    ("fields", "options"),
+    ("fields", "install", "requirements", "setup"),
     [
-        ({}, INSTALLS),
-        ({"install": "none"}, []),
+        ({}, "auto", (), ()),
+        ({"install": "none"}, "none", (), ()),
         ({"install": "requirements/train.txt", "source": "s3://code/" + "0" * 64 + ".tar.gz"},
-         ["--install", "requirements/train.txt", *KEEPS]),
-        ({"install": ["timm==1.0.9", "einops"]}, ["--requirement", "timm==1.0.9", "--requirement", "einops", *KEEPS]),
-        ({"setup": "python fetch.py --to 'a b'"}, [*INSTALLS, "--setup", "python fetch.py --to 'a b'"]),
+         "requirements/train.txt", (), ()),
+        ({"install": ["timm==1.0.9", "einops"]}, "none", ("timm==1.0.9", "einops"), ()),
+        ({"setup": "python fetch.py --to 'a b'"}, "auto", (), ("python", "fetch.py", "--to", "a b")),
+        ({"setup": "apt-get update\napt-get install -y x\n"}, "auto", (), "apt-get update\napt-get install -y x\n"),
     ],
 )  # fmt: skip
-def test_the_runner_installs_and_sets_up_what_is_asked_for(fields: dict[str, Any], options: list[str]) -> None:
-    assert built(**fields)["AlgorithmSpecification"]["ContainerEntrypoint"][3:] == options
+def test_the_runner_installs_and_sets_up_what_is_asked_for(
+    fields: dict[str, Any], install: str, requirements: tuple[str, ...], setup: tuple[str, ...] | str
+) -> None:
+    spec = spec_for(**fields)
+    assert (spec.install, spec.requirements, spec.setup) == (install, requirements, setup)
+    assert spec.environments == ENVIRONMENTS
 
 
-def test_as_many_requirements_as_are_taken_fit_into_the_entry_point() -> None:
-    listed = [f"package-{number}" for number in range(MAX_REQUIREMENTS)]
-    setup = "\n".join(["apt-get install -y x"] * 105)
-    pool = {"capacity": "on-demand", "keep_alive": "30m"}
-    most = built(install=listed, arguments="none", setup=setup, command="cd src\npython train.py", **pool)
-    entry_point = most["AlgorithmSpecification"]["ContainerEntrypoint"]
-    assert len([word for word in entry_point if word.startswith("--setup-block=")]) == MAX_SETUP_PIECES
-    assert len(entry_point) <= 100
-
-
-def test_a_block_is_words_without_line_ends_that_the_runner_puts_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ContainerArguments takes 100 words of 256 characters, and their pattern `.*` no line end."""
+def test_a_block_of_any_characters_reaches_the_runner_as_it_is() -> None:
     block = 'cd src\n# Größe\u2028 "quoted" \\n\n' + 'python train.py "$@"\n' * 400
-    setup = "apt-get update\napt-get install -y x\n"
-    algorithm = built(command=block, setup=setup)["AlgorithmSpecification"]
-    words = [*algorithm["ContainerEntrypoint"], *algorithm["ContainerArguments"]]
-    assert len(algorithm["ContainerArguments"]) <= 100
-    assert all(len(word) <= 256 and re.fullmatch(".*", word, re.ASCII) and word.isascii() for word in words)
-    ran: list[Any] = []
-    monkeypatch.setattr(spotkeep_command_line, "run_job", lambda *given, **named: ran.append((given, named)) or 0)
-    assert spotkeep_command_line._main(words[2:]) == 0
-    [((command,), named)] = ran
-    assert (command, named["preparation"].setup) == (block, setup)
+    assert spec_for(command=block).command == block
 
 
 def test_owner_and_tags_of_the_user_are_tags_of_the_job() -> None:
@@ -346,30 +353,33 @@ def test_a_team_with_a_role_of_its_own_works_with_that() -> None:
 
 
 def test_metrics_are_definitions_and_patterns_reach_the_runner() -> None:
-    made = built(
-        metrics={
-            "val loss": r"val_loss=([0-9.]+)",
-            "accuracy": {"goal": "maximize"},
-            "last": {"pattern": "x" * 490 + "(.)"},
-        }
-    )
+    metrics = {
+        "val loss": r"val_loss=([0-9.]+)",
+        "accuracy": {"goal": "maximize"},
+        "last": {"pattern": "x" * 490 + "(.)", "step": "step (.)"},
+    }
+    made = built(metrics=metrics)
     definitions = {each["Name"]: each["Regex"] for each in made["AlgorithmSpecification"]["MetricDefinitions"]}
     assert definitions["val loss"] == r"val_loss=([0-9.]+)"
     event = event_line("progress", time_seconds=1.0, fields={"metrics": {"loss": 1, "accuracy": 0.5}})
     found = re.search(definitions["accuracy"], event)
     assert found[1] == "0.5"
-    assert [metric.name for metric in searched_metrics(made["Environment"])] == ["val loss", "last"]
-    assert "SPOTKEEP_METRICS_2" in made["Environment"]
+    assert spec_for(metrics=metrics).metrics == {
+        "val loss": SearchedMetric(r"val_loss=([0-9.]+)"),
+        "last": SearchedMetric("x" * 490 + "(.)", "step (.)"),
+    }
 
 
 def test_the_script_knows_where_to_log_and_where_to_pause_and_a_shell_needs_remote_debugging() -> None:
-    made = built(
-        mlflow={"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}, pause_at_step=1000, debug=True
-    )
-    assert made["Environment"]["MLFLOW_TRACKING_URI"] == "https://mlflow.example.com"
-    assert made["Environment"]["MLFLOW_EXPERIMENT_NAME"] == "digits"
-    assert made["Environment"]["SPOTKEEP_PAUSE_AT_STEP"] == "1000"
-    assert made["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    mlflow = {"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}
+    spec = spec_for(mlflow=mlflow, pause_at_step=1000)
+    assert spec.mlflow == MlflowPlace("https://mlflow.example.com", "digits")
+    assert spec.script_variables == {
+        "MLFLOW_TRACKING_URI": "https://mlflow.example.com",
+        "MLFLOW_EXPERIMENT_NAME": "digits",
+        "SPOTKEEP_PAUSE_AT_STEP": "1000",
+    }
+    assert built(debug=True)["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
 
 
 class TestWithoutACommand:
@@ -386,6 +396,13 @@ class TestWithoutACommand:
         assert parameters["HyperParameters"] == {"num_round": "100"}
         assert parameters["CheckpointConfig"]["LocalPath"] == "/opt/ml/checkpoints"
         assert parameters["Environment"]["SPOTKEEP_RUN"] == "first-1a2b3c4d"
+        assert "SPOTKEEP_TRAINING_SPEC" not in parameters["Environment"]
+
+    def test_the_script_knows_where_to_log_without_the_runner(self) -> None:
+        image = "registry.example.com/mine:1"
+        parameters = built(command=None, image=image, mlflow="https://mlflow.example.com", environment={"A": "b"})
+        variables = {"A": "b", "MLFLOW_TRACKING_URI": "https://mlflow.example.com"}
+        assert parameters["Environment"].items() >= variables.items()
 
     def test_an_algorithm_without_checkpoints_has_none_to_keep(self) -> None:
         parameters = built(command=None, algorithm="knn", channels={"train": "s3://data/"}, max_run="30m")
@@ -397,4 +414,4 @@ class TestWithoutACommand:
         assert "InputDataConfig" not in parameters
         [metric] = parameters["AlgorithmSpecification"]["MetricDefinitions"]
         assert metric["Name"] == "loss"
-        assert not any(name.startswith("SPOTKEEP_METRICS") for name in parameters["Environment"])
+        assert set(parameters["Environment"]) == set(LAUNCH_MARKS)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_cli.checkpoints.plain_values import as_json, as_text
+from spotkeep_cli.checkpoints.state_values import as_json, as_text
 
 
 @pytest.mark.parametrize(

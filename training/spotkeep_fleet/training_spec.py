@@ -1,0 +1,235 @@
+"""The training spec: one job as `spotkeep.pyz run` does it, on SageMaker, in a queue and on EC2.
+
+The launcher writes it once, from the judged job file. For SageMaker and queues it is an object of the run in S3, which
+an input channel brings. On EC2 it is a part of the item that only functions write (`instance_job`), and the agent puts
+it into a file. Both files are named by the SHA-256 of their bytes, and the runner refuses other bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .reading import Reader, read_json_text
+
+SPEC_CHANNEL = "spotkeep-spec"
+"""The input channel of the spec: below a job's `input/data` its folder has this name."""
+SPEC_VARIABLE = "SPOTKEEP_TRAINING_SPEC"
+"""The environment variable that names the path of the spec's file, from `/opt/ml`."""
+_MARKS = frozenset(
+    {"SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH", "SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", SPEC_VARIABLE}
+)
+"""Variables that the launcher and the agent set: whose job it is, and how it is followed. No user changes them."""
+PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
+MLFLOW_TRACKING_URI = "MLFLOW_TRACKING_URI"
+MLFLOW_EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
+
+ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
+"""The arguments behind the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
+NO_INSTALLATION = "none"
+
+NOT_STARTED = "not started: "
+"""The beginning of the runner's failure where the image or the command is at fault.
+
+Another machine would find the same.
+"""
+
+S3_URI = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", re.DOTALL)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """The training's source: an archive in S3, or a commit of a git repository.
+
+    Attributes:
+        uri: The URI of the archive.
+        sha256: The SHA-256 of the archive's bytes, hexadecimal. The runner unpacks no other bytes.
+        git_url: The URL of the repository.
+        git_commit: The whole hash of the commit, 40 hexadecimal digits.
+    """
+
+    uri: str | None = None
+    sha256: str | None = None
+    git_url: str | None = None
+    git_commit: str | None = None
+
+    @property
+    def pin(self) -> str | None:
+        """The hash that pins all files of the source."""
+        return self.sha256 or self.git_commit
+
+
+@dataclass(frozen=True)
+class SearchedMetric:
+    """A metric that the runner searches for in the lines of the command.
+
+    Attributes:
+        pattern: A regular expression; its first group is the value.
+        step: A regular expression; its first group is the step. None where the script's own events say the step.
+    """
+
+    pattern: str
+    step: str | None = None
+
+
+@dataclass(frozen=True)
+class RunNumber:
+    """The number of a run among several runs of one job file.
+
+    Attributes:
+        index: From 1.
+        count: The number of runs; 1 for a run on its own.
+    """
+
+    index: int
+    count: int
+
+
+@dataclass(frozen=True)
+class MlflowPlace:
+    """The place where MLflow logs.
+
+    Attributes:
+        tracking_uri: The URI or the ARN of the tracking server.
+        experiment: The name of the experiment; None for MLflow's default.
+    """
+
+    tracking_uri: str
+    experiment: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """Everything that the runner does for the script.
+
+    Attributes:
+        command: The training command and its arguments, or a block of lines for bash.
+        environment: The user's variables.
+        hyperparameters: As SageMaker's, which are text.
+        arguments: The arguments behind the command, one of `ARGUMENTS`.
+        install: The packages to install first: `auto`, `none`, or the path of a requirements file in the source.
+        requirements: A list of packages, instead of `install`.
+        setup: A command that runs once a machine, after the installation: its words, or a block of lines for bash.
+            Empty for none.
+        environments: `s3://bucket/prefix/`, the place of installed packages for the job's next machine. None on EC2,
+            where the volume keeps them.
+        warm_pool: The job leaves its host to the next job, and its installed packages with it.
+        source: The source; None when the image holds it.
+        metrics: The metrics to search for, by name.
+        pause_at_step: The script saves and leaves after this step; None for no pause.
+        number: The run's number in its group, on EC2; None on SageMaker.
+        mlflow: The place where MLflow logs; None where the job file names none.
+    """
+
+    command: tuple[str, ...] | str
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    arguments: str = HYPERPARAMETERS
+    install: str = NO_INSTALLATION
+    requirements: tuple[str, ...] = ()
+    setup: tuple[str, ...] | str = ()
+    environments: str | None = None
+    warm_pool: bool = False
+    source: JobSource | None = None
+    metrics: Mapping[str, SearchedMetric] = field(default_factory=dict, hash=False)
+    pause_at_step: int | None = None
+    number: RunNumber | None = None
+    mlflow: MlflowPlace | None = None
+
+    @property
+    def script_variables(self) -> dict[str, str]:
+        """The user's variables, and those by which the script and its libraries know what the spec says."""
+        variables = {name: value for name, value in self.environment.items() if name not in _MARKS}
+        if self.pause_at_step is not None:
+            variables[PAUSE_VARIABLE] = str(self.pause_at_step)
+        if self.number is not None:
+            variables["SPOTKEEP_RUN_INDEX"] = str(self.number.index)
+            variables["SPOTKEEP_RUN_COUNT"] = str(self.number.count)
+        if self.mlflow is not None:
+            variables[MLFLOW_TRACKING_URI] = self.mlflow.tracking_uri
+            if self.mlflow.experiment is not None:
+                variables[MLFLOW_EXPERIMENT] = self.mlflow.experiment
+        return variables
+
+    def document(self) -> dict[str, Any]:
+        """Give it as JSON values."""
+        words = {"command": self.command, "requirements": self.requirements, "setup": self.setup}
+        return {**asdict(self), **{name: each if isinstance(each, str) else list(each) for name, each in words.items()}}
+
+
+def encode_spec(spec: TrainingSpec) -> bytes:
+    """Write a spec: the same bytes for the same spec."""
+    return json.dumps(spec.document(), separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def spec_file_name(content: bytes) -> str:
+    """Give the name of the file with these bytes, in S3 and on the machine."""
+    return f"{hashlib.sha256(content).hexdigest()}.json"
+
+
+def decode_spec(text: str) -> TrainingSpec:
+    """Read what `encode_spec` wrote.
+
+    Raises:
+        DocumentError: If it is no such text; names everything that is wrong with it.
+    """
+    return read_json_text(text, "training spec", spec_from)
+
+
+def spec_from(reader: Reader) -> TrainingSpec:
+    """Read a spec's fields; the reader keeps the problems."""
+    command = reader.text_or_texts("command")
+    if not command:
+        reader.problems.append(f"{reader.where}.command is empty; give the training command")
+    return TrainingSpec(
+        command=command,
+        environment=reader.text_mapping("environment"),
+        hyperparameters=reader.text_mapping("hyperparameters"),
+        arguments=reader.choice("arguments", ARGUMENTS, HYPERPARAMETERS),
+        install=reader.text("install", NO_INSTALLATION),
+        requirements=reader.texts("requirements"),
+        setup=reader.text_or_texts("setup"),
+        environments=reader.optional_text("environments"),
+        warm_pool=reader.flag("warm_pool"),
+        source=reader.nested("source", _source_from),
+        metrics=reader.each_named("metrics", _metric_from),
+        pause_at_step=reader.optional_whole("pause_at_step"),
+        number=reader.nested("number", _number_from),
+        mlflow=reader.nested("mlflow", _mlflow_from),
+    )
+
+
+def _source_from(reader: Reader) -> JobSource:
+    source = JobSource(
+        uri=reader.optional_text("uri"),
+        sha256=reader.optional_text("sha256"),
+        git_url=reader.optional_text("git_url"),
+        git_commit=reader.optional_text("git_commit"),
+    )
+    if (source.uri is None) == (source.git_url is None):
+        reader.problems.append(f"{reader.where} must name either uri or git_url with git_commit")
+    if source.git_url is not None and not _COMMIT.fullmatch(source.git_commit or ""):
+        reader.problems.append(f"{reader.where}.git_commit is {source.git_commit!r}; use 40 hexadecimal digits")
+    if source.uri is not None and not _SHA256.fullmatch(source.sha256 or ""):
+        reader.problems.append(f"{reader.where}.sha256 is {source.sha256!r}; use 64 hexadecimal digits")
+    if source.uri is not None and not S3_URI.fullmatch(source.uri):
+        reader.problems.append(f"{reader.where}.uri is {source.uri!r}; use s3://bucket/key")
+    return source
+
+
+def _metric_from(reader: Reader) -> SearchedMetric:
+    return SearchedMetric(pattern=reader.text("pattern"), step=reader.optional_text("step"))
+
+
+def _number_from(reader: Reader) -> RunNumber:
+    return RunNumber(index=reader.whole("index", at_least=1), count=reader.whole("count", at_least=1))
+
+
+def _mlflow_from(reader: Reader) -> MlflowPlace:
+    return MlflowPlace(tracking_uri=reader.text("tracking_uri"), experiment=reader.optional_text("experiment"))
