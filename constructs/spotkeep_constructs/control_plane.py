@@ -27,7 +27,7 @@ from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import together
 from spotkeep_constructs.storage import Storage
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
-from spotkeep_jobs.document.queues import instances_of
+from spotkeep_jobs.document.queue import instances_of
 
 
 class Control(Construct):

@@ -18,8 +18,8 @@ from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import ExecutionRole, TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
-from spotkeep_jobs.document.limits import LONGEST_CHOICE_SECONDS
 from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS
 
 
 class Launching(Construct):

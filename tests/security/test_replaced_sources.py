@@ -37,8 +37,9 @@ from spotkeep_jobs.backends.sagemaker.request import (
     follow_up_request,
     spec_of,
 )
-from spotkeep_jobs.document.fallbacks import first_job
-from spotkeep_jobs.document.request import ArchiveSource, JobRequest
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.validation import validate
 from tests.instance_jobs import instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud

@@ -43,10 +43,9 @@ from spotkeep_cli.importing.training_job import (
     torchrun_command,
 )
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
+from spotkeep_jobs.document.image import newest_named, read_framework
 from spotkeep_jobs.document.reading import printable_name
 from spotkeep_jobs.document.shell_text import SHELLS_OWN
-from spotkeep_jobs.document.training_image import newest_named
-from spotkeep_jobs.document.values import read_framework
 
 _FRAMEWORKS: Final = {
     "PyTorch": "pytorch", "TensorFlow": "tensorflow", "HuggingFace": "huggingface", "XGBoost": "xgboost",

@@ -20,10 +20,10 @@ from typing import Any, Final
 import yaml
 from pydantic_core import PydanticCustomError
 
+from spotkeep_jobs.document.image import processor_of
+from spotkeep_jobs.document.metrics import read_metric_name, read_metric_pattern
 from spotkeep_jobs.document.reading import printable_name
-from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.document.validation import read_document
-from spotkeep_jobs.document.values import read_metric_name, read_metric_pattern
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43

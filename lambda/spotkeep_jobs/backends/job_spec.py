@@ -14,7 +14,8 @@ from spotkeep_fleet.training_spec import (
     encode_spec,
     spec_file_name,
 )
-from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.source import GitSource
 from spotkeep_jobs.record.record import RunGroup
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.training_spec import JobSource
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.launcher_parts import LauncherParts

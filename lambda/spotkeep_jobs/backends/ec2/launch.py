@@ -24,7 +24,7 @@ from spotkeep_fleet.tags import (
     RUN_TAG,
 )
 from spotkeep_jobs.backends.job_spec import number_in, training_spec_of
-from spotkeep_jobs.document.fallbacks import NextJob
+from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 

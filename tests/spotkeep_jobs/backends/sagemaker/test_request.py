@@ -34,8 +34,8 @@ from spotkeep_jobs.backends.sagemaker.request import (
     run_id_for,
     spec_of,
 )
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.document.durations import format_duration, parse_duration
+from spotkeep_jobs.document.times import format_duration, parse_duration
 from spotkeep_jobs.errors import DurationError
 
 

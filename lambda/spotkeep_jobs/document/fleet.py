@@ -1,19 +1,50 @@
-"""Rules about runs on EC2: what a fleet runs, and which volumes there are."""
+"""Runs on EC2: the fleets that run them, how many runs a document launches, and the volume that follows each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from pydantic import Field
 
 from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
-from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
-from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
-from spotkeep_jobs.document.reading import outlined
-from spotkeep_jobs.document.request import JobRequest, VolumeRequest
-from spotkeep_jobs.document.rules import Rule, rule
-from spotkeep_jobs.document.training_image import processor_of
+from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS
+from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, outlined, rule
+from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS, Text, WholeNumber
 from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+    from spotkeep_jobs.document.request import JobRequest
+
+
+MAX_RUNS: Final = 15
+"""They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
+
+
+class VolumeRequest(DocumentModel):
+    """The volume that follows a run on EC2, for its data and checkpoints."""
+
+    size_gb: WholeNumber = Field(default=100, ge=1, le=65_536)
+    """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
+    type: Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"] = "gp3"
+    """gp3, gp2, io2, io1, st1 or sc1."""
+    iops: WholeNumber | None = Field(default=None, ge=100, le=256_000)
+    """Provisioned operations a second, of gp3, io1 and io2. Default: the type's own."""
+    throughput: WholeNumber | None = Field(default=None, ge=125, le=2_000)
+    """MiB/s, of gp3. Default: 125."""
+    initialization_rate: WholeNumber | None = Field(default=None, ge=100, le=300)
+    """How fast a volume is filled from its snapshot, in MiB/s, when the run moves to another zone; billed by the GiB.
+    Default: blocks are fetched when they are read."""
+    snapshot: Text | None = Field(default=None, examples=["snap-0123456789abcdef0"], pattern="^snap-[0-9a-f]{8,17}$")
+    """What the run's first volume is made from. Default: it begins empty."""
+    volume: Text | None = Field(default=None, examples=["vol-0123456789abcdef0"], pattern="^vol-[0-9a-f]{8,17}$")
+    """A volume of your own to begin on; it is never deleted. Default: the run makes its own."""
+    when_done: Literal["keep", "delete"] = "keep"
+    """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
+    delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
+
 
 _METADATA_KEY: Final = re.compile(r"[A-Za-z0-9+\-=.,_:@]+", re.ASCII)
 _NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
@@ -55,6 +86,16 @@ _GP3_IOPS_PER_THROUGHPUT: Final = 4
 def _there_are_fleets(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.backend == "ec2" and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
         yield no_fleets()
+
+
+def no_fleets() -> Problem:
+    """Return the problem of a fleet in a deployment that has none."""
+    return Problem(
+        field="backend",
+        found="ec2",
+        problem="needs EC2 fleets, and this deployment has none",
+        fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
+    )
 
 
 @rule("backend", "capacity", "ladder")
@@ -178,44 +219,6 @@ def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
         )
 
 
-@rule("backend", "image", "framework", "instance_types", "instance_type")
-def _image_runs_on_the_instances(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.backend != "ec2" or request.image is None:
-        return
-    neuron = [each for each in request.types if processor_of(each) == "neuron"]
-    if neuron:
-        yield Problem(
-            field="image",
-            found=request.image,
-            problem=f"is given with {neuron[0]}, whose AWS Neuron devices no container gets on EC2",
-            fix="Remove it and deploy with a Neuron AMI (the setting instance_ami), choose another type, or train on "
-            "SageMaker.",
-        )
-
-
-def ec2_warnings(request: JobRequest) -> Iterator[str]:
-    """Yield what is allowed on EC2 but probably not meant."""
-    if not request.checkpoints:
-        yield (
-            "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
-        )
-    if request.image is not None and ecr_registry(request.image) is None and not is_in_public_gallery(request.image):
-        yield (
-            f"image {request.image} is not in Amazon ECR: each instance pulls it over the internet and without a "
-            "login, which Docker Hub, for one, limits. A copy in Amazon ECR is there faster, and always."
-        )
-    if request.capacity == "spot" and len(request.types) == 1:
-        yield (
-            f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
-            "capacity sooner and loses it less often."
-        )
-    if request.volume is not None and request.volume.initialization_rate is None and request.volume.size_gb > 200:
-        yield (
-            f"volume.initialization_rate is not given: after a move to another zone, {request.volume.size_gb:,} GiB "
-            "are fetched block by block as they are read, which is slow."
-        )
-
-
 def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
     limits = _EBS_LIMITS[volume.type]
     if volume.iops is None and limits.iops is not None and volume.type != "gp3":
@@ -259,22 +262,82 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
             )
 
 
+_NOT_ON_EC2: Final[Mapping[str, str]] = {
+    "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
+    "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
+    "volume_size_gb": "Write volume: {size_gb: ...}.",
+    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
+    "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
+    "spot_only": "Remove it: capacity: spot stays on spot.",
+    "max_total_run": "Remove it: max_run bounds the training, over all instances.",
+    "max_cost": "Remove it; max_price bounds what an hour may cost, max_run how many there are.",
+    "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
+    "keep_alive": "Remove it: warm pools are SageMaker's.",
+    "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
+}
+"""Fields of a training job that a run on EC2 does not take, and what to do instead."""
+_ADD_BACKEND: Final = "Add backend: ec2, or remove it."
+_ONLY_ON_EC2: Final[Mapping[str, str]] = {
+    "volume": _ADD_BACKEND,
+    "max_price": _ADD_BACKEND,
+    "rebalance": _ADD_BACKEND,
+    "instance_metadata": _ADD_BACKEND,
+    "runs": "Add backend: ec2, or launch the file several times: what SageMaker's quotas leave room for is known only "
+    "job by job, so several could not be launched all or none.",
+    "on_demand_base": _ADD_BACKEND,
+}
+
+
 RULES: Final[tuple[Rule, ...]] = (
+    *(
+        excluded(
+            field,
+            where=lambda request: request.backend == "ec2",
+            reads=("backend",),
+            problem="is not taken with backend: ec2",
+            fix=fix,
+        )
+        for field, fix in _NOT_ON_EC2.items()
+    ),
+    *(
+        excluded(
+            field,
+            where=lambda request: request.backend == "sagemaker",
+            reads=("backend",),
+            problem="is not taken with backend: sagemaker",
+            fix=fix,
+        )
+        for field, fix in _ONLY_ON_EC2.items()
+    ),
     _there_are_fleets,
     _capacity_is_of_fleets,
     _channels_are_copied,
     _tag_keys_fit_into_the_metadata,
-    _image_runs_on_the_instances,
     _runs_are_independent,
     _volume_fits,
 )
 
 
-def no_fleets() -> Problem:
-    """Return the problem of a fleet in a deployment that has none."""
-    return Problem(
-        field="backend",
-        found="ec2",
-        problem="needs EC2 fleets, and this deployment has none",
-        fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
-    )
+def fleet_warnings(request: JobRequest) -> Iterator[str]:
+    """Yield what is allowed of a run on EC2 and probably not meant."""
+    if request.backend != "ec2":
+        return
+    if not request.checkpoints:
+        yield (
+            "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
+        )
+    if request.image is not None and ecr_registry(request.image) is None and not is_in_public_gallery(request.image):
+        yield (
+            f"image {request.image} is not in Amazon ECR: each instance pulls it over the internet and without a "
+            "login, which Docker Hub, for one, limits. A copy in Amazon ECR is there faster, and always."
+        )
+    if request.capacity == "spot" and len(request.types) == 1:
+        yield (
+            f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
+            "capacity sooner and loses it less often."
+        )
+    if request.volume is not None and request.volume.initialization_rate is None and request.volume.size_gb > 200:
+        yield (
+            f"volume.initialization_rate is not given: after a move to another zone, {request.volume.size_gb:,} GiB "
+            "are fetched block by block as they are read, which is slow."
+        )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.queues import Queue, Share
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.document.validation import Validation, validate
 
 GPU = Queue(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
-from spotkeep_jobs.document.training_image import aws_image, processor_of
+from spotkeep_jobs.document.image import aws_image, processor_of
 from spotkeep_jobs.document.validation import Validation, validate
 from tests.spotkeep_jobs.document.framework_image_table import TABLE, table_source
 

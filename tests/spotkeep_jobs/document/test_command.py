@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES
-from spotkeep_jobs.document.training_image import saves_checkpoints
+from spotkeep_jobs.document.image import saves_checkpoints
 from spotkeep_jobs.document.validation import Validation, validate
 
 DATA = {"train": {"uri": "s3://data/train/", "content_type": "text/csv"}}

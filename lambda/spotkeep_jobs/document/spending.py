@@ -1,6 +1,19 @@
-"""Rules about money: whether max_cost can be kept, and the ceilings of the deployment.
+"""The money of a run: its worst case, its max_cost, and the ceilings of the deployment.
+
+The worst case is all the time that a run can bill, on its dearest instances. It is instance time alone: storage is
+bounded by its size (volume_size_limit_gb), not by the hour. Three rules of it:
+
+- An on-demand price is also the bound of a spot price: SageMaker bills a spot job less than that, and a fleet's
+  highest price is the on-demand price unless the document names another (`max_price`), which then is the bound.
+- On SageMaker a job trains for max_run at most, and the jobs of a run for max_total_run; with a deadline, until then
+  and for one max_run more. On EC2 instances bill while they start, too, so max_wait counts, which covers everything.
+- A type whose price is not known counts as `ASSUMED_USD_PER_HOUR`: a new, dear type must not be free.
 
 A refusal for a ceiling names the setting that an administrator would change.
+
+Sources:
+    https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_FleetLaunchTemplateOverridesRequest.html (MaxPrice)
 """
 
 from __future__ import annotations
@@ -8,16 +21,65 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import SpendingLimits
-from spotkeep_jobs.document.fallbacks import first_job, shortest_job_seconds
-from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules import Rule, rule
-from spotkeep_jobs.document.worst_case import ASSUMED_USD_PER_HOUR, unpriced_types, worst_case_usd
+from pydantic import Field, Strict
+
+from spotkeep_jobs.document.capacity import first_job, price_of, shortest_job_seconds, types_of
+from spotkeep_jobs.document.reading import Rule, rule, shown
 from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, SpendingLimits
+    from spotkeep_jobs.document.request import JobRequest
+
+
+UsDollars = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+ASSUMED_USD_PER_HOUR: Final = 100.0
+"""The price of an instance that the deployment knows no price of: about that of the largest that train."""
+_SECONDS_PER_HOUR: Final = 3_600
+
+
+def unpriced_types(request: JobRequest, *, prices: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the instance types of a request whose price is not known, each once."""
+    return tuple(each for each in types_of(request) if each not in prices)
+
+
+def worst_case_usd(
+    request: JobRequest, *, prices: Mapping[str, float], now: datetime, spent_usd: float | None = 0.0, attempts: int = 0
+) -> float:
+    """US dollars of instance time that a run can come to.
+
+    Args:
+        request: A validated request, defaults filled in.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        now: When it is launched, or resumed.
+        spent_usd: What it has cost so far; None where that is not known: each attempt then counts as its worst case.
+        attempts: How many attempts it has had.
+    """
+    to_come = _billed_seconds(request, now=now) / _SECONDS_PER_HOUR * request.instance_count * _hourly(request, prices)
+    worst = to_come + (attempts * to_come if spent_usd is None else spent_usd)
+    # What max_cost leaves is what each next job may use, in the on-demand price: it ends the run.
+    return worst if request.max_cost is None else min(worst, request.max_cost)
+
+
+def _hourly(request: JobRequest, prices: Mapping[str, float]) -> float:
+    on_demand = max((prices.get(each, ASSUMED_USD_PER_HOUR) for each in types_of(request)), default=0.0)
+    if request.backend != "ec2" or request.capacity != "spot" or request.max_price is None:
+        return on_demand
+    return max(request.max_price, on_demand) if request.on_demand_base else request.max_price
+
+
+def _billed_seconds(request: JobRequest, *, now: datetime) -> float:
+    if request.backend == "ec2":
+        return request.max_wait or request.max_run
+    trained: float = request.max_total_run or request.max_run
+    deadline_at = request.deadline_at(now)
+    if deadline_at is not None and request.max_total_run is None:
+        trained = request.max_run + max(0.0, (deadline_at - now).total_seconds())
+    jobs = min(request.max_attempts, -(-int(trained) // request.max_run) + request.script_retries)
+    return min(trained, request.max_attempts * request.max_run) + jobs * request.keep_alive
+
 
 COST_READS: Final = (
     "backend",
@@ -179,3 +241,19 @@ RULES: Final[tuple[Rule, ...]] = (
     _types_are_allowed,
     _storage_is_within_its_limits,
 )
+
+
+def spending_warnings(request: JobRequest, deployment: DeploymentDefaults) -> Iterator[str]:
+    """Yield a max_cost that may end the run before its work is done."""
+    price = price_of(types_of(request), prices=deployment.prices)
+    if price is None:
+        return
+    on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count
+    # Without `work` or a deadline, max_run is a limit: how long the training takes is not known.
+    work_is_known = request.deadline is not None or (request.capacity == "on-demand" and request.work is not None)
+    if work_is_known and request.max_cost is not None and request.max_cost < on_demand_usd:
+        before = "its work is done" if request.deadline is None else "its deadline is kept"
+        yield (
+            f"max_cost {request.max_cost:.2f} USD may end the run before {before}: all of its work on demand would "
+            f"cost {on_demand_usd:.2f} USD."
+        )
