@@ -67,9 +67,15 @@ from .leaving import divide
 from .notices import NoticeBoard
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
-from .training.interpreter import search_path
 from .training.metadata_door import close_metadata
-from .training.process import MOST_STEPS, RUNNER_WORDS, TrainingProcess, runner_command, training_environment
+from .training.process import (
+    MOST_STEPS,
+    RUNNER_WORDS,
+    TrainingProcess,
+    runner_command,
+    search_path,
+    training_environment,
+)
 from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, is_for_good, put_spec, read_failure, with_hint
 from .training.user import current_user, find_user

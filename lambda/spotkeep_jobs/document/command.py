@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import WithJsonSchema
 
 from spotkeep_fleet.training_spec import SPEC_VARIABLE
-from spotkeep_jobs.document.metrics import mlflow_variables
 from spotkeep_jobs.document.reading import INTO_A_FILE, Rule, excluded, more_than_fit, outlined, rule
 from spotkeep_jobs.document.shell_text import (
     SHELLS,
@@ -37,9 +36,9 @@ from spotkeep_jobs.document.shell_text import (
     waits_for_anything,
     why_a_shell,
 )
-from spotkeep_jobs.document.source import MAX_WORD
 from spotkeep_jobs.document.values import (
     MAX_VARIABLE,
+    MAX_WORD,
     AnyText,
     must,
     read_text,
@@ -237,8 +236,9 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
 
 @rule("environment", "command", "mlflow")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    # The place of the spec; without a command, what the script knows of it.
-    own = _MARKS_OF_A_LAUNCH + (len(mlflow_variables(request)) if request.command is None else 1)
+    # The place of the spec; without a command, the variables by which the script knows of it.
+    of_mlflow = 0 if request.mlflow is None else len(request.mlflow.variables)
+    own = _MARKS_OF_A_LAUNCH + (of_mlflow if request.command is None else 1)
     yield from more_than_fit(
         "environment", request.environment, limit=_MAX_ENVIRONMENT, own=own, named="variables", fix=INTO_A_FILE
     )

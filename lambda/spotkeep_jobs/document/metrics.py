@@ -140,17 +140,16 @@ class MlflowRequest(DocumentModel):
     experiment: Text | None = Field(default=None, examples=["digits"], max_length=256)
     """The name of the experiment, made if it is missing. Default: MLflow's own, `Default`."""
 
-
-def mlflow_variables(request: JobRequest) -> set[str]:
-    """Return the names of the variables that the field mlflow sets."""
-    if request.mlflow is None:
-        return set()
-    return {MLFLOW_TRACKING_URI} if request.mlflow.experiment is None else {MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT}
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of the environment variables that it sets."""
+        return frozenset({MLFLOW_TRACKING_URI} if self.experiment is None else {MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT})
 
 
 @rule("environment", "mlflow")
 def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    for name in sorted(mlflow_variables(request) & request.environment.keys()):
+    of_mlflow = frozenset() if request.mlflow is None else request.mlflow.variables
+    for name in sorted(of_mlflow & request.environment.keys()):
         yield Problem(
             field=f"environment.{name}",
             found="a value",

@@ -29,6 +29,7 @@ from spotkeep_fleet.training_spec import SPEC_CHANNEL
 from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, first_few, more_than_fit, rule, shown
 from spotkeep_jobs.document.values import (
     MAX_RUN_ID_LENGTH,
+    MAX_WORD,
     S3_SCHEMA,
     AnyText,
     S3Uri,
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 
 MAX_REQUIREMENTS: Final = 40
-MAX_WORD: Final = 256
-"""The most characters of a word of a command, and of a requirement."""
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
 RESERVED_CHANNELS: Final = ("spotkeep", "source", SPEC_CHANNEL)
 

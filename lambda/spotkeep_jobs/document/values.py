@@ -19,6 +19,8 @@ from pydantic_core import PydanticCustomError
 
 MAX_RUN_ID_LENGTH: Final = 52
 RUN_ID_HEX_DIGITS: Final = 8
+MAX_WORD: Final = 256
+"""The most characters of a word of a command, and of a requirement."""
 MAX_VARIABLE: Final = 512
 HYPHENATED: Final = r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$"
 _BUCKET: Final = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"

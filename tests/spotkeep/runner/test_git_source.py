@@ -8,9 +8,8 @@ import subprocess
 import pytest
 
 from spotkeep.errors import MissingToolError, SourceError
-from spotkeep.runner.git_source import check_out
 from spotkeep.runner.layout import JobLayout
-from spotkeep.runner.source import prepare_source
+from spotkeep.runner.source import check_out, prepare_source
 from spotkeep_fleet.training_spec import JobSource
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"

@@ -21,6 +21,7 @@ from spotkeep_fleet.training_spec import (
     SPEC_VARIABLE,
     MlflowPlace,
     RunNumber,
+    SearchedMetric,
     TrainingSpec,
     encode_spec,
     spec_file_name,
@@ -117,7 +118,11 @@ def test_any_python_since_3_9_runs_it_alone(start, version):
     if interpreter is None:
         pytest.skip(f"no {version} on this machine")
     job = start(
-        [interpreter, "train.py"], script=WAITS_FOR_NOTICE, interpreter=interpreter, SPOTKEEP_NOTICE_SECONDS="0"
+        [interpreter, "train.py"],
+        script=WAITS_FOR_NOTICE,
+        interpreter=interpreter,
+        spec={"metrics": {"steps": SearchedMetric("step (.)")}, "number": RunNumber(1, 1)},
+        SPOTKEEP_NOTICE_SECONDS="0",
     )
     job.wait_for_line("waiting")
     job.process.send_signal(signal.SIGTERM)

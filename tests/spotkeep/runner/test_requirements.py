@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spotkeep.errors import InstallError
-from spotkeep.runner.requirements import Requirements, find_requirements
+from spotkeep.runner.installation import Requirements, find_requirements
 
 
 def found(source, install="auto", listed=()):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.errors import InstallError
-from spotkeep.runner.warm_pool_cache import WarmPoolCache
+from spotkeep.runner.environment_caches import WarmPoolCache
 
 KEY, OTHER, THIRD = "ab" * 32, "cd" * 32, "ef" * 32
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_agent.training.interpreter import search_path
+from spotkeep_agent.training.process import search_path
 
 
 @pytest.fixture

@@ -6,14 +6,17 @@ import json
 import os
 import platform
 import shutil
+import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Callable
 
 from spotkeep import events
-from spotkeep.errors import CommandError, ConfigurationError, JobError, MissingToolError
+from spotkeep.errors import CommandError, ConfigurationError, HostNameError, JobError, MissingToolError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
 from spotkeep.notices.trainings import all_are_done, forget_trainings
 from spotkeep.version import __version__
@@ -31,7 +34,6 @@ from spotkeep_fleet.training_spec import (
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
 from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
-from .host_names import await_host_names
 from .installation import prepare_machine
 from .layout import JobConfiguration, JobLayout, import_root, read_configuration
 from .script_checkpoints.putting_aside import put_aside_cut_off
@@ -40,6 +42,13 @@ from .supervision import Supervisor, bash_words
 
 _MAX_SPEC_BYTES = 2**20
 _KILLED_BY_SIGTERM = 143
+MOST_SECONDS_FOR_HOST_NAMES = 900.0
+"""So long AWS's own images wait for each name.
+
+Source: `_dns_lookup` in `sagemaker_pytorch_container/training.py`, aws/sagemaker-pytorch-training-toolkit on GitHub.
+"""
+_FIRST_HOST_NAME_PAUSE_SECONDS = 0.1
+_LONGEST_HOST_NAME_PAUSE_SECONDS = 5.0
 
 
 def run_job(spec: TrainingSpec | None = None) -> int:
@@ -236,3 +245,49 @@ def _leave_failure(layout: JobLayout, text: str) -> None:
         layout.failure.write_text(text[:MAX_CHARACTERS], encoding="utf-8")
     except OSError as error:
         sys.stderr.write(f"spotkeep: the failure file could not be written: {error}\n")
+
+
+def await_host_names(
+    hosts: Sequence[str],
+    *,
+    is_over: Callable[[], bool],
+    look_up: Callable[[str], object] = socket.gethostbyname,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until every name resolves, for 15 minutes at most: the platform starts hosts at different times.
+
+    It asks nothing of a job with one host.
+
+    Args:
+        hosts: The names of all hosts.
+        is_over: Says whether there is no need to wait any more: a notice has come.
+        look_up: Resolves a name; raises OSError where it does not resolve.
+        clock: Seconds.
+        sleep: Waits so many seconds.
+
+    Raises:
+        HostNameError: If a name does not resolve in time; names every such host.
+    """
+    missing = list(hosts) if len(hosts) > 1 else []
+    deadline = clock() + MOST_SECONDS_FOR_HOST_NAMES
+    pause = 0.0
+    while missing := [host for host in missing if not _resolves(host, look_up)]:
+        if is_over():
+            return
+        if clock() >= deadline:
+            raise HostNameError(missing, hosts=len(hosts), seconds=MOST_SECONDS_FOR_HOST_NAMES)
+        if not pause:
+            pause = _FIRST_HOST_NAME_PAUSE_SECONDS
+            sys.stderr.write(f"spotkeep: waiting until the names of all hosts resolve: {', '.join(missing)}\n")
+            sys.stderr.flush()
+        sleep(pause)
+        pause = min(2 * pause, _LONGEST_HOST_NAME_PAUSE_SECONDS)
+
+
+def _resolves(host: str, look_up: Callable[[str], object]) -> bool:
+    try:
+        look_up(host)
+    except (OSError, UnicodeError):  # UnicodeError: no name at all
+        return False
+    return True

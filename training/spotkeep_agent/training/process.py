@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
 from spotkeep_fleet.instance_job import InstanceJob
+from spotkeep_fleet.shells import FRAMEWORKS
 from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE, encode_spec, spec_file_name
 
 from .user import TrainingUser
@@ -90,6 +92,28 @@ def runner_command() -> list[str]:
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
     return [*runner, *RUNNER_WORDS]
+
+
+def search_path(inherited: str, *, root: Path, own: Path) -> str:
+    """Give the training's PATH, on which `python` is that of the image's framework, where it has one.
+
+    Args:
+        inherited: The agent's own.
+        root: `/`, or below which this instance's files are.
+        own: A directory of the agent's. Where the image has `python3` alone, as Amazon Linux 2023, it gets a `python`.
+    """
+    for framework in FRAMEWORKS:
+        commands = root / framework / "bin"
+        if os.access(commands / "python", os.X_OK):
+            return os.pathsep.join([str(commands), inherited])
+    python3 = shutil.which("python3", path=inherited)
+    if python3 is None or shutil.which("python", path=inherited) is not None:
+        return inherited
+    own.mkdir(parents=True, exist_ok=True)
+    link = own / "python"
+    link.unlink(missing_ok=True)
+    link.symlink_to(python3)
+    return os.pathsep.join([inherited, str(own)])
 
 
 class TrainingProcess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spotkeep.errors import RemoteError
-from spotkeep.runner.environment_cache import EnvironmentCache
+from spotkeep.runner.environment_caches import EnvironmentCache
 
 KEY = "ab" * 32
 
