@@ -34,7 +34,7 @@ class Figures:
 
 # Lower a figure here when the sources are better than it says. No figure is ever raised.
 BUDGET = {
-    "pages": Figures(median_words=20, long=31, marked=44, clauses=23),
+    "pages": Figures(median_words=20, long=31, marked=43, clauses=23),
     "docstrings": Figures(median_words=13, long=10, marked=53, clauses=26),
 }
 
@@ -83,7 +83,13 @@ def against(budget: Figures, figures: Figures) -> list[str]:
 def written() -> dict[str, list[str]]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     files = [file for file in listed if (ROOT / file).is_file()]
-    pages = [file for file in files if file == "README.md" or (file.startswith("docs/") and file.endswith(".md"))]
+    # The reference is generated from docstrings, and is mostly lists of options.
+    pages = [
+        file
+        for file in files
+        if file == "README.md"
+        or (file.startswith("docs/") and file.endswith(".md") and file != "docs/command-reference.md")
+    ]
     code = [file for file in files if file.endswith(".py") and not file.startswith("tests/")]
     return {
         "pages": [each for page in pages for each in sentences((ROOT / page).read_text())],

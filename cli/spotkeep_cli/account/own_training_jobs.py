@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
-from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS
+from spotkeep_jobs.document.times import MAX_WAIT_SECONDS
 from spotkeep_jobs.errors import AwsRefusedError
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
 from spotkeep_cli.rendering.schedule_list import fires_at, rhythm
-from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
-from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
+from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
+from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.training_image import patched_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
