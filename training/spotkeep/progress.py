@@ -17,13 +17,14 @@ class TrainingProgress:
         step: Completed steps.
         epochs_completed: Completed epochs. None while the training counts none.
         step_began: Start of the current step, in seconds of `time.monotonic`. None between steps.
+        began_beside_save: True if a save was running when the newest step began.
     """
 
     def __init__(self) -> None:
         self.step = 0
         self.epochs_completed: int | None = None
         self.step_began: float | None = None
-        self._began_beside_save = False
+        self.began_beside_save = False
         self._unreported: dict[str, Any] = {}
         self._newest: dict[str, float] = {}
         self._measured_at: dict[str, int] = {}
@@ -35,21 +36,14 @@ class TrainingProgress:
         Args:
             saving: True while a save is running.
         """
-        self._began_beside_save = saving
+        self.began_beside_save = saving
         self.step_began = time.monotonic()
 
-    def end_step(self, *, saving: bool) -> tuple[float, bool] | None:
-        """Count a step.
-
-        Args:
-            saving: True while a save is running.
-
-        Returns:
-            The seconds that the step took, and true if a save was running beside it. None for a step without a start.
-        """
+    def end_step(self) -> float | None:
+        """Count a step. Gives the seconds that it took, None for a step without a start."""
         self.step += 1
         began, self.step_began = self.step_began, None
-        return None if began is None else (time.monotonic() - began, self._began_beside_save or saving)
+        return None if began is None else time.monotonic() - began
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Take metrics of the current step."""

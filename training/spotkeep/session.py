@@ -182,17 +182,18 @@ class Session:
 
     def begin_step(self) -> None:
         """Note that a step begins."""
-        self._setup.watch.note_step()
-        if self._setup.open_gradients is not None:
-            self._setup.open_gradients.begin_batch()
+        setup = self._setup
+        setup.watch.note_step()
+        if setup.open_gradients is not None:
+            setup.open_gradients.begin_batch()
         self._progress.begin_step(saving=self.saves.saving)
 
     def complete_step(self, total_steps: int | None) -> None:
         """Count a step, report it, and report the end of a save."""
         progress = self._progress
-        timed = progress.end_step(saving=self.saves.saving)
-        if timed is not None:
-            seconds, beside_save = timed
+        seconds = progress.end_step()
+        if seconds is not None:
+            beside_save = progress.began_beside_save or self.saves.saving
             self._setup.schedule.extra_time.step(seconds, while_saving=beside_save)
         self.saves.settle()
         self.tier.warn_when_late()

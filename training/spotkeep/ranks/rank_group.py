@@ -27,6 +27,8 @@ class RankGroup:
     Attributes:
         rank: The number of this process, from 0.
         world_size: The number of ranks, 1 for a training of one process.
+        is_one_process: True for a training of one process.
+        is_first: True on rank 0, which reports, uploads and removes for all.
         directory: The checkpoints of the training. With several ranks every rank takes part in each write.
 
     Args:
@@ -41,22 +43,14 @@ class RankGroup:
         self._training = channels.training
         self.rank = self._training.rank
         self.world_size = self._training.world_size
+        self.is_one_process = self.world_size == 1
+        self.is_first = self.rank == 0
         self._joinables = Joinables()
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
         self.directory = (
             CheckpointDirectory(path) if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing)
         )
-
-    @property
-    def is_one_process(self) -> bool:
-        """True for a training of one process."""
-        return self.world_size == 1
-
-    @property
-    def is_first(self) -> bool:
-        """True on rank 0, which reports, uploads and removes for all."""
-        return self.rank == 0
 
     def together(self, act: Callable[[], Any]) -> list[Any]:
         """Do something on every rank. It succeeds on all of them, or fails on all of them.
