@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spotkeep.disk import page_cache
+from spotkeep.disk import storage
 from spotkeep.disk.shared_work import pieces, share
 
 _CHUNK_BYTES = 16 * 2**20
@@ -178,7 +178,7 @@ def cached_share(path: Path) -> float:
     """Estimate how much of a file the page cache has, from 64 places, without making it read any of them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return page_cache.cached_share(descriptor, path.stat().st_size, places=64)
+        return storage.cached_share(descriptor, path.stat().st_size, places=64)
     finally:
         os.close(descriptor)
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunked_files import read_data_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage
+from spotkeep.saves import Saves
 
 
 def interrupt():
@@ -110,14 +112,14 @@ def test_a_notice_saves_after_the_current_step_and_exits_with_75(tmp_path, job_e
 
 
 def test_a_notice_that_comes_while_it_is_decided_whether_to_save_is_not_left_without_a_save(tmp_path, monkeypatch):
-    decided = Checkpointer._due
+    decided = Saves.is_due
 
-    def a_notice_just_then(checkpointer):
-        if checkpointer.step == 3:
+    def a_notice_just_then(saves, step):
+        if step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return decided(checkpointer)
+        return decided(saves, step)
 
-    monkeypatch.setattr(Checkpointer, "_due", a_notice_just_then)
+    monkeypatch.setattr(Saves, "is_due", a_notice_just_then)
     with pytest.raises(SystemExit) as left, Checkpointer({"numbers": [0]}, tmp_path, every_steps=100) as checkpointer:
         for _ in checkpointer.steps(10):
             pass
@@ -214,7 +216,7 @@ def test_a_file_that_a_manifest_named_holds_for_its_whole_life_what_it_held_then
                 if happening == "disk full":
                     patch.setattr(LocalStorage, "write_some", refuse)
                 checkpointer.save(checkpointer.step + 1, wait=False)
-                checkpointer._wait_until_over()
+                checkpointer._session.wait_until_over()
             readers.open_all()
             assert readers.find_what_they_opened()
 
@@ -364,7 +366,7 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, job_events, monkeypatch
     training = Training()
     with training.checkpointer(tmp_path, every_steps=2) as checkpointer:
         for step in checkpointer.steps(12):
-            checkpointer._saver.wait()
+            checkpointer._session.saves._writer.wait()
             full[0] = 5 <= step < 9
             training.step(step)
     events = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("saved", "save-failed")]
@@ -414,10 +416,8 @@ def test_a_notice_while_the_disk_is_full_still_exits_with_75(tmp_path, monkeypat
 
 
 def test_saving_by_the_clock(tmp_path, monkeypatch, job_events):
-    from spotkeep import checkpointer as module
-
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     training = Training()
     with training.checkpointer(tmp_path, every_steps=None, every_seconds=10) as checkpointer:
         for step in checkpointer.steps(9):

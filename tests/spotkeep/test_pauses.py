@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from spotkeep import Checkpointer, SaveError, UsageError
 from spotkeep.disk.storage import LocalStorage
+from spotkeep.saves import Saves
 
 from .test_checkpointer import PLACES, Epochs, Training, interrupt, undisturbed
 
@@ -89,15 +90,15 @@ def test_a_notice_at_the_same_time_is_still_a_notice(tmp_path, job_events):
 
 def test_where_the_disk_is_full_it_goes_on_and_pauses_when_it_can_save(tmp_path, monkeypatch, job_events):
     saves = []
-    really_begin = Checkpointer._begin
+    really_begin = Saves.begin
 
-    def begin(checkpointer, step, *, reason):
+    def begin(all_saves, step, **options):
         saves.append(step)
         if len(saves) <= 2:
             raise SaveError(f"step {step}: No space left on device")
-        really_begin(checkpointer, step, reason=reason)
+        really_begin(all_saves, step, **options)
 
-    monkeypatch.setattr(Checkpointer, "_begin", begin)
+    monkeypatch.setattr(Saves, "begin", begin)
     training, code = train(tmp_path, 10, pause_at=3, every_steps=100)
     assert (code, training.seen["steps"]) == (0, list(range(5)))
     reported = [kind[:2] for kind in kinds(job_events(), "save-failed", "saved", "paused")]

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 
 
 class SpotkeepError(Exception):
-    """The root: catch this to catch everything the library raises on purpose."""
+    """The root of all errors that the library raises on purpose."""
 
 
 class CheckpointError(SpotkeepError):
@@ -41,7 +41,7 @@ class CheckpointError(SpotkeepError):
 
 
 class StateError(CheckpointError):
-    """The state holds something that a checkpoint cannot hold.
+    """A value of the state cannot stand in a checkpoint.
 
     Attributes:
         problems: One sentence for each entry that cannot be saved, with its place in the state.
@@ -55,9 +55,10 @@ class StateError(CheckpointError):
 
 
 class StateMismatchError(CheckpointError):
-    """A good checkpoint does not fit the state that the script passed, or was not taken as it is.
+    """A good checkpoint does not fit the state that the script passed, or a value differs after the restore.
 
     Attributes:
+        step: Completed steps of the checkpoint.
         problems: One sentence for each entry that does not fit.
     """
 
@@ -78,10 +79,9 @@ class DamagedCheckpointError(CheckpointError):
     """A checkpoint is incomplete, altered, or not a checkpoint at all.
 
     Attributes:
-        file: The file at fault, relative to the checkpoint directory.
-        problem: What is wrong with it.
-        offsets: Where in the file: the first byte of what is wrong and the one after its last; None when it is the file
-            as a whole.
+        file: Path of the damaged file, relative to the checkpoint directory.
+        problem: Description of the damage.
+        offsets: First damaged byte of the file, and the byte after the last one. None for the file as a whole.
     """
 
     def __init__(self, file: str, problem: str, *, offsets: tuple[int, int] | None = None) -> None:
@@ -92,9 +92,9 @@ class DamagedCheckpointError(CheckpointError):
 
 
 class MixedStateError(CheckpointError):
-    """No checkpoint is good, and one of them turned out so only after a part of the state had been overwritten.
+    """No checkpoint is good, and a damaged one has overwritten a part of the state.
 
-    Training on would start from a mixture. Nothing of what is on the disk was changed.
+    A training would start from a mixture. Nothing on the disk was changed.
     """
 
 
@@ -111,11 +111,11 @@ class SaveError(CheckpointError):
 
 
 class RemoteError(CheckpointError):
-    """The second tier refuses, or cannot be reached.
+    """S3 refuses, or cannot be reached.
 
     Attributes:
-        missing: Whether the object is not there.
-        code: The error code of S3; empty where there was no answer.
+        missing: True if the object is not there.
+        code: Error code of S3, for example `SlowDown`. Empty without an answer.
     """
 
     def __init__(self, message: str, *, missing: bool = False, code: str = "") -> None:
@@ -125,11 +125,11 @@ class RemoteError(CheckpointError):
 
 
 class WorldSizeError(CheckpointError):
-    """Another number of ranks wrote the checkpoint, and something in it belongs to each of them.
+    """Another number of ranks wrote the checkpoint, and a part of it belongs to each of them.
 
     Attributes:
-        names: What belongs to each rank.
-        trained: Those of them that hold trained numbers, such as the parts of a model.
+        names: Names of the entries that belong to each rank.
+        trained: Those of them with trained numbers, such as the parts of a model.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class WorldSizeError(CheckpointError):
 
 
 class OtherRankError(CheckpointError):
-    """Something went wrong on another rank of a distributed training; the message says which, and what."""
+    """An error happened on another rank of a distributed training. The message names the rank and the error."""
 
 
 class RankLostError(CheckpointError):
@@ -167,14 +167,14 @@ class JobError(SpotkeepError):
     """The job's command could not be started.
 
     Attributes:
-        exit_code: What `spotkeep run` exits with (see docs/training-scripts.md).
+        exit_code: Exit code of `spotkeep run` (see docs/training-scripts.md).
     """
 
     exit_code = 70
 
 
 class ConfigurationError(JobError):
-    """The platform's files under `input/config` are not what they should be."""
+    """A file of the platform under `input/config` has a wrong content."""
 
     exit_code = 78
 
@@ -195,7 +195,7 @@ class HostNameError(JobError):
     """The name of a host of the job does not resolve, so that its ranks cannot be reached.
 
     Attributes:
-        missing: Those names.
+        missing: Names that do not resolve.
     """
 
     exit_code = 68
@@ -210,7 +210,7 @@ class HostNameError(JobError):
 
 
 class InstallError(JobError):
-    """What the script needs cannot be installed, or the command that sets the machine up failed."""
+    """A package of the script cannot be installed, or the command that sets the machine up failed."""
 
     exit_code = 71
 
@@ -224,9 +224,9 @@ class CommandError(JobError):
 
 
 def ends_the_process(problem: BaseException) -> bool:
-    """Say whether an exception is a wish to end, and no error.
+    """Tell a wish to end the process from an error.
 
-    Some libraries' errors are no `Exception`: torch's `CheckpointException` (`torch.distributed.checkpoint`) is none.
+    Errors of some libraries are no `Exception`. One is `CheckpointException` of `torch.distributed.checkpoint`.
     """
     return isinstance(problem, (KeyboardInterrupt, SystemExit, GeneratorExit))
 

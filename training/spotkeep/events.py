@@ -1,4 +1,4 @@
-"""Job events: what a job tells the outside world, one line of standard output each.
+"""Job events, the reports of a job to the outside world, one line of standard output each.
 
 The platform carries standard output to the logs; the controller, the command line and the rehearsal read these lines
 there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch).
@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -86,15 +86,16 @@ def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launc
 
 
 def report_progress(*, step: int, total_steps: int | None = None, **metrics: float) -> None:
-    """Report how far the training is. `Checkpointer.steps` does this by itself.
+    """Report the progress of the training. `Checkpointer.steps` does this by itself.
 
-    At most one event every `SPOTKEEP_PROGRESS_SECONDS` (default 10; 0 reports each step) and always the last step. What
-    was measured at steps between two events goes out with the second, as `metrics` events: the newest value of each.
+    At most one event goes out in `SPOTKEEP_PROGRESS_SECONDS` seconds (10 by default, 0 for each step), and one for the
+    last step. Metrics of the steps between two events go out with the second one. They are `metrics` events with the
+    newest value of each.
 
     Args:
         step: Completed steps.
-        total_steps: Steps of the whole training, if known.
-        **metrics: Numbers worth watching, for example `loss=0.3`.
+        total_steps: Steps of the whole training. None for an unknown number.
+        **metrics: Numbers by their names, for example `loss=0.3`.
     """
     global _last_progress
     now = time.monotonic()
@@ -119,6 +120,41 @@ def report_metrics(*, step: int, **metrics: float) -> None:
         emit("metrics", step=step, metrics=metrics)
 
 
+class TrainingEvents:
+    """The job events of one training.
+
+    Args:
+        label: Name of the training in its events. None where the script has one training.
+        silent: True on a rank that reports nothing.
+    """
+
+    def __init__(self, label: str | None = None, *, silent: bool = False) -> None:
+        self._label = label
+        self._silent = silent
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Print one event with its fields, JSON values."""
+        if not self._silent:
+            with of_training(self._label):
+                emit(event, **fields)
+
+    def report_progress(self, *, step: int, total_steps: int | None, metrics: Mapping[str, Any]) -> None:
+        """Report the step and the metrics of it, as `report_progress` of this module does."""
+        if self._silent:
+            return
+        if self._label is None:
+            report_progress(step=step, total_steps=total_steps, **metrics)
+        else:
+            with of_training(self._label):
+                report_progress(step=step, total_steps=total_steps, **metrics)
+
+    def report_metrics(self, *, step: int, metrics: Mapping[str, Any]) -> None:
+        """Report metrics at the end of a process, as `report_metrics` of this module does."""
+        if not self._silent:
+            with of_training(self._label):
+                report_metrics(step=step, **metrics)
+
+
 def _report_held_back(*, except_for: Collection[str]) -> None:
     """Report the values that were held back, each with the step it was measured at, but for those of these names."""
     earlier: dict[int, dict[str, Any]] = {}
@@ -135,19 +171,19 @@ def report_saved(*, step: int, seconds: float | None = None, size_bytes: int | N
     """Report that a script with checkpoints of its own has saved one.
 
     Args:
-        step: Completed steps that the checkpoint holds.
-        seconds: How long saving took.
-        size_bytes: How large it is.
+        step: Completed steps of the checkpoint.
+        seconds: Duration of the save. None for an unknown one.
+        size_bytes: Size of the checkpoint. None for an unknown one.
     """
     emit("saved", step=step, seconds=seconds, bytes=size_bytes, reason="script")
 
 
 def report_resumed(*, step: int, checkpoint: str | None = None) -> None:
-    """Report where a script with checkpoints of its own takes up its work.
+    """Report the begin of a script with checkpoints of its own.
 
     Args:
-        step: Completed steps restored; 0 when it starts from the beginning.
-        checkpoint: The name of what was restored.
+        step: Completed steps of the checkpoint that was restored, 0 without one.
+        checkpoint: Name of the checkpoint. None without one.
     """
     emit("resume", step=step, checkpoint=checkpoint)
 

@@ -260,7 +260,7 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
 
 def allowed_by_a_jobs_role() -> set[str]:
     """Read from the source: to import it starts Node, which takes seconds."""
-    tree = ast.parse((ROOT / "constructs" / "spotkeep_constructs" / "execution_role.py").read_text())
+    tree = ast.parse((ROOT / "constructs" / "spotkeep_constructs" / "training_jobs.py").read_text())
     [actions] = [
         node.value
         for node in tree.body

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spotkeep.errors import UsageError
@@ -57,6 +57,7 @@ def moved(make, change):
     return there, here
 
 
+@example(before={"a": False}, after={"a": 0})
 @settings(max_examples=25)
 @given(before=st.dictionaries(st.sampled_from("abc"), PLAIN), after=st.dictionaries(st.sampled_from("abcd"), PLAIN))
 def test_plain_values_that_changed_come_back(before, after):

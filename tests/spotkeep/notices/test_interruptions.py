@@ -89,7 +89,7 @@ def test_a_save_that_cannot_be_in_time_is_not_begun(tmp_path, job_events, monkey
         if step == 3:
             checkpointer.wait_until_durable()
             # As if it had taken so long.
-            checkpointer._schedule.extra_time._durable[-1] = 1000.0
+            checkpointer._setup.schedule.extra_time._durable[-1] = 1000.0
         if step == 4:
             interrupt()
 
@@ -132,7 +132,7 @@ def test_a_notice_that_is_over_while_nothing_is_left_to_save_needs_no_word(tmp_p
     with Checkpointer({"a": [1]}, tmp_path) as checkpointer:
         checkpointer.save(1)
         interrupt()
-        while checkpointer._notice_watch.seconds_left > 0:
+        while checkpointer._setup.watch.seconds_left > 0:
             time.sleep(0.01)
         checkpointer._on_notice_change()
     assert steps_of(job_events()) == [("saved", 1)]
@@ -192,7 +192,7 @@ def test_on_a_notice_the_script_does_not_wait_until_old_checkpoints_are_removed(
 def test_a_rebalance_recommendation_saves_and_the_training_goes_on(tmp_path, job_events):
     def at(checkpointer, step):
         if step == 4:
-            checkpointer._notice_watch._save_advised = True
+            checkpointer._setup.watch._save_advised = True
 
     assert run(tmp_path, at) is None
     reasons = [(event["step"], event["reason"]) for event in job_events() if event["event"] == "saved"]

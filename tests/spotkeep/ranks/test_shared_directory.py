@@ -31,7 +31,6 @@ def write(directory, ranks, step, *, metrics=None):
     staged = StagedState()
     images = staged.arrange(encoded.blobs)
     staged.copy(encoded.blobs, images)
-    directory.begin_save()
     return directory.write_images(images, encoded.document, step=step, progress=Progress(metrics=metrics or {}))
 
 
@@ -122,7 +121,6 @@ def test_a_rank_that_cannot_begin_lets_the_others_know(world, tmp_path):
     def act(ranks):
         directory = SharedDirectory(tmp_path, ranks=ranks)
         if ranks.rank == 1:
-            directory.begin_save()
             directory.decline(problem)
             return "declined"
         return write(directory, ranks, 3)
@@ -133,16 +131,6 @@ def test_a_rank_that_cannot_begin_lets_the_others_know(world, tmp_path):
     assert "rank 1: MemoryError: no room for a copy" in str(failed)
     assert CheckpointDirectory(tmp_path).steps() == []
     assert [path.name for path in tmp_path.iterdir()] == []
-
-
-def test_a_rank_that_took_part_has_nothing_to_decline(world, tmp_path):
-    def act(ranks):
-        directory = SharedDirectory(tmp_path, ranks=ranks)
-        write(directory, ranks, 3)
-        directory.decline(RuntimeError("the copy was broken off"))
-        return "over"
-
-    assert world(2).run(act) == ["over", "over"]
 
 
 def test_one_rank_prunes(world, tmp_path):

@@ -203,7 +203,7 @@ def test_on_a_notice_it_is_over_when_the_time_is(remote, uploading):
 def test_on_a_notice_the_newer_one_goes_if_only_it_can_arrive(remote, uploading):
     uploading.offer(0)
     assert uploading.finish(forever)
-    uploading._sent_bytes, uploading._sent_seconds = 100, 10.0
+    uploading._pace._sent_bytes, uploading._pace._sent_seconds = 100, 10.0
     remote.hold(1)
     uploading.offer(1)
     remote.begun[1].wait()

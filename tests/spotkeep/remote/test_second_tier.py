@@ -21,7 +21,7 @@ from spotkeep import Checkpointer, RemoteError, SaveError, UsageError
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX
-from spotkeep.events import EVENT_PREFIX
+from spotkeep.events import EVENT_PREFIX, TrainingEvents
 from spotkeep.remote import second_tier as module
 from spotkeep.remote.second_tier import SecondTier
 from spotkeep.state.encoding import encode_state
@@ -130,10 +130,19 @@ def test_the_environment_may_name_the_place(tmp_path, remote, bucket, monkeypatc
 def test_both_places_keep_the_same(tmp_path, remote, bucket):
     def until_it_has_arrived(checkpointer, step):
         checkpointer.wait_until_durable()
-        checkpointer._second_tier.finish(lambda: 30.0)
+        checkpointer._session.tier.finish(lambda: 30.0)
 
     train(tmp_path, 12, at=until_it_has_arrived, remote=remote)
     assert keys(bucket) == {path.name for path in tmp_path.iterdir()} == {"step-8", "step-10", "step-12"}
+
+
+def test_a_second_block_of_the_same_checkpointer_uploads_too(tmp_path, remote, bucket):
+    state = {"w": np.zeros(4)}
+    checkpointer = Checkpointer(state, tmp_path, remote=remote)
+    for step in (1, 2):
+        with checkpointer:
+            checkpointer.save(step)
+        assert f"step-{step}" in keys(bucket)
 
 
 def test_a_local_checkpoint_that_never_arrived_is_uploaded_by_the_next_process(tmp_path, remote, bucket, network):
@@ -228,7 +237,7 @@ def test_a_notice_too_short_for_the_upload_says_what_has_arrived(tmp_path, remot
     def at(checkpointer, step):
         if step == 3:
             checkpointer.wait_until_durable()
-            checkpointer._second_tier.finish(lambda: 30.0)
+            checkpointer._session.tier.finish(lambda: 30.0)
             network.fault = lambda request: held.wait(30) and None
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -286,7 +295,7 @@ def test_under_sagemaker_a_copying_that_has_stopped_is_reported(tmp_path, monkey
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     directory = CheckpointDirectory(tmp_path)
-    tier = SecondTier(directory, remote=None, retention=Retention())
+    tier = SecondTier(directory, remote=None, retention=Retention(), events=TrainingEvents())
     for step in (10, 20):
         directory.write(encode_state({"a": 1}), step=step)
         tier.saved(step)

@@ -73,14 +73,14 @@ def test_at_most_half_of_the_time_is_spent_writing():
 
 def test_auto_measures_then_adapts_and_says_so():
     announced = []
-    schedule = SaveSchedule(auto=True, outlook=HOURLY, announce=announced.append)
+    schedule = SaveSchedule(auto=True, outlook=HOURLY)
     assert not schedule.due(1, 29.0, saving=False)
     assert schedule.due(2, 30.0, saving=False)
     for now in (30.0, 200.0):
         schedule.tried(2, now)
         schedule.extra_time.call(2.0)
-        schedule.saved(1.0)
-    assert len(announced) == 1
+        announced.append(schedule.saved(1.0))
+    assert announced[1:] == [None]
     assert announced[0].seconds == pytest.approx(120.0)
     assert not schedule.due(3, 319.0, saving=False)
     assert schedule.due(3, 320.0, saving=False)
@@ -101,12 +101,14 @@ def test_the_extra_time_is_the_call_and_what_the_steps_lost():
 
 def test_it_is_said_again_when_the_interval_changes_by_half_and_not_before():
     announced = []
-    schedule = SaveSchedule(auto=True, outlook=HOURLY, announce=announced.append)
+    schedule = SaveSchedule(auto=True, outlook=HOURLY)
 
     def save(cost, times):
         for _ in range(times):
             schedule.extra_time.call(cost)
-            schedule.saved(1.0)
+            interval = schedule.saved(1.0)
+            if interval is not None:
+                announced.append(interval)
 
     save(2.0, 40)
     save(3.0, 40)

@@ -20,7 +20,7 @@ from typing import Any, Callable
 from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
 from spotkeep.state.arrays import host_bytes
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
-from spotkeep.state.restoring import Held
+from spotkeep.state.restoring import LiveBytes
 from spotkeep.version import __version__
 
 from .chunked_files import AlteredChunkError, Target, altered_memory, read_data_file, read_part, write_file
@@ -95,7 +95,7 @@ class OpenCheckpoint:
         *,
         document: Json,
         fill: Callable[[], None],
-        altered: Callable[[Sequence[Held]], list[int]],
+        altered: Callable[[Sequence[LiveBytes]], list[int]],
     ) -> None:
         self.manifest = manifest
         self.state = state
@@ -111,7 +111,7 @@ class OpenCheckpoint:
         """
         self._fill()
 
-    def altered(self, held: Sequence[Held]) -> list[int]:
+    def altered(self, held: Sequence[LiveBytes]) -> list[int]:
         """Find the bytes of a live state that are not those of the checkpoint. Gives their indices.
 
         Raises:
@@ -194,6 +194,15 @@ class CheckpointDirectory:
             if isinstance(error, OSError):
                 raise SaveError(self._refusal(step, error)) from error
             raise
+
+    def decline(self, problem: Exception) -> None:
+        """Take part in a save that this process cannot write, in place of `write_images`.
+
+        A directory of one process has no other rank to answer.
+
+        Args:
+            problem: The reason. Every rank fails with it.
+        """
 
     def read_manifest(self, step: int) -> Manifest:
         """Read and verify the manifest of one checkpoint.
@@ -477,7 +486,7 @@ class _Content:
             with self._opened(file) as opened:
                 read_data_file(opened, file.chunks, self._targets.get(index, ()))
 
-    def altered(self, held: Sequence[Held]) -> list[int]:
+    def altered(self, held: Sequence[LiveBytes]) -> list[int]:
         """Find the bytes that are not those of the files. Gives their indices."""
         by_file: dict[int, list[tuple[int, int]]] = {}
         for index, one in enumerate(held):

@@ -1,4 +1,4 @@
-"""What to keep: which checkpoints stay when a newer one is there. Pure values and one decision."""
+"""The rule for the checkpoints that stay when a newer one is there. Pure values and one decision."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Best:
     """Keep the best checkpoint by a metric.
 
     Attributes:
-        metric: A name that the script passes to `log`.
-        mode: `min` when less is better, `max` when more is.
+        metric: Name that the script passes to `log`, for example `loss`.
+        mode: `min` for a metric whose least value is best, `max` for the greatest.
     """
 
     metric: str

@@ -7,22 +7,23 @@ memory is taken once, touched, and kept: one state's worth, the only memory beyo
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
 from .checksum_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
-from .pinned_memory import lock_pages
 from .shared_work import Piece, memory_threads, share
 from .storage import ALIGNMENT_BYTES
 
@@ -34,6 +35,7 @@ _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
+_PORTABLE = 1  # cudaHostRegisterPortable: for the GPUs of all contexts
 
 
 class AbandonedStagingError(Exception):
@@ -233,3 +235,30 @@ def new_memory(size: int) -> mmap.mmap:
     with contextlib.suppress(OSError):
         memory.madvise(_HUGE_PAGES)
     return memory
+
+
+def lock_pages(memory: Any) -> Callable[[], None] | None:
+    """Register memory with the CUDA driver that torch uses, so that a GPU copies to it at full speed.
+
+    Args:
+        memory: A writable buffer that stays where it is.
+
+    Returns:
+        A function that gives the memory back, to be called before the memory goes. None where the driver refuses, as it
+        does beyond the limit on locked memory. Copies work then too, only slower.
+    """
+    torch: Any = sys.modules["torch"]
+    cudart = torch.cuda.cudart()
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if int(cudart.cudaHostRegister(address, len(memory), _PORTABLE)) != 0:
+        # CUDA keeps an error for the next call that asks for the last one (cudaGetLastError), and torch asks after
+        # each kernel that it launches: the training's next would fail for it. So it is asked here, with a kernel of
+        # our own.
+        with contextlib.suppress(RuntimeError):
+            torch.ones(1, device="cuda")
+        return None
+
+    def unlock() -> None:
+        cudart.cudaHostUnregister(address)
+
+    return unlock

@@ -12,6 +12,7 @@ import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
@@ -92,10 +93,15 @@ def fit_resumably(
         data, fitting = (), {**given, "x": stream, "shuffle": False}
     # The last one: when it saves, the others have taken note of the batch.
     last = _CheckpointCallback(
-        *(others, dict(state or {}), drawn_from, checkpoints),
-        described=described,
-        stream=stream,
-        concurrent=loads_concurrently(given.get("x")),
+        _FitArguments(
+            others=others,
+            state=dict(state or {}),
+            drawn_from=drawn_from,
+            options=checkpoints,
+            described=described,
+            stream=stream,
+            loads_concurrently=loads_concurrently(given.get("x")),
+        )
     )
     if backend == "tensorflow":
         fitting = in_an_order_of_numpy(inspect.signature(model.fit).bind(*data, **fitting).arguments)
@@ -114,40 +120,46 @@ def _described(data: Sequence[Any], fitting: Mapping[str, Any]) -> dict[str, Any
     return {"data": [array_text(leaf) for leaf in leaves], **plain}
 
 
+@dataclass(frozen=True)
+class _FitArguments:
+    """The arguments of one call of `fit_resumably`, sorted.
+
+    Attributes:
+        others: The callbacks of the script.
+        state: More to save, by names.
+        drawn_from: The objects that the data is drawn from.
+        options: The arguments of `Checkpointer`.
+        described: The description of the data and of `fit`.
+        stream: The data in an order that can be taken up. None where Keras orders it.
+        loads_concurrently: True where several workers load the data.
+    """
+
+    others: list[Any]
+    state: dict[str, Any]
+    drawn_from: FoundObjects
+    options: dict[str, Any]
+    described: dict[str, Any]
+    stream: Stream | None
+    loads_concurrently: bool
+
+
 class _CheckpointCallback(keras.callbacks.Callback):
     """Saves after a batch, or before the next epoch when all that belongs to the last one is done."""
 
-    def __init__(
-        self,
-        others: list[Any],
-        state: dict[str, Any],
-        drawn_from: FoundObjects,
-        options: dict[str, Any],
-        *,
-        described: dict[str, Any],
-        stream: Stream | None,
-        concurrent: bool,
-    ) -> None:
+    def __init__(self, given: _FitArguments) -> None:
         super().__init__()
-        self._described = described
-        self._others = others
-        self._given_state = state
-        self._drawn_from = drawn_from
-        self._options = options
-        self._stream = stream
+        self._given = given
         self._stream_start: dict[str, Any] = {}
-        self._loads_concurrently = concurrent
-        self._checkpointer = Checkpointer({}, **options)
+        self._checkpointer = Checkpointer({}, **given.options)
+        self._block = ExitStack()
         self._position = _Position()
         self._state: dict[str, Any] = {}
         self._beyond: FoundObjects | None = None
-        self._data_state = drawn_from.state()
+        self._data_state = given.drawn_from.state()
         self._resumed: dict[str, Any] | None = None
         self._train_function: Any = None
-        self._passing_over = False
         self._optimizer: Any = None
         self._best_files: list[BestFile] = []
-        self._entered = False
 
     def close(self, *ending: Any) -> None:
         """Wait for a save that is running, and give the model back as it was.
@@ -159,22 +171,20 @@ class _CheckpointCallback(keras.callbacks.Callback):
             self.model._initial_epoch = None
             if self._train_function is not None:
                 self.model.train_function, self._train_function = self._train_function, None
-        if self._entered:
-            self._entered = False
-            self._checkpointer.__exit__(*ending)
+        self._block.__exit__(*ending)
 
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
         self._position = _Position()
         self._optimizer = model.optimizer
         updated = [] if model.optimizer is None else model.optimizer.variables
-        data = self._drawn_from
-        self._best_files = best_files(self._others, kept_in=self._checkpointer.directory)
+        data = self._given.drawn_from
+        self._best_files = best_files(self._given.others, kept_in=self._checkpointer.directory)
         self._beyond = FoundObjects(
             {"model": model},
-            followed={"callbacks": self._others},
+            followed={"callbacks": self._given.others},
             variables_elsewhere=[*model.variables, *updated, *model.metrics_variables, *data.variables.values()],
-            objects_elsewhere=[*objects_inside(self._given_state), *data.objects.values(), *self._others],
+            objects_elsewhere=[*objects_inside(self._given.state), *data.objects.values(), *self._given.others],
             updated=[*model.variables, *data.variables.values()],
             attributes=sees_attributes(model),
         )
@@ -184,21 +194,20 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "metrics": Variables(model, model.metrics_variables),
             "beyond": self._beyond.state(),
             "data": self._data_state,
-            "callbacks": CallbackStates([*self._others, model.history]),
+            "callbacks": CallbackStates([*self._given.others, model.history]),
             "best models": self._best_files,
             "random states": RandomStates(),
             "seed": GlobalSeed(),
             "fit": self._position,
         }
-        warn_of_taken_names(self._given_state, taken=ours)
-        self._state = {**self._given_state, **ours}
-        if self._stream is not None:
+        warn_of_taken_names(self._given.state, taken=ours)
+        self._state = {**self._given.state, **ours}
+        if self._given.stream is not None:
             self._stream_start = copied_state(self._draws())
-        self._checkpointer = Checkpointer(self._state, **self._options)
+        self._checkpointer = Checkpointer(self._state, **self._given.options)
         optimizer = {} if model.optimizer is None else {"optimizer": model.optimizer.get_config()}
-        self._checkpointer.describe(**self._described, **optimizer)
-        self._checkpointer.__enter__()
-        self._entered = True
+        self._checkpointer.describe(**self._given.described, **optimizer)
+        self._block.enter_context(self._checkpointer)
         self._train_function = model.train_function
         model.train_function = _seeing(self._train_function, self._position)
         if self._checkpointer.noticed:
@@ -211,10 +220,10 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         position = self._position
-        if self._resumed is not None and self._stream is not None:
+        if self._resumed is not None and self._given.stream is not None:
             # The batches before it are made again, with the random numbers that the stream began with.
             restore_state(self._draws(), self._stream_start, step=self._checkpointer.step)
-            self._stream.begin_at(epoch * self._stream.steps_per_epoch)
+            self._given.stream.begin_at(epoch * self._given.stream.steps_per_epoch)
             self._stream_start = copied_state(self._draws())
         if self._resumed is not None and position.batches:
             restore_state(self._state, self._resumed, step=self._checkpointer.step)
@@ -222,13 +231,13 @@ class _CheckpointCallback(keras.callbacks.Callback):
             # It may have been saved after the last batch: then there is an evaluation to do first.
             if position.batches != self.params.get("steps") and self._checkpointer.interrupted:
                 self._checkpointer.leave()
-            if self._stream is None:
+            if self._given.stream is None:
                 restore_random_states(position.epoch_random)
                 restore_state(self._data_state, position.epoch_data, step=self._checkpointer.step)
             else:
                 restore_state(self._draws(), self._stream_start, step=self._checkpointer.step)
             position.digest = Digest()
-            self._passing_over = True
+            position.passes_over = True
             passing = _passing_over(metrics, steps=self.model.steps_per_execution)
             self.model.train_function = _seeing(passing, position)
             return
@@ -242,11 +251,11 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         position, checkpointer = self._position, self._checkpointer
-        if self._passing_over:
+        if position.passes_over:
             if batch + 1 >= position.batches:
-                self._passing_over = False
+                position.passes_over = False
                 self.model.train_function = _seeing(self._train_function, position)
-                position.require_same_batches(certain=not self._loads_concurrently)
+                position.require_same_batches(certain=not self._given.loads_concurrently)
                 self._go_on()
             return
         position.batches = batch + 1
@@ -261,7 +270,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             checkpointer.leave()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self._passing_over:
+        if self._position.passes_over:
             raise UsageError(
                 f"the checkpoint was made after {self._position.batches} batches of epoch {epoch}, which has fewer "
                 "now; keep the data and the batch size of the run"
@@ -324,6 +333,7 @@ class _Position:
         epoch_data: The state of the data's source at the epoch's beginning.
         stopped: A callback has ended the training.
         digest: The digest of the batches so far.
+        passes_over: True while batches that were trained on are loaded again and passed over.
     """
 
     def __init__(self) -> None:
@@ -333,6 +343,7 @@ class _Position:
         self.epoch_data: dict[str, Any] = {}
         self.stopped = False
         self.digest = Digest()
+        self.passes_over = False
         self._trained_on: str | None = None
 
     def begin(self, epoch: int, data: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable
@@ -183,6 +184,46 @@ def _class_of_either_name(module: str, name: str) -> tuple[Any, ...]:
     return tuple(getattr(importlib.import_module(f"{package}.{module}"), name) for package in imported)
 
 
+@dataclass
+class _Place:
+    """The place of a training in its data.
+
+    Attributes:
+        epoch: The current epoch, from 0.
+        batches: Batches of this epoch that are done.
+        began_at: Batches of this epoch that were done before this process.
+        seed: The number that the order of the data follows from.
+        epoch_random: The random states at the begin of the epoch.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    began_at: int = 0
+    seed: int = 0
+    epoch_random: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _RestoredBeside:
+    """The parts of a checkpoint that Lightning itself does not restore.
+
+    Attributes:
+        buffers: Buffers of the module on this rank, by their names.
+        flags: Training modes and gradient flags.
+        metrics: States of the metrics.
+        logged: Values that were logged in this epoch.
+        best: States of the callbacks that keep best models.
+        orders: Orders of the loaders. Each loader takes the first one that is left.
+    """
+
+    buffers: dict[str, Any] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    logged: list[Any] = field(default_factory=list)
+    best: dict[str, Any] = field(default_factory=dict)
+    orders: list[dict[str, Any]] = field(default_factory=list)
+
+
 class _CheckpointCallback(Callback):
     """Saves when a step and all that belongs to it is done."""
 
@@ -193,18 +234,10 @@ class _CheckpointCallback(Callback):
         self._after_restart: dict[str, Any] | None = None
         self._evaluation: dict[str, Any] | None = None
         self._dumped: dict[str, Any] | None = None
-        self._buffers: dict[str, Any] = {}  # of this rank, to be restored
-        self._flags: dict[str, Any] = {}
-        self._epoch_random: dict[str, Any] = {}
-        self._measured: tuple[dict[str, Any], list[Any]] = ({}, [])
-        self._best_state: dict[str, Any] = {}
-        self._orders: list[dict[str, Any]] = []
+        self._beside = _RestoredBeside()
+        self._place = _Place()
         self._warned_of: set[str] = set()
         self._common_batches: float = 0  # of an evaluation, that every rank has
-        self._epoch = 0
-        self._batches = 0  # of this epoch, that are done
-        self._began_at = 0  # of them, before this process
-        self._seed = 0
         self.restored: dict[str, Any] | None = None
 
     def begin(self, checkpointer: Checkpointer) -> None:
@@ -213,14 +246,14 @@ class _CheckpointCallback(Callback):
         self._warn_of_others()
         self._best = _BestModels(self._trainer, checkpointer)
         if self.restored is not None:
-            self._best.put_back(self._best_state)
+            self._best.put_back(self._beside.best)
         self._on_sigterm = signal.getsignal(signal.SIGTERM)
         if checkpointer.noticed:
             checkpointer.leave()
         if self.restored is not None:
             self._after_restart = capture_random_states()
         else:
-            self._seed = self._trainer.strategy.broadcast(int(torch.randint(2**62, ())))
+            self._place.seed = self._trainer.strategy.broadcast(int(torch.randint(2**62, ())))
 
     def resumable(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Make Lightning's own last touch to each loader give training loaders that can begin at any batch."""
@@ -236,7 +269,7 @@ class _CheckpointCallback(Callback):
                     "in a DataLoader over a dataset with indices"
                 )
             rank = trainer.global_rank if trainer.world_size > 1 else None
-            restored = self._orders.pop(0) if self._orders else None
+            restored = self._beside.orders.pop(0) if self._beside.orders else None
             return _ResumableLoader(process(loader), self._next_pass, rank=rank, restored=restored)
 
         return processed
@@ -270,15 +303,15 @@ class _CheckpointCallback(Callback):
                 return
             restored, self.restored = self.restored, None
             if restored is None:
-                self._epoch_random = capture_random_states()
+                self._place.epoch_random = capture_random_states()
                 start()
                 return
             start()
             if epochs.restarted_mid_epoch or epochs.restarted_on_epoch_end:
                 self._begin_epoch_again(restored)
-            _set_restored(trainer, restored, self._flags)
-            _set_measured(trainer, *self._measured)
-            self._best.set_state(self._best_state)
+            _set_restored(trainer, restored, self._beside.flags)
+            _set_measured(trainer, self._beside.metrics, self._beside.logged)
+            self._best.set_state(self._beside.best)
             # Or Lightning would not let the schedules that follow a metric see what is measured in this epoch.
             epochs._restarting = False
 
@@ -288,7 +321,7 @@ class _CheckpointCallback(Callback):
         trainer = self._trainer
         call = importlib.import_module(f"{_package(trainer)}.trainer.call")
         callbacks, finetuning = trainer.callbacks, _class_of_either_name("callbacks", "BaseFinetuning")
-        restore_random_states(self._epoch_random)
+        restore_random_states(self._place.epoch_random)
         # These have made their parameter groups as they were. They would add them once more.
         trainer.callbacks = [callback for callback in callbacks if not isinstance(callback, finetuning)]
         try:
@@ -322,15 +355,19 @@ class _CheckpointCallback(Callback):
     def _next_pass(self, size: int, passes_before: int) -> tuple[bytes, int, int]:
         """Give the key of the next pass over a loader, its number in the epoch, and its first batch."""
         epoch = self._trainer.current_epoch
-        began_at = self._began_at if epoch == self._epoch else 0
+        began_at = self._place.began_at if epoch == self._place.epoch else 0
         cycles, position = divmod(began_at, size) if size else (0, 0)
         if passes_before:
             cycles, position = cycles + passes_before, 0
-        return hashlib.blake2b(b"%d %d %d" % (self._seed, epoch, cycles), digest_size=16).digest(), cycles, position
+        return (
+            hashlib.blake2b(b"%d %d %d" % (self._place.seed, epoch, cycles), digest_size=16).digest(),
+            cycles,
+            position,
+        )
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._buffers and trainer.world_size > 1:  # DDP has given every rank those of rank 0
-            pl_module.load_state_dict(self._buffers, strict=False)
+        if self._beside.buffers and trainer.world_size > 1:  # DDP has given every rank those of rank 0
+            pl_module.load_state_dict(self._beside.buffers, strict=False)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._go_on()
@@ -338,10 +375,10 @@ class _CheckpointCallback(Callback):
             self._save_and_leave_if_due()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._epoch, self._batches = trainer.current_epoch, batch_idx + 1
+        self._place.epoch, self._place.batches = trainer.current_epoch, batch_idx + 1
         self._best.keep()
-        last = self._batches == trainer.num_training_batches
-        if last or self._batches % trainer.accumulate_grad_batches == 0:
+        last = self._place.batches == trainer.num_training_batches
+        if last or self._place.batches % trainer.accumulate_grad_batches == 0:
             total = trainer.estimated_stepping_batches
             self._checkpointer.complete_step(total_steps=total if isinstance(total, int) else None)
         # What the script ends on a notice must not end as if it were done: the script leaves before the next batch all
@@ -351,8 +388,8 @@ class _CheckpointCallback(Callback):
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._checkpointer.count_epochs(trainer.current_epoch)
-        if trainer.current_epoch != self._epoch:
-            self._epoch, self._batches, self._began_at = trainer.current_epoch, 0, 0
+        if trainer.current_epoch != self._place.epoch:
+            self._place.epoch, self._place.batches, self._place.began_at = trainer.current_epoch, 0, 0
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         if self._evaluation is None:
@@ -433,10 +470,10 @@ class _CheckpointCallback(Callback):
         return {
             "checkpoint": rest,
             "metadata": getattr(dumped["state_dict"], "_metadata", None),
-            "epoch": self._epoch,
-            "batches": self._batches,
-            "seed": self._seed,
-            "epoch_random": self._epoch_random,
+            "epoch": self._place.epoch,
+            "batches": self._place.batches,
+            "seed": self._place.seed,
+            "epoch_random": self._place.epoch_random,
             "flags": _flags(self._trainer) if self._evaluation is None else self._evaluation["flags"],
             "metrics": _metrics(self._trainer),
             "logged": _logged(self._trainer),
@@ -458,19 +495,29 @@ class _CheckpointCallback(Callback):
     def restore_own(self, state: dict[str, Any]) -> None:
         """Take the state that `own` gave."""
         common, own = self.restored or {}, state["checkpoint"]
-        self._buffers = own["state_dict"]
-        weights = StateDict({**common["state_dict"], **self._buffers})
+        weights = StateDict({**common["state_dict"], **own["state_dict"]})
         weights._metadata = state["metadata"]
         self.restored = {**own, **common, "state_dict": weights}
-        self._epoch, self._seed, self._flags = state["epoch"], state["seed"], state["flags"]
-        self._epoch_random, self._measured = state["epoch_random"], (state["metrics"], state["logged"])
-        self._best_state, self._orders = state["best"], state["orders"]
-        self._batches = self._began_at = state["batches"]
+        self._beside = _RestoredBeside(
+            buffers=own["state_dict"],
+            flags=state["flags"],
+            metrics=state["metrics"],
+            logged=state["logged"],
+            best=state["best"],
+            orders=state["orders"],
+        )
+        self._place = _Place(
+            epoch=state["epoch"],
+            batches=state["batches"],
+            began_at=state["batches"],
+            seed=state["seed"],
+            epoch_random=state["epoch_random"],
+        )
 
     def _loader_orders(self) -> list[dict[str, Any]]:
         loaders = self._trainer.fit_loop._combined_loader
         flat = [] if loaders is None else loaders.flattened
-        return [loader.order(self._batches) for loader in flat if isinstance(loader, _ResumableLoader)]
+        return [loader.order(self._place.batches) for loader in flat if isinstance(loader, _ResumableLoader)]
 
     def _parameters(self) -> set[str]:
         # Tied parameters have several names, and `state_dict` gives all of them.

@@ -272,7 +272,7 @@ class _CheckpointCallback(TrainerCallback):
         if progress.finished and step < state.max_steps:
             loss = next((entry["train_loss"] for entry in state.log_history[::-1] if "train_loss" in entry), 0.0)
             raise _DoneBeforeError(TrainOutput(step, loss, {}))
-        if progress.owes_evaluation:
+        if progress.owed:
             self._do_what_is_owed(control)
         if step:
             self._after_replay = capture_random_states()
@@ -347,15 +347,15 @@ class _CheckpointCallback(TrainerCallback):
             vars(control).update(dict.fromkeys(due, False))
             original(*args, **named)
             vars(self._trainer.control).update(due)
-            progress.owes_evaluation, progress.owes_save = True, due["should_save"]
+            progress.owed = [_EVALUATION, *([_SAVE] if due["should_save"] else [])]
             self._save_and_leave_if_due()
-            progress.owes_evaluation = progress.owes_save = False
+            progress.owed = []
         original(*args, **named)
 
     def _do_what_is_owed(self, control: Any) -> None:
         trainer, progress = self._trainer, self._progress
-        vars(control).update(should_evaluate=True, should_save=progress.owes_save)
-        progress.owes_evaluation = progress.owes_save = False
+        vars(control).update(should_evaluate=True, should_save=_SAVE in progress.owed)
+        progress.owed = []
         self._log_save_evaluate()
         if trainer.control.should_training_stop or trainer.state.global_step >= trainer.state.max_steps:
             # No step is left, in which Trainer would see that.
@@ -510,6 +510,10 @@ class _KeyedStream(IterableDataset):
             return self._collate(items)
 
 
+_EVALUATION, _SAVE = "evaluation", "save"
+"""Work that Trainer may owe a step."""
+
+
 class _KeyedBatches:
     """Stands for a batch sampler, and gives each batch of indices a key for its random numbers."""
 
@@ -551,8 +555,7 @@ class _Progress(TakesEffectLater):
         epoch_order: Other facts that decided the order of its data at its beginning.
         order: Finds these facts.
         batches: Gives the indices of its batches. None for a stream.
-        owes_evaluation: An evaluation of this step was put off because of a notice.
-        owes_save: Trainer's own checkpoint would have followed it.
+        owed: Work of this step that was put off because of a notice, an evaluation and the save that follows it.
         finished: The training has come to its end.
         callbacks: The states of callbacks.
     """
@@ -567,8 +570,7 @@ class _Progress(TakesEffectLater):
         self.epoch_order: dict[str, Any] = {}
         self.order = OrderMemory({})
         self.batches: _KeyedBatches | None = None
-        self.owes_evaluation = False
-        self.owes_save = False
+        self.owed: list[str] = []
         self.finished = False
         self._passed_over: dict[str, Any] | None = None
 
@@ -598,8 +600,7 @@ class _Progress(TakesEffectLater):
             "epoch_random": self.epoch_random,
             "epoch_order": self.order.capture(large=True) if over else self.epoch_order,
             "batches": self._digest(),
-            "owes_evaluation": self.owes_evaluation,
-            "owes_save": self.owes_save,
+            "owed": self.owed,
             "finished": self.finished,
             "callbacks": self.callbacks.state_dict(),
             # What was lost and not logged yet.
@@ -609,7 +610,7 @@ class _Progress(TakesEffectLater):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._passed_over = state["batches"]
-        for name in ("epoch", "epoch_step", "epoch_random", "epoch_order", "owes_evaluation", "owes_save", "finished"):
+        for name in ("epoch", "epoch_step", "epoch_random", "epoch_order", "owed", "finished"):
             setattr(self, name, state[name])
         self.callbacks.load_state_dict(state["callbacks"])
         self._trainer._tr_loss.copy_(state["loss"])

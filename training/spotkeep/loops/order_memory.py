@@ -118,7 +118,9 @@ class OrderMemory:
             wanted = {key: made for key, made in self._made.get(path, {}).items() if not isinstance(made, _Large)}
             wanted.update(captured["values"].get(path, {}))
             for key, packed in wanted.items():
-                if key not in holder or _packed(holder[key]) != packed:
+                now = _packed(holder[key]) if key in holder else None
+                # False equals 0, and is another value.
+                if key not in holder or type(now) is not type(packed) or now != packed:
                     _put(holder, key, packed)
         for name, order in (captured["orders"] or {}).items():
             if name in self._lists:
@@ -164,7 +166,9 @@ class OrderMemory:
             size = _size(value) if isinstance(key, (str, int)) else None
             if size is not None and (large or size <= _LARGE_BYTES):
                 packed = _packed(value)
-                if _fingerprint(packed) != before:
+                now = _fingerprint(packed)
+                # False equals 0, and is another value.
+                if type(now) is not type(before) or now != before:
                     changed[key] = packed
             elif key in at_first and not isinstance(at_first[key], _Large):
                 changed[key] = _OTHER

@@ -1,7 +1,7 @@
-"""A loop over epochs and batches that resumes after an interruption, for most PyTorch scripts, in four lines.
+"""A loop over epochs and batches that an interruption cannot undo, for most PyTorch scripts, in four lines.
 
-The script keeps its loops and iterates over a wrapped loader. When the next batch is asked for, the one before is done.
-Then the library saves, or leaves on a notice.
+The script keeps its loops. A batch is done when the script asks for the next one. That is the moment to save, or to
+leave on a notice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROGRESS_BARS = ("tqdm", "rich")
 
 
 class ResumableTraining:
-    """Resumes an interrupted training with its epoch, its batch, and every random number after it.
+    """Takes an interrupted training up again, with its epoch, its batch, and every random number after it.
 
     ```python
     training = ResumableTraining({"model": model, "optimizer": optimizer, "scheduler": scheduler}, every_seconds=60)
@@ -48,18 +48,18 @@ class ResumableTraining:
         validate()
     ```
 
-    The global random states of Python, NumPy and torch are saved too. An interrupted epoch is entered again, and its
-    loaders give the remaining batches. The code around the inner loop belongs to the epoch. Code before it runs again,
-    with its first random numbers. Code after it runs once more if the interruption came after the last batch and before
-    the epoch's end, with the state after that batch. So change the state before the inner loop only in ways that can be
-    done twice (`sampler.set_epoch(epoch)` can).
+    The global random states of Python, NumPy and torch are saved too. An epoch that was interrupted is entered again,
+    and its loaders go on with the batches that are left. The code around the inner loop belongs to the epoch. The code
+    before it runs again, with the random numbers it had. The code after it runs once more if the interruption came
+    after the last batch and before the end of the epoch. The state is then as it was after that batch. So change the
+    state before the inner loop only in ways that can be done twice (`sampler.set_epoch(epoch)` can).
 
     Args:
         state: As for `Checkpointer`. The names "random states" and "loop" are taken.
         per_rank: As for `Checkpointer`. The random states and the place in the loops are added to it.
-        batches_per_step: Batches whose gradients are added up for one step of the optimizer. Nothing is saved between
-            them, because open gradients make a checkpoint larger.
-        **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
+        batches_per_step: Number of batches whose gradients are added up for one step of the optimizer. No save comes
+            between them, since a checkpoint with open gradients is larger.
+        **options: Further arguments of `Checkpointer`, such as `directory`, `every_steps` and `keep_last`.
 
     Raises:
         UsageError: An argument makes no sense.
@@ -88,30 +88,33 @@ class ResumableTraining:
 
     @property
     def checkpointer(self) -> Checkpointer:
-        """The checkpointer, with its `step`, `durable_step`, `directory`, `interrupted`."""
+        """The Checkpointer of this training, with its `step`, `durable_step`, `directory` and `interrupted`."""
         return self._checkpointer
 
     def log(self, **metrics: float) -> None:
-        """Note metrics of the current step. They go out with the next progress event."""
+        """Note metrics of the current step. They go out with the next progress event.
+
+        Args:
+            **metrics: Names and numbers, for example `loss=0.3`.
+        """
         self._checkpointer.log(**metrics)
 
     def loader(self, batches: Iterable[Any], state: Sequence[Any] = ()) -> ResumableLoader:
-        """Wrap batches in a loader for the script to iterate over.
+        """Give a loader to iterate over in place of these batches.
 
-        A call inside an epoch holds for that epoch.
+        A loader that is made inside an epoch holds for that epoch.
 
         Random generators, counters and other plain values in the attributes of a sampler, a stream or a loader are
-        found automatically. Their state at a pass's beginning is part of the checkpoint.
+        found by themselves. A checkpoint holds their values from the begin of the pass.
 
         Args:
-            batches: A DataLoader, a list, or another object that gives its batches again when it is iterated over
-                again.
-            state: Other objects that decide the order of the batches. They are random generators, objects with
-                attributes, or with `state_dict` and `load_state_dict`. They are put back before an interrupted pass is
-                begun again.
+            batches: A DataLoader, a list, or another object that gives its batches again in a second iteration.
+            state: Further objects that decide the order of the batches. Each is a random generator, an object with
+                attributes, or one with `state_dict` and `load_state_dict`. They are put back before an interrupted pass
+                begins again.
 
         Raises:
-            UsageError: It gives its batches only once, or never again in the same order.
+            UsageError: If the object gives its batches only once, or never again in the same order.
         """
         in_state = (value for state in self._states for _, value in objects_in(state))
         if type(batches).__module__.startswith("torchdata.") and any(value is batches for value in in_state):
@@ -124,16 +127,16 @@ class ResumableTraining:
         return ResumableLoader(batches, self._loop, state)
 
     def epochs(self, epochs: int | Iterable[Any]) -> Iterator[Any]:
-        """Go through the remaining epochs, the first of them from its interrupted batch.
+        """Go through the epochs that are left, the first of them from its interrupted batch.
 
-        Restores the newest good checkpoint first. Saves when due, at the end, and on a notice.
+        The newest good checkpoint is restored first. A save comes when it is due, at the end, and on a notice.
 
         Args:
-            epochs: Their number, or a value for each of them, for example `range(1, 11)`.
+            epochs: Number of epochs, or one value for each of them, for example `range(1, 11)`.
 
         Raises:
-            UsageError: The loops are not those of the checkpoint, or earlier attempts have gone through other epochs.
-            SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
+            UsageError: If the loops are not those of the checkpoint, or so many epochs have been gone through before.
+            SystemExit: With code 75 after a notice, with 0 after the step to pause at.
         """
         values = range(epochs) if isinstance(epochs, int) else epochs
         loop = id(_frame_of_loop(sys._getframe(1)))
@@ -148,7 +151,7 @@ class ResumableTraining:
 
 
 class ResumableLoader:
-    """The object that a script iterates over instead of its loader. `len` and the attributes are the loader's."""
+    """A loader that takes an interrupted pass up again. Its `len` and attributes are those of the script's loader."""
 
     def __init__(self, batches: Iterable[Any], loop: _Loop, state: Sequence[Any] = ()) -> None:
         self._batches = batches
@@ -225,16 +228,16 @@ class ResumableLoader:
 
     @property
     def start(self) -> int:
-        """The number of the first batch that the next pass gives, for `enumerate(loader, loader.start)`."""
+        """Number of the first batch of the next pass, for `enumerate(loader, loader.start)`."""
         saved = self._loop.progress.saved(self._index)
         return saved["position"] if saved is not None and self._passes + 1 == saved["passes"] else 0
 
     def size(self) -> int | None:
-        """Return the batches of a pass. None when that is not known for sure."""
+        """Give the number of batches of a pass. None for an uncertain number."""
         return self._source.size()
 
     def state_dict(self) -> dict[str, Any]:
-        """Give where this loader is."""
+        """Give the place of this loader, and its order."""
         in_pass = self._position > 0
         if in_pass and self._source.loads_again and not self._cost_is_said:
             self._cost_is_said = True
@@ -364,14 +367,10 @@ class _Loop:
         self._checkpointer = checkpointer
         self._batches_per_step = batches_per_step
         self._batches_in_step = 0
-        self._in_use: set[int] = set()  # the loaders whose batches the script is working on
+        self._order = _OrderOfPasses()
         self._total_epochs: int | None = None
         self._done_before = 0  # the epochs that this object has gone through to their end
         self._after_replay: dict[str, Any] | None = None
-        self._time = 0  # counts passes that began and batches that were given
-        self._began_at: dict[int, int] = {}  # by loader, while its pass is open
-        self._given_at: dict[int, int] = {}
-        self._went_around: set[int] = set()
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
@@ -401,8 +400,8 @@ class _Loop:
 
     @property
     def time_in_batch(self) -> int | None:
-        """The time when the script got its current batch. None without one."""
-        return max(self._given_at.values(), default=None) if self._in_use else None
+        """Time of the batch that the script works on, counted in passes and batches. None while it works on none."""
+        return self._order.time_in_batch
 
     def pass_begins(self, loader_index: int) -> None:
         """Take note that a pass begins.
@@ -410,30 +409,18 @@ class _Loop:
         Raises:
             UsageError: If it is one of several in the steps of another loop.
         """
-        before = self._began_at.get(loader_index)  # of a pass that was left before its end
-        if before is not None and any(
-            self._began_at[other] < before < given for other, given in self._given_at.items() if other != loader_index
-        ):
-            raise _nested()
-        self._time += 1
-        self._began_at[loader_index] = self._time
-        self._given_at.pop(loader_index, None)
-        self._went_around.discard(loader_index)
+        self._order.pass_begins(loader_index)
 
     def pass_ends(self, loader_index: int) -> None:
-        """Take note that a pass ends. Another pass whose batch was given before it began goes around it."""
-        began, given = self._began_at.pop(loader_index), self._given_at.pop(loader_index, None)
-        if given is not None:
-            self._went_around.update(other for other, its in self._given_at.items() if its < began)
+        """Take note that a pass ends."""
+        self._order.pass_ends(loader_index)
 
     def require_common_steps(self) -> None:
         self._checkpointer.require_common_steps()
 
     def batch_given(self, loader_index: int) -> None:
-        self._in_use.add(loader_index)
         self.progress.open_gradients.begin_batch()
-        self._time += 1
-        self._given_at[loader_index] = self._time
+        self._order.batch_given(loader_index)
 
     def batch_done(self, loader_index: int, *, whole_pass: bool) -> None:
         """Take note that a loader is asked for more.
@@ -443,11 +430,8 @@ class _Loop:
         Raises:
             UsageError: The script went through another loader since the last request.
         """
-        if loader_index in self._went_around:
-            raise _nested()
-        if loader_index not in self._in_use:
+        if not self._order.batch_done(loader_index):
             return
-        self._in_use.clear()
         self._batches_in_step += 1
         if self._batches_in_step < self._batches_per_step and not whole_pass:
             return
@@ -483,10 +467,9 @@ class _Loop:
                 "the checkpoint was made in the middle of an epoch, in a loop over a loader that this script did not "
                 "come to; iterate over the same loaders in the same order as the run that saved it"
             )
-        if self._in_use or self._batches_in_step:  # the loop was left early
+        if self._order.works_on_batches or self._batches_in_step:  # the loop was left early
             self._complete_step()
-        for noted in (self._began_at, self._given_at, self._went_around):
-            noted.clear()
+        self._order = _OrderOfPasses()
         self.progress.end_epoch(lasting_loaders)
         self._checkpointer.count_epochs(self.progress.epochs_completed)
         last = self.progress.epochs_completed == self._total_epochs
@@ -494,7 +477,7 @@ class _Loop:
             self._checkpointer.leave()
 
     def _complete_step(self) -> None:
-        self._in_use.clear()
+        self._order.batches_are_done()
         self._batches_in_step = 0
         self._checkpointer.complete_step(total_steps=self._total_steps())
 
@@ -504,6 +487,72 @@ class _Loop:
         if size is None or self._total_epochs is None:
             return None
         return self._total_epochs * -(-size // self._batches_per_step)
+
+
+class _OrderOfPasses:
+    """The order in which passes began and batches were given, in one epoch. It finds loops inside of loops."""
+
+    def __init__(self) -> None:
+        self._in_use: set[int] = set()  # the loaders whose batches the script is working on
+        self._time = 0  # counts passes that began and batches that were given
+        self._began_at: dict[int, int] = {}  # by loader, while its pass is open
+        self._given_at: dict[int, int] = {}
+        self._went_around: set[int] = set()
+
+    @property
+    def works_on_batches(self) -> bool:
+        """True while the script works on batches."""
+        return bool(self._in_use)
+
+    @property
+    def time_in_batch(self) -> int | None:
+        """Time of the newest batch that the script works on. None while it works on none."""
+        return max(self._given_at.values(), default=None) if self._in_use else None
+
+    def pass_begins(self, loader: int) -> None:
+        """Note the begin of a pass.
+
+        Raises:
+            UsageError: If it is one of several in the steps of another loop.
+        """
+        before = self._began_at.get(loader)  # of a pass that was left before its end
+        if before is not None and any(
+            self._began_at[other] < before < given for other, given in self._given_at.items() if other != loader
+        ):
+            raise _nested()
+        self._time += 1
+        self._began_at[loader] = self._time
+        self._given_at.pop(loader, None)
+        self._went_around.discard(loader)
+
+    def pass_ends(self, loader: int) -> None:
+        """Note the end of a pass. A pass whose batch was given before this one began goes around it."""
+        began, given = self._began_at.pop(loader), self._given_at.pop(loader, None)
+        if given is not None:
+            self._went_around.update(other for other, its in self._given_at.items() if its < began)
+
+    def batch_given(self, loader: int) -> None:
+        """Note a batch that the script works on from now on."""
+        self._in_use.add(loader)
+        self._time += 1
+        self._given_at[loader] = self._time
+
+    def batch_done(self, loader: int) -> bool:
+        """Note that a loader is asked for more. Gives true if its last batch, and those of others, are done now.
+
+        Raises:
+            UsageError: If another loader was gone through since it was asked before.
+        """
+        if loader in self._went_around:
+            raise _nested()
+        done = loader in self._in_use
+        if done:
+            self._in_use.clear()
+        return done
+
+    def batches_are_done(self) -> None:
+        """Note that the script works on no batch."""
+        self._in_use.clear()
 
 
 class _Progress(TakesEffectLater):

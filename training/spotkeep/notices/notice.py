@@ -84,6 +84,9 @@ class NoticeWatch:
 
     Of several notices the one that ends first counts.
 
+    Attributes:
+        came: Set in the watch's own thread once there is a notice.
+
     Args:
         on_change: Called in the watch's own thread when there is a notice, when there is one that ends sooner, and when
             the time to act on it is over.
@@ -92,6 +95,9 @@ class NoticeWatch:
     Raises:
         UsageError: If a setting makes no sense.
     """
+
+    # Of the process, whose last word counts: a training that ends inside of another one has said it for both.
+    _said_done = False
 
     def __init__(
         self, *, on_change: Callable[[], None] | None = None, environment: Mapping[str, str] | None = None
@@ -103,6 +109,7 @@ class NoticeWatch:
             raise UsageError(
                 f"{REBALANCE_VARIABLE} is {self._rebalance_mode!r}; set it to one of {', '.join(REBALANCE_MODES)}"
             )
+        self.came = threading.Event()
         endpoint = metadata_endpoint(environment)
         self._metadata = None if endpoint is None else InstanceMetadataService(endpoint)
         path = environment.get(NOTICE_FILE_VARIABLE)
@@ -111,10 +118,7 @@ class NoticeWatch:
         self._advice_seen = False
         self._seen: _Seen | None = None
         self._save_advised = False
-        self._previous: _Handler = None
-        self._installed: _Handler = None
-        self._previous_wakeup = -1
-        self._wakeup: socket.socket | None = None
+        self._sigterm = _Sigterm(self)
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
@@ -127,16 +131,9 @@ class NoticeWatch:
         if self._thread is not None:
             return
         self._stopping = threading.Event()
-        awaited, self._wakeup = socket.socketpair()
-        for end in (awaited, self._wakeup):
-            end.setblocking(False)
+        awaited = self._sigterm.open()
         if threading.current_thread() is threading.main_thread():
-            self._installed = self._on_signal
-            self._previous = signal.signal(signal.SIGTERM, self._on_signal)
-            self._previous_wakeup = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-            if self._previous_wakeup != -1:
-                # Other code (an event loop) is woken by signals already, and more than one cannot be.
-                signal.set_wakeup_fd(self._previous_wakeup)
+            self._sigterm.take_over()
         elif self._file is None and self._metadata is None:
             _logger.warning(
                 "this is not the main thread, so SIGTERM is not noticed here: enter the Checkpointer in the main "
@@ -157,17 +154,22 @@ class NoticeWatch:
 
     def stop(self) -> None:
         """Give SIGTERM back, unless other code has taken it meanwhile, and end the threads."""
-        if self._thread is None or self._wakeup is None:
+        if self._thread is None:
             return
         _watching.discard(self)
         if threading.current_thread() is threading.main_thread():
-            self._give_signals_back()
+            self._sigterm.give_back()
         self._stopping.set()
-        self._wake(_STOP)
+        self._sigterm.wake(_STOP)
         if self._thread.ident is not None:
             self._thread.join()
         self._thread = None
-        self._wakeup.close()
+        self._sigterm.close()
+
+    @property
+    def is_watching(self) -> bool:
+        """True from `start` to `stop`."""
+        return self._thread is not None
 
     def notice(self) -> Notice | None:
         """Give the notice, once there is one."""
@@ -186,7 +188,7 @@ class NoticeWatch:
     def take(self, notice: Notice) -> None:
         """Take a notice that came to another process."""
         self._take(notice)
-        self._wake(_LOOK)
+        self._sigterm.wake(_LOOK)
 
     def note_leaving(self) -> None:
         """Let the runner know that the script leaves because of the notice, whatever its launcher makes of that."""
@@ -196,11 +198,17 @@ class NoticeWatch:
 
     def note_training(self, *, done: bool) -> None:
         """Let the runner know that the training of this process is done, or that one has begun, or goes on."""
+        NoticeWatch._said_done = done
         if self._file is not None:
             try:
                 note_training(self._file, done=done)
             except OSError as error:
                 _logger.warning("the runner does not hear whether the training is done: %s", error)
+
+    def note_step(self) -> None:
+        """Let the runner know that a training goes on, where the process has said before that its training is done."""
+        if NoticeWatch._said_done:
+            self.note_training(done=False)
 
     def take_save_advice(self) -> bool:
         """Say, once, that a save is advised now: EC2 recommends a rebalance."""
@@ -214,18 +222,6 @@ class NoticeWatch:
         if seen is None or notice.deadline < seen.notice.deadline:
             ends = time.monotonic() + max(notice.seconds_left - _LEAVE_SECONDS, _GRACE_SECONDS)
             self._seen = _Seen(notice, ends if seen is None else min(ends, seen.box_ends))
-
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if self._installed is None:
-            # Stopped while a later handler had the signal, which has given it back since.
-            signal.signal(signum, self._previous if self._previous is not None else signal.SIG_DFL)
-            signal.raise_signal(signum)
-            return
-        # Nothing but a flag: the handler may interrupt anything, a print in the middle included.
-        self._take(_notice_from_now("SIGTERM"))
-        self._wake(_LOOK)
-        if callable(self._previous):
-            self._previous(signum, frame)
 
     def _look_at_file(self) -> None:
         if self._file is None:
@@ -261,6 +257,7 @@ class NoticeWatch:
                 self._look_at_advice()
                 if self._seen is not reported:
                     reported = self._seen
+                    self.came.set()
                     self._tell()
                 if reported is not None and not time_up_reported and self.seconds_left <= 0:
                     time_up_reported = True
@@ -298,29 +295,90 @@ class NoticeWatch:
                 write_notice(self._file, notice)
             except OSError as error:
                 _logger.warning("other processes of the job do not hear of the notice: %s", error)
-        self._wake(_LOOK)
+        self._sigterm.wake(_LOOK)
 
-    def _wake(self, byte: bytes) -> None:
+    def _forget_after_fork(self) -> None:
+        self._thread = None
+        self._sigterm.forget()
+
+
+class _Sigterm:
+    """SIGTERM of this process while a watch has it, and the socket that wakes the thread of the watch.
+
+    Attributes:
+        previous: The handler before the watch, which is still called.
+
+    Args:
+        watch: Gets a notice for each signal.
+    """
+
+    def __init__(self, watch: NoticeWatch) -> None:
+        self.previous: _Handler = None
+        self._watch = watch
+        self._installed: _Handler = None
+        self._previous_wakeup = -1
+        self._wakeup: socket.socket | None = None
+
+    @property
+    def wakeup_descriptor(self) -> int:
+        """Number of the open socket that Python writes each signal to, -1 for none."""
+        return -1 if self._wakeup is None else self._wakeup.fileno()
+
+    def open(self) -> socket.socket:
+        """Make the sockets. Gives the one that the thread of the watch waits for."""
+        awaited, self._wakeup = socket.socketpair()
+        for end in (awaited, self._wakeup):
+            end.setblocking(False)
+        return awaited
+
+    def take_over(self) -> None:
+        """Handle the signal from now on. The main thread alone may call this."""
+        self._installed = self._handle
+        self.previous = signal.signal(signal.SIGTERM, self._handle)
+        self._previous_wakeup = signal.set_wakeup_fd(self.wakeup_descriptor, warn_on_full_buffer=False)
+        if self._previous_wakeup != -1:
+            # Other code (an event loop) is woken by signals already, and more than one cannot be.
+            signal.set_wakeup_fd(self._previous_wakeup)
+
+    def wake(self, byte: bytes) -> None:
+        """Wake the thread of the watch."""
         with contextlib.suppress(OSError):
             if self._wakeup is not None:
                 self._wakeup.send(byte)
 
-    def _give_signals_back(self) -> None:
+    def give_back(self) -> None:
+        """Give the signal back, unless other code has taken it meanwhile. The main thread alone may call this."""
         if self._installed is None:
             return
         if signal.getsignal(signal.SIGTERM) == self._installed:
-            signal.signal(signal.SIGTERM, self._previous if self._previous is not None else signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, self.previous if self.previous is not None else signal.SIG_DFL)
         if self._wakeup is not None and self._previous_wakeup == -1:
             current = signal.set_wakeup_fd(-1)
-            if current not in (-1, self._wakeup.fileno()):
+            if current not in (-1, self.wakeup_descriptor):
                 signal.set_wakeup_fd(current)
         self._installed = None
 
-    def _forget_after_fork(self) -> None:
-        self._installed = self._thread = None
+    def close(self) -> None:
+        """Close the socket that wakes."""
         if self._wakeup is not None:
             self._wakeup.close()
-            self._wakeup = None
+
+    def forget(self) -> None:
+        """Let go of the signal and the socket in a process that was forked off."""
+        self._installed = None
+        self.close()
+        self._wakeup = None
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self._installed is None:
+            # Stopped while a later handler had the signal, which has given it back since.
+            signal.signal(signum, self.previous if self.previous is not None else signal.SIG_DFL)
+            signal.raise_signal(signum)
+            return
+        # Nothing but a flag: the handler may interrupt anything, a print in the middle included.
+        self._watch.take(_notice_from_now("SIGTERM"))
+        if callable(self.previous):
+            self.previous(signum, frame)
 
 
 _watching: weakref.WeakSet[NoticeWatch] = weakref.WeakSet()
@@ -330,10 +388,10 @@ def _forget_all_after_fork() -> None:
     """Let a worker that was forked off die of SIGTERM as always, and not wake the parent's watch."""
     if not _watching:
         return
-    while isinstance(owner := getattr(signal.getsignal(signal.SIGTERM), "__self__", None), NoticeWatch):
-        signal.signal(signal.SIGTERM, owner._previous if owner._previous is not None else signal.SIG_DFL)
+    while isinstance(owner := getattr(signal.getsignal(signal.SIGTERM), "__self__", None), _Sigterm):
+        signal.signal(signal.SIGTERM, owner.previous if owner.previous is not None else signal.SIG_DFL)
     awoken = signal.set_wakeup_fd(-1)
-    if awoken not in (-1, *(watch._wakeup.fileno() for watch in _watching if watch._wakeup is not None)):
+    if awoken not in (-1, *(watch._sigterm.wakeup_descriptor for watch in _watching)):
         signal.set_wakeup_fd(awoken)
     for watch in list(_watching):
         watch._forget_after_fork()

@@ -67,16 +67,13 @@ class SharedDirectory(CheckpointDirectory):
         self._pruned: list[int] = []  # by rank 0, and not yet by hosts with a disk of their own
         self._waiting_elsewhere: set[int] = set()  # what other hosts' platform has not copied yet
         self._lock = threading.Lock()
-        self._took_part = False
 
-    def begin_save(self) -> None:
-        """Say that all ranks are about to save."""
-        self._took_part = False
+    def decline(self, problem: Exception) -> None:
+        """Take part in a save that this rank cannot write, in place of `write_images`. No rank saves then.
 
-    def decline(self, problem: BaseException) -> None:
-        """Take part in a save in the place of `write_images`, which could not be called: no rank saves then."""
-        if self._took_part:
-            return
+        Args:
+            problem: The reason. Every rank fails with it.
+        """
 
         def fail() -> Json:
             raise problem
@@ -113,7 +110,6 @@ class SharedDirectory(CheckpointDirectory):
                 older is touched.
             RankLostError: If a rank is gone.
         """
-        self._took_part = True
         try:
             first = self._prepare(step, document)
             shares = self._write_share(step, images, document, first=first, wait=wait)

@@ -79,8 +79,6 @@ class BackgroundUpload:
         self._newest_only = False
         self._stopped = False
         self._failures = 0
-        self._sent_bytes = 0
-        self._sent_seconds = 0.0
 
     def keep(self, retention: Retention) -> None:
         """Say what stays there from now on."""
@@ -123,6 +121,14 @@ class BackgroundUpload:
                     self._changed.notify_all()
                 self._changed.wait(min(_POLL_SECONDS, seconds))
 
+    def go_on(self) -> None:
+        """Upload again after a `stop`."""
+        if self._stopped:
+            if self._thread is not None:
+                self._thread.join()
+            self._thread = None
+            self._stopped = False
+
     def stop(self) -> None:
         """Begin nothing more, and break off what is running."""
         with self._changed:
@@ -162,8 +168,8 @@ class BackgroundUpload:
             waiting_bytes = self._remote.size(self._waiting)
         except CheckpointError:
             return
-        # With a pace this is the pace: then the choice is a cautious one.
-        rate = self._sent_bytes / self._sent_seconds if self._sent_seconds > 0 else None
+        # With a limit this is the limit: then the choice is a cautious one.
+        rate = self._pace.measured_bytes_per_second
         left_bytes = self._running.total_bytes - self._running.done_bytes
         if switch_pays(running_bytes=left_bytes, waiting_bytes=waiting_bytes, bytes_per_second=rate, seconds=seconds):
             self._running.cancelled.set()
@@ -214,8 +220,7 @@ class BackgroundUpload:
         finally:
             upload.close()
             seconds = time.monotonic() - began
-            self._sent_bytes += upload.sent_bytes
-            self._sent_seconds += seconds
+            self._pace.measure(upload.sent_bytes, seconds)
         outcome = UploadOutcome(step=upload.step, seconds=seconds, size_bytes=upload.total_bytes, problem=problem)
         # Standard output may be gone; the uploads go on.
         with contextlib.suppress(OSError, ValueError):

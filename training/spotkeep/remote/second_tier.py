@@ -12,12 +12,12 @@ import threading
 import time
 from typing import Callable
 
-from spotkeep import events
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import LateUploadAlarm, UploadWatch
 from spotkeep.errors import RemoteError
+from spotkeep.events import TrainingEvents
 from spotkeep.schedule.interruption_history import HISTORY_NAME, MAX_HISTORY_BYTES
 
 from .background_upload import BackgroundUpload, UploadOutcome, upload_pace
@@ -35,47 +35,35 @@ class SecondTier:
 
     Args:
         directory: The checkpoints on this machine.
-        remote: `s3://bucket/prefix`; None for what SPOTKEEP_CHECKPOINT_URI says, if anything.
-        name: The training's, where it has one: its checkpoints lie below that place.
-        retention: What stays there.
-        emit: Reports a job event.
-
-    Raises:
-        UsageError: If the address or the pace makes no sense.
-        MissingLibraryError: If boto3 is needed and not installed.
+        remote: The checkpoints in S3. None where the library uploads nothing.
+        retention: The rule for old checkpoints there.
+        events: Reports of the training.
+        watches_platform: False on a rank that leaves the uploads of the platform to another rank.
     """
 
     def __init__(
         self,
         directory: CheckpointDirectory,
         *,
-        remote: str | None,
+        remote: RemoteCheckpoints | None,
         retention: Retention,
-        name: str | None = None,
-        emit: Callable[..., None] = events.emit,
+        events: TrainingEvents,
+        watches_platform: bool = True,
     ) -> None:
-        uri = remote or os.environ.get(URI_VARIABLE) or None
-        self._emit = emit
+        self.remote = remote
+        self._events = events
         self._directory = directory
         self._storage = LocalStorage()
-        self._markers = UploadWatch.for_this_job()
+        self._markers = UploadWatch.for_this_job() if watches_platform else UploadWatch(platform_copies=False)
         self._alarm = LateUploadAlarm()
         self._alarm_lock = threading.Lock()
         self._checked_at = float("-inf")
         self._taken: int | None = None
-        self.remote: RemoteCheckpoints | None = None
-        self._upload: BackgroundUpload | None = None
-        if uri is not None:
-            place = S3Place.parse(uri)
-            self.remote = RemoteCheckpoints(place if name is None else place.folder(name), directory)
-            self._upload = BackgroundUpload(
-                self.remote, retention=retention, pace=upload_pace(), on_outcome=self._on_outcome
-            )
-
-    def leave_to_another_rank(self) -> None:
-        """Do nothing from now on: of several ranks, one sees to it."""
-        self.remote = self._upload = None
-        self._markers = UploadWatch(platform_copies=False)
+        self._upload = (
+            None
+            if remote is None
+            else BackgroundUpload(remote, retention=retention, pace=upload_pace(), on_outcome=self._on_outcome)
+        )
 
     def saved(self, step: int) -> None:
         """Take a checkpoint that has become durable on this machine. Taking it twice does nothing."""
@@ -112,7 +100,7 @@ class SecondTier:
                 newest,
                 late.step,
             )
-            self._emit(
+            self._events.emit(
                 "upload-late",
                 step=late.step,
                 uploaded_step=late.uploaded_step,
@@ -141,8 +129,13 @@ class SecondTier:
         newest = "none" if uploaded is None else f"that of step {uploaded}"
         problem = f"it has not arrived in time; the newest checkpoint in S3 is {newest}"
         _logger.error("the checkpoint of step %s is not in S3: %s", step, problem)
-        self._emit("upload-failed", step=step, problem=problem)
+        self._events.emit("upload-failed", step=step, problem=problem)
         return False
+
+    def go_on(self) -> None:
+        """Upload again after a `stop`."""
+        if self._upload is not None:
+            self._upload.go_on()
 
     def stop(self) -> None:
         """Upload nothing more."""
@@ -174,9 +167,29 @@ class SecondTier:
     def _on_outcome(self, outcome: UploadOutcome) -> None:
         if outcome.problem is not None:
             _logger.error("the checkpoint of step %d was not uploaded: %s", outcome.step, outcome.problem)
-            self._emit("upload-failed", step=outcome.step, problem=str(outcome.problem))
+            self._events.emit("upload-failed", step=outcome.step, problem=str(outcome.problem))
             return
         with self._alarm_lock:
             self._alarm.uploaded(outcome.step, time.monotonic())
         self.send_history()
-        self._emit("uploaded", step=outcome.step, seconds=round(outcome.seconds, 4), bytes=outcome.size_bytes)
+        self._events.emit("uploaded", step=outcome.step, seconds=round(outcome.seconds, 4), bytes=outcome.size_bytes)
+
+
+def find_remote(uri: str | None, *, directory: CheckpointDirectory, name: str | None) -> RemoteCheckpoints | None:
+    """Find the checkpoints of a training in S3. None where the training has no place there.
+
+    Args:
+        uri: `s3://bucket/prefix`. None for the one of SPOTKEEP_CHECKPOINT_URI, if it is set.
+        directory: The checkpoints on this machine.
+        name: Name of the training, whose folder lies below that place. None for the place itself.
+
+    Raises:
+        UsageError: If the address or the pace of uploads makes no sense.
+        MissingLibraryError: If boto3 is needed and not installed.
+    """
+    uri = uri or os.environ.get(URI_VARIABLE) or None
+    if uri is None:
+        return None
+    upload_pace()  # a wrong one is refused before the training begins
+    place = S3Place.parse(uri)
+    return RemoteCheckpoints(place if name is None else place.folder(name), directory)

@@ -73,16 +73,28 @@ def require_not_cancelled(cancelled: threading.Event) -> None:
 
 
 class Pace:
-    """Keeps a transfer below so many bytes a second, on average over a part.
+    """Keeps transfers below a limit, on average over a part, and measures their speed.
 
     Args:
-        bytes_per_second: None for as fast as it goes.
+        bytes_per_second: The limit. None for no limit.
     """
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self._bytes_per_second = bytes_per_second
         self._lock = threading.Lock()
         self._free_at = 0.0
+        self._sent_bytes = 0
+        self._sent_seconds = 0.0
+
+    @property
+    def measured_bytes_per_second(self) -> float | None:
+        """Speed of the transfers so far, in bytes a second. None before the first one."""
+        return self._sent_bytes / self._sent_seconds if self._sent_seconds > 0 else None
+
+    def measure(self, sent_bytes: int, seconds: float) -> None:
+        """Count a transfer for the speed."""
+        self._sent_bytes += sent_bytes
+        self._sent_seconds += seconds
 
     def lift(self) -> None:
         """Go as fast as it goes from now on."""

@@ -1,8 +1,9 @@
-"""The times of saves, by steps, by seconds, or by the best interval. Pure, with the time as an argument.
+"""The times of the saves, by steps, by seconds, or as often as pays. Pure, since the time is an argument.
 
-Frequent saves cost time, and rare saves lose work. With C the extra training time of one checkpoint and M the mean time
-between interruptions, the loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An interruption with a
-notice in time loses nothing, so only the share 1 - q counts, and tau = sqrt(2 C M / (1 - q)).
+Saving too often costs time, saving too seldom loses work. C is the extra training time of one checkpoint, and M the
+mean time between interruptions. The loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An
+interruption with a notice in time loses nothing. So only the share 1 - q of them counts, and the interval is
+sqrt(2 C M / (1 - q)).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import statistics
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Callable
 
 _FIRST_SECONDS = 30.0
 _SHORTEST_SECONDS = 1.0
@@ -26,11 +26,11 @@ _LEAST_REST = 2.0
 
 @dataclass(frozen=True)
 class InterruptionOutlook:
-    """The expected interruptions of the machine.
+    """The interruptions that a training expects of its machine.
 
     Attributes:
-        mean_seconds_between: Seconds from one interruption to the next.
-        notice_chance: The chance of a notice in time for a save, from 0 to 1.
+        mean_seconds_between: Mean time from one interruption to the next, in seconds. Three hours by default.
+        notice_chance: Probability, from 0 to 1, of a notice in time for a save.
     """
 
     mean_seconds_between: float = 3 * 3600.0
@@ -151,8 +151,6 @@ class SaveSchedule:
         every_seconds: The interval in seconds, or `auto` for the best interval. While a save is running, none is due.
         auto: Choose the seconds.
         outlook: For `auto`.
-        announce: Called with the first interval that `auto` chose from measurements, and with each one that differs by
-            half from the last announced one.
     """
 
     def __init__(
@@ -162,12 +160,10 @@ class SaveSchedule:
         every_seconds: float | None = None,
         auto: bool = False,
         outlook: InterruptionOutlook | None = None,
-        announce: Callable[[Interval], None] | None = None,
     ) -> None:
         self._every_steps = every_steps
         self._every_seconds = _FIRST_SECONDS if auto else every_seconds
         self._auto = auto
-        self._announce = announce
         self._announced: float | None = None
         self._tried_step = 0
         self._tried_at = 0.0
@@ -190,8 +186,16 @@ class SaveSchedule:
             return True
         return not saving and self._every_seconds is not None and now - self._tried_at >= self._every_seconds
 
-    def saved(self, durable_seconds: float) -> None:
-        """Learn from a checkpoint that has become durable."""
+    def saved(self, durable_seconds: float) -> Interval | None:
+        """Learn from a checkpoint that has become durable.
+
+        Args:
+            durable_seconds: Seconds from the start of the save until the checkpoint was durable.
+
+        Returns:
+            The interval that `auto` chose, if it is the first one or differs by half from the last one given, else
+            None.
+        """
         self.extra_time.saved(durable_seconds)
         extra = self.extra_time.seconds
         if self._auto and extra is not None:
@@ -199,9 +203,10 @@ class SaveSchedule:
                 extra_seconds=extra, durable_seconds=self.extra_time.durable_seconds, outlook=self.outlook
             )
             self._every_seconds = interval.seconds
-            if self._announce is not None and self._differs_notably(interval.seconds):
+            if self._differs_notably(interval.seconds):
                 self._announced = interval.seconds
-                self._announce(interval)
+                return interval
+        return None
 
     def failed(self) -> None:
         """Take note of a save that never became durable."""

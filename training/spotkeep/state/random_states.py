@@ -1,9 +1,7 @@
-"""The random numbers of a whole process as one object.
+"""The random numbers of a whole process as one object, for Python, NumPy, and torch on the CPU and on each GPU.
 
-They are Python's, NumPy's, and torch's on the CPU and on each GPU.
-
-Only libraries that the script has imported count. An object with a generator of its own (a `numpy.random.Generator`, a
-`torch.Generator`) is not included and goes into the state itself.
+Only the libraries that the script has imported take part. A generator of the script's own (a `numpy.random.Generator`,
+a `torch.Generator`) is not among them, and goes into the state itself.
 """
 
 from __future__ import annotations
@@ -36,14 +34,17 @@ class RandomStates:
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the states as they are now."""
+        """Give the states as they are now, by the names of their libraries."""
         return capture_random_states()
 
     def load_state_dict(self, states: dict[str, Any]) -> None:
         """Go back to states that `state_dict` gave.
 
+        Args:
+            states: The value of `state_dict`.
+
         Raises:
-            MissingLibraryError: If they are those of a library that is not installed here.
+            MissingLibraryError: If a library of the states is not installed here.
         """
         restore_random_states(states)
 

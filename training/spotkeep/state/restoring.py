@@ -171,8 +171,8 @@ def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int
 
 
 @dataclass(frozen=True)
-class Held:
-    """Bytes of a live state, and the place of the saved ones.
+class LiveBytes:
+    """Bytes of a live state, and what was saved at their place.
 
     Attributes:
         form: Their place, in the state and in the checkpoint.
@@ -183,8 +183,8 @@ class Held:
     raw: arrays.Buffer | arrays.DeviceBytes
 
 
-def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[Held]]:
-    """Compare a live state with the document it was restored from, as far as its objects give their content.
+def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[LiveBytes]]:
+    """Compare a live state with the document it was restored from, as far as its objects say what they hold.
 
     Returns:
         The differences, and the bytes that are still to be compared with those of the checkpoint.
@@ -196,7 +196,7 @@ def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Differ
         restore_random_states(random)
     differences, same_form = compare(saved, encoded.document)
     raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
-    return differences, [Held(form, raw[form.live["file"], form.live["offset"]]) for form in same_form]
+    return differences, [LiveBytes(form, raw[form.live["file"], form.live["offset"]]) for form in same_form]
 
 
 def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:

@@ -7,8 +7,7 @@ import os
 
 import pytest
 
-from spotkeep.disk.page_cache import cached_share
-from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.storage import LocalStorage, cached_share
 
 SIZE = 8 * 2**20
 
@@ -57,5 +56,5 @@ def test_of_nothing_there_is_nothing(tmp_path):
 
 
 def test_where_the_system_does_not_tell_the_disk_is_read(descriptor, monkeypatch):
-    monkeypatch.setattr("spotkeep.disk.page_cache.ctypes.CDLL", lambda *_, **__: object())
+    monkeypatch.setattr("spotkeep.disk.storage.ctypes.CDLL", lambda *_, **__: object())
     assert cached_share(descriptor, SIZE) == 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spotkeep import Checkpointer
-from spotkeep.disk.pinned_memory import lock_pages
-from spotkeep.disk.staged_state import StagedState
+from spotkeep.disk.staged_state import StagedState, lock_pages
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob, encode_state
 

@@ -1,0 +1,273 @@
+"""The restore of the newest good checkpoint, from this machine or from S3, with a fall back on damage."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Callable
+
+from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
+from .disk.chunk_checksums import chunk_checksums
+from .disk.manifest import CHUNK_BYTES, Manifest, RankView
+from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
+from .events import TrainingEvents
+from .notices.notice import EXIT_INTERRUPTED
+from .ranks.rank_group import RankGroup
+from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .remote.second_tier import SecondTier
+from .remote.transfer import TransferCancelledError
+from .state.restoring import (
+    altered,
+    compare_restored,
+    put_back,
+    require_fit,
+    require_no_difference,
+    require_taken_back,
+)
+from .state.shared_memory import SharedMemory
+from .state.training_state import TrainingState
+from .training_description import changes, is_of_the_same_start
+from .training_folder import TRAININGS_HERE, TrainingFolder
+
+_PATHS_SHOWN = 5
+_MOST_FOLDERS_BESIDE = 100
+
+_logger = logging.getLogger("spotkeep")
+
+
+class Restore:
+    """One restore of a training. It is used once.
+
+    Args:
+        state: The live state, which gets the values of the checkpoint.
+        ranks: The ranks, each of which makes the same calls.
+        tier: The checkpoints in S3, if any.
+        events: Reports of the training.
+        cancelled: Set by a notice: a download ends then.
+        on_restore: Gives the state the form that it had, with the completed steps and epochs of a checkpoint.
+        allow_world_size_change: True where another number of ranks may take the common part.
+    """
+
+    def __init__(
+        self,
+        state: TrainingState,
+        *,
+        ranks: RankGroup,
+        tier: SecondTier,
+        events: TrainingEvents,
+        cancelled: threading.Event,
+        on_restore: Callable[[int, int | None], object] | None,
+        allow_world_size_change: bool,
+    ) -> None:
+        self._state = state
+        self._ranks = ranks
+        self._directory = ranks.directory
+        self._tier = tier
+        self._events = events
+        self._cancelled = cancelled
+        self._on_restore = on_restore
+        self._allow_world_size_change = allow_world_size_change
+        self._shared_memory: SharedMemory | None = None
+
+    def run(self) -> Manifest | None:
+        """Restore the newest good checkpoint, read once if that is possible. None where there is no checkpoint.
+
+        Raises:
+            StateError: If the state could not be saved later on, or not be restored then.
+            StateMismatchError: If a good checkpoint does not fit the state.
+            WorldSizeError: If another number of ranks wrote it, and a part of it is of use to them only.
+            MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
+            RemoteError: If S3 cannot be read.
+            SystemExit: With code 75, for a notice during a download.
+        """
+        overwrites = any(self._ranks.together(partial(self._ranks.check, self._state)))
+        manifest = self._restore_newest(overwrites=overwrites)
+        if manifest is None:
+            self._ranks.together(self._require_taken_back)
+        return manifest
+
+    def _require_taken_back(self) -> None:
+        require_taken_back(self._state.whole, digest=partial(chunk_checksums, chunk_bytes=CHUNK_BYTES))
+
+    def _restore_newest(self, *, overwrites: bool) -> Manifest | None:
+        # What rank 0 sees counts: it writes the manifests.
+        local, remote = self._ranks.together(self._steps_there)[0]
+        steps = sorted({*local, *remote}, reverse=True)
+        overwritten = False
+        # One that is damaged here may be whole in S3.
+        for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
+            if step not in (remote if fetch else local):
+                continue
+            if fetch and not self._ranks.together(partial(self._fetch, step))[0]:
+                continue
+            found = self._read(step, verify_first=overwritten or (overwrites and step == steps[-1]))
+            if found is not None and self._fill(found):
+                self._ranks.together(partial(self._put_back, found))
+                if step not in remote:
+                    self._tier.saved(step)
+                return found.manifest
+            overwritten = overwritten or (overwrites and found is not None)
+        if overwritten:
+            raise MixedStateError(
+                f"none of the checkpoints {', '.join(map(self._directory.name, steps))} in {self._directory.path} is "
+                "good, and reading them has overwritten a part of the state; to start from the beginning, move them "
+                "away"
+            )
+        if self._shared_memory is not None:
+            self._shared_memory.join_where_equal()
+        return None
+
+    def _steps_there(self) -> tuple[list[int], list[int]]:
+        remote = self._tier.remote
+        return self._directory.steps(), ([] if remote is None else remote.steps())
+
+    def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint | None:
+        """Open a checkpoint that fits the state. Nothing is changed. None for a damaged one."""
+        found: list[OpenCheckpoint] = []
+
+        def open_it() -> None:
+            # What the script does to its state for one checkpoint cannot be undone for another one.
+            if verify_first or self._on_restore is not None:
+                self._directory.verify(step, view=self._view)
+            self._make_as_it_was(step)
+            if self._shared_memory is None:
+                self._shared_memory = SharedMemory(self._state.whole)
+                self._shared_memory.part()
+            opened = self._directory.open(step, live=self._state.whole, view=self._view)
+            own = self._state.per_rank if self._takes_own(opened.manifest) else {}
+            require_fit({**self._state.common, **own}, opened.state, step=step)
+            found.append(opened)
+
+        try:
+            self._ranks.together(open_it)
+        except DamagedCheckpointError as error:
+            self._report_damage(step, error)
+            return None
+        return found[0]
+
+    def _view(self, manifest: Manifest) -> RankView:
+        return view_for(
+            manifest,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
+            per_rank=self._state.per_rank,
+            change_allowed=self._allow_world_size_change,
+            trained=() if self._takes_own(manifest) else trained_names(self._state.encode_per_rank().document),
+        )
+
+    def _takes_own(self, manifest: Manifest) -> bool:
+        """Say if each rank gets its own part back from a checkpoint."""
+        return manifest.world_size == self._ranks.world_size or not self._allow_world_size_change
+
+    def _put_back(self, found: OpenCheckpoint) -> None:
+        step = found.manifest.step
+        paths = [] if found.manifest.world_size == self._ranks.world_size else differing_paths(found.manifest)
+        if paths and self._ranks.is_first:
+            _logger.warning(
+                "the checkpoint of step %d was written by %d ranks, each of which had its own values in %s; with %d "
+                "all begin with those of rank 0",
+                step,
+                found.manifest.world_size,
+                ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else ""),
+                self._ranks.world_size,
+            )
+        per_rank = self._state.per_rank
+        put_back(
+            self._state.common,
+            {name: value for name, value in found.state.items() if name not in per_rank},
+            step=step,
+        )
+        live = dict(self._state.common)
+        if self._takes_own(found.manifest):
+            put_back(per_rank, {name: value for name, value in found.state.items() if name in per_rank}, step=step)
+            live.update(per_rank)
+        if self._shared_memory is not None:
+            self._shared_memory.join_where_equal()
+        differences, held = compare_restored(live, found.document)
+        differences += [altered(held[index].form) for index in found.altered(held)]
+        require_no_difference(live, differences, step=step)
+
+    def _make_as_it_was(self, step: int) -> None:
+        """Let the script give its state the form that it had at a step, once."""
+        on_restore, self._on_restore = self._on_restore, None
+        if on_restore is not None:
+            on_restore(step, self._directory.read_manifest(step).epochs_completed)
+
+    def _fill(self, found: OpenCheckpoint) -> bool:
+        try:
+            self._ranks.together(found.fill)
+        except DamagedCheckpointError as error:
+            self._report_damage(found.manifest.step, error)
+            return False
+        return True
+
+    def _fetch(self, step: int) -> bool:
+        """Download a checkpoint, a task of rank 0. Gives true for a whole one."""
+        remote = self._tier.remote
+        if remote is None:
+            return False
+        began = time.monotonic()
+        _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        try:
+            size = remote.fetch(step, cancelled=self._cancelled)
+        except DamagedCheckpointError as error:
+            self._report_damage(step, error)
+            return False
+        except TransferCancelledError:
+            # What has been downloaded stays for the next attempt on this machine, if there is one.
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        self._events.emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
+        return True
+
+    def _report_damage(self, step: int, error: DamagedCheckpointError) -> None:
+        self._directory.distrust(step)
+        _logger.warning("passing over a damaged checkpoint: %s", error)
+        self._events.emit("fallback", step=step, problem=error.problem, file=error.file)
+
+
+def warn_of_other_settings(directory: CheckpointDirectory, manifest: Manifest, made_by: Mapping[str, str]) -> None:
+    """Warn of settings and code that are others than those of the checkpoint that was restored."""
+    changed = changes(manifest.made_by, made_by)
+    if changed:
+        _logger.warning(
+            "the training goes on from %s, which was made with other settings or code. What is part of the state "
+            "stays as it was; all else is from now on what it is here:\n%s",
+            directory.path / directory.name(manifest.step),
+            "\n".join(f"  - {change}" for change in changed),
+        )
+
+
+def warn_of_folder_beside(folder: TrainingFolder, made_by: Mapping[str, str]) -> None:
+    """Warn where an earlier start of this very script seems to have kept its checkpoints under another name."""
+    if not folder.kept or folder.label is None:
+        return
+    beside = folder.path.parent
+    with contextlib.suppress(OSError):  # what this process may not read is no earlier start of its
+        names = sorted(other.name for other in beside.iterdir() if other.is_dir())
+        for name in names[:_MOST_FOLDERS_BESIDE]:
+            of_this_process = TRAININGS_HERE.has_been_in(str((beside / name).resolve()))
+            if name == folder.path.name or of_this_process or not _holds_same_start(beside / name, made_by):
+                continue
+            _logger.warning(
+                "this training begins at step 0 in %s, and %s beside it holds checkpoints of the same script, "
+                "started in the same way. A directory= or name= that is another one at each start (a time, the "
+                "number of a process) lets no start find what the one before has saved: give the same one at each "
+                "start. If the two are trainings of the script beside each other, all is well",
+                folder.path,
+                beside / name,
+            )
+            return
+
+
+def _holds_same_start(path: Path, made_by: Mapping[str, str]) -> bool:
+    directory = CheckpointDirectory(path)
+    try:
+        newest = next(iter(directory.steps()), None)
+        return newest is not None and is_of_the_same_start(directory.read_manifest(newest).made_by, made_by)
+    except CheckpointError:
+        return False

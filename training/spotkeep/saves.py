@@ -1,0 +1,449 @@
+"""The saves of a training. Each one is encoded, copied, written, and then durable or failed.
+
+The copy holds the training up. A thread of the save writes it to the disk while the training goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+
+from .disk.checkpoint_directory import CheckpointDirectory
+from .disk.manifest import Progress, state_pairs
+from .disk.retention import Retention
+from .disk.staged_state import StagedState
+from .errors import CheckpointError, OtherRankError, SaveError, StateError
+from .events import TrainingEvents
+from .leaving import Leaving
+from .notices.notice import NoticeWatch
+from .ranks.rank_group import RankGroup
+from .ranks.rank_shares import ShareDocument
+from .remote.second_tier import SecondTier
+from .schedule.interruption_history import InterruptionHistory
+from .schedule.save_schedule import SaveSchedule, rounded
+from .state.changes import Beginning
+from .state.encoding import EncodedState, Json
+from .state.open_gradients import OpenGradients
+from .state.training_state import TrainingState
+
+_WATCH_SECONDS = 0.2
+_MOST_CHANGES = 5
+
+_logger = logging.getLogger("spotkeep")
+
+
+class Save:
+    """One save, from the copy of its state to its end.
+
+    Attributes:
+        step: Completed steps of the checkpoint.
+        reason: The reason for the save, for the `saved` event.
+        seconds: Time from the start to the end, 0 before the end.
+        size_bytes: Size of the checkpoint, 0 before the end and after a failure.
+        problem: The error that ended the save. None for a checkpoint that is durable.
+        ended: Set once the checkpoint is durable or has failed.
+    """
+
+    def __init__(self, step: int, reason: str) -> None:
+        self.step = step
+        self.reason = reason
+        self.seconds = 0.0
+        self.size_bytes = 0
+        self.problem: BaseException | None = None
+        self.ended = threading.Event()
+        self._began = time.monotonic()
+
+    @property
+    def is_durable(self) -> bool:
+        """True once the checkpoint is durable."""
+        return self.ended.is_set() and self.problem is None
+
+    def end(self, *, size_bytes: int = 0, problem: BaseException | None = None) -> None:
+        """Note the end. The thread that writes calls this once."""
+        self.seconds = time.monotonic() - self._began
+        self.size_bytes, self.problem = size_bytes, problem
+        self.ended.set()
+
+
+class BackgroundWriter:
+    """Copies a state, writes the copy in a thread, and tidies up when the checkpoint is durable. One save at a time.
+
+    Attributes:
+        save: The newest save whose end nothing has collected. None for none.
+
+    Args:
+        directory: The directory of the checkpoints.
+        retention: The rule for old checkpoints, which are removed after each save.
+        tier: Takes each durable checkpoint.
+        watch: The watch for notices. With a notice no old checkpoint is removed.
+    """
+
+    def __init__(
+        self, directory: CheckpointDirectory, *, retention: Retention, tier: SecondTier, watch: NoticeWatch
+    ) -> None:
+        self.save: Save | None = None
+        self._directory = directory
+        self._retention = retention
+        self._tier = tier
+        self._watch = watch
+        self._staged = StagedState()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def saving(self) -> bool:
+        """True while a save is neither durable nor failed."""
+        save = self.save
+        return save is not None and not save.ended.is_set()
+
+    def start(self, encoded: EncodedState, *, step: int, reason: str, progress: Progress) -> None:
+        """Begin a save. Returns when the state may change again. The save before it has ended and is collected.
+
+        Where the system starts no more threads (a limit on processes), the save has ended when this returns.
+
+        Raises:
+            MemoryError: If there is no memory for a copy of the state.
+        """
+        save = Save(step, reason)
+        document = encoded.document
+        try:
+            images = self._staged.arrange(encoded.blobs)
+        except Exception as error:
+            self._directory.decline(error)
+            raise
+        self.save = save
+
+        def write() -> None:
+            try:
+                size = self._directory.write_images(
+                    images, document, step=step, progress=progress, wait=self._staged.wait
+                )
+            except BaseException as error:  # noqa: BLE001 - the training's thread gets it with the save
+                save.end(problem=error)
+            else:
+                save.end(size_bytes=size)
+                self._tidy(step)
+
+        # A thread of each save's own: nothing is left behind between saves, or when the script forgets to say goodbye.
+        thread = threading.Thread(target=write, name=f"spotkeep-save-{step}", daemon=True)
+        self._thread = None
+        try:
+            try:
+                thread.start()
+                self._thread = thread
+            except RuntimeError as error:
+                _logger.warning("the training waits while the checkpoint of step %d is written: %s", step, error)
+            self._staged.copy(encoded.blobs, images)
+        except BaseException as error:
+            self._staged.abandon()
+            if thread.ident is not None:
+                thread.join()
+            elif isinstance(error, Exception):
+                self._directory.decline(error)
+            self.save = None
+            raise
+        if self._thread is None:
+            write()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until no save is running. Gives false if one still is after `seconds`."""
+        save = self.save
+        return save is None or save.ended.wait(seconds)
+
+    def wait_until_idle(self, seconds: float | None = None) -> bool:
+        """Wait until old checkpoints are removed too. Gives false if the thread still runs after `seconds`."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                return False
+            self._thread = None
+        return True
+
+    def collect(self) -> Save | None:
+        """Give the save that has ended, once. None for none."""
+        save = self.save
+        if save is None or not save.ended.is_set():
+            return None
+        self.save = None
+        return save
+
+    def prune(self, *, last: int | None = None) -> None:
+        """Remove old checkpoints.
+
+        Args:
+            last: Checkpoints to keep. None for the number of the retention.
+        """
+        try:
+            self._directory.prune(self._retention if last is None else replace(self._retention, last=last))
+        except OSError as error:
+            _logger.warning("could not remove old checkpoints: %s", error)
+
+    def _tidy(self, step: int) -> None:
+        self._tier.saved(step)
+        if self._watch.notice() is None:
+            self.prune()
+
+
+class Saves:
+    """The saves of one training: begins them, waits for them, and reports their ends.
+
+    Attributes:
+        durable_step: Completed steps of the newest checkpoint that is durable and collected. None for none.
+        losses: Warns of changes that no checkpoint gives back. None until the training begins, and on other ranks.
+
+    Args:
+        state: The live state.
+        ranks: The ranks that write it.
+        writer: The thread that writes.
+        tier: The place that outlives this machine.
+        leaving: The reasons to leave.
+        schedule: Learns from each save.
+        history: The file that counts interruptions. None without one.
+        events: Reports of the training.
+        open_gradients: Warns of gradients that no checkpoint holds. None where a checkpoint does.
+    """
+
+    def __init__(
+        self,
+        state: TrainingState,
+        *,
+        ranks: RankGroup,
+        writer: BackgroundWriter,
+        tier: SecondTier,
+        leaving: Leaving,
+        schedule: SaveSchedule,
+        history: InterruptionHistory | None,
+        events: TrainingEvents,
+        open_gradients: OpenGradients | None,
+    ) -> None:
+        self.durable_step: int | None = None
+        self.losses: ResumeLosses | None = None
+        self._state = state
+        self._ranks = ranks
+        self._writer = writer
+        self._tier = tier
+        self._leaving = leaving
+        self._schedule = schedule
+        self._history = history
+        self._events = events
+        self._open_gradients = open_gradients
+
+    @property
+    def saving(self) -> bool:
+        """True while a save is running."""
+        return self._writer.saving
+
+    @property
+    def started_step(self) -> int | None:
+        """Completed steps of the newest checkpoint that is durable or on its way."""
+        save = self._writer.save
+        return self.durable_step if save is None else save.step
+
+    @property
+    def newest_durable_step(self) -> int | None:
+        """Completed steps of the newest durable checkpoint, as the writing thread knows it.
+
+        Any thread may ask. The disk is not asked, since it may be the cause of a wait.
+        """
+        save = self._writer.save
+        return save.step if save is not None and save.is_durable else self.durable_step
+
+    def is_due(self, step: int) -> bool:
+        """Say if the schedule asks for a save of this step."""
+        return self._schedule.due(step, time.monotonic(), saving=self._writer.saving)
+
+    def begin(self, step: int, *, reason: str, progress: Progress) -> None:
+        """Start a save. The one before it has ended.
+
+        Raises:
+            StateError: If the state cannot be saved.
+            SaveError: If there is no memory for its copy.
+        """
+        began = time.monotonic()
+        self._wait_until_idle()
+        self._schedule.tried(step, time.monotonic())
+        if self._open_gradients is not None:
+            self._open_gradients.warn_if_lost()
+        try:
+            encoded = self._encode()
+            self._writer.start(encoded, step=step, reason=reason, progress=progress)
+        except MemoryError as error:
+            raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error
+        finally:
+            self._schedule.extra_time.call(time.monotonic() - began)
+
+    def begin_if_new(self, step: int, *, reason: str, progress: Progress) -> None:
+        """Start a save of a step that is neither durable nor on its way, once the running save has ended.
+
+        Raises:
+            StateError: If the state cannot be saved.
+            SaveError: If there is no memory for its copy.
+        """
+        if not self._ranks.is_one_process:
+            # How a save ended is the same on all ranks; when they hear of it is not.
+            self._writer.wait()
+            self.settle()
+        if self.started_step != step:
+            self._writer.wait()
+            self.settle()
+            self.begin(step, reason=reason, progress=progress)
+
+    def try_to_begin(self, step: int, *, reason: str, progress: Progress) -> None:
+        """Start a save of a step, as `begin_if_new` does, unless a notice leaves no time. A failure is reported.
+
+        Raises:
+            StateError: If the state cannot be saved. No later save would succeed.
+            OtherRankError: If the state of another rank cannot.
+        """
+        if not self._ranks.is_one_process:
+            # How a save ended is the same on all ranks; when they hear of it is not.
+            self.wait_until_over(step)
+        if self.started_step == step:
+            return
+        self.wait_until_over(step)
+        fastest, left = self._schedule.extra_time.fastest_durable_seconds, self._leaving.seconds_left
+        if fastest > left and not self._leaving.gave_up:
+            self._give_up(step, f"a save takes {rounded(fastest)} s at best, and {rounded(left)} s are left")
+        if self._ranks.largest([int(self._leaving.gave_up)])[0]:
+            if not self._leaving.gave_up:
+                self._give_up(step, "another rank has no time for it")
+            return
+        try:
+            self.begin(step, reason=reason if self._leaving.notice() is None else "notice", progress=progress)
+        except (StateError, OtherRankError):
+            raise  # no later save would succeed
+        except CheckpointError as error:
+            self._report_failure(step, error)
+
+    def wait_until_durable(self, seconds: float | None = None) -> bool:
+        """Wait for the running save. Gives false if it still runs after `seconds`.
+
+        Raises:
+            SaveError: If it failed.
+        """
+        if not self._writer.wait(seconds):
+            return False
+        save = self._collect()
+        if save is not None and save.problem is not None:
+            raise save.problem
+        return True
+
+    def wait_until_over(self, step: int) -> None:
+        """Wait for the running save as long as a notice leaves time, and report its end.
+
+        Args:
+            step: Completed steps, for the report.
+        """
+        while not (self._leaving.gave_up or self._writer.wait(min(_WATCH_SECONDS, self._leaving.seconds_left))):
+            if self._leaving.seconds_left <= 0:
+                self._give_up(step, "it is not durable in time")
+        if not self._leaving.gave_up:
+            self.settle()
+            self._wait_until_idle()
+
+    def is_durable(self, step: int) -> bool:
+        """Say, alike on all ranks, if the checkpoint of this step is durable."""
+        # How a save ended is the same on all ranks; when they hear of it is not.
+        self.wait_until_over(step)
+        return bool(self._ranks.largest([int(self.durable_step == step)])[0])
+
+    def settle(self) -> None:
+        """Report the end of a save, if one has ended."""
+        save = self._collect()
+        if save is not None and save.problem is not None:
+            if not isinstance(save.problem, CheckpointError):
+                raise save.problem
+            self._report_failure(save.step, save.problem)
+
+    def _encode(self) -> EncodedState:
+        try:
+            encoded = self._ranks.encode(self._state)
+            if self.losses is not None:
+                self.losses.warn(encoded.document)
+        except Exception as error:
+            self._ranks.directory.decline(error)
+            raise
+        return encoded
+
+    def _collect(self) -> Save | None:
+        save = self._writer.collect()
+        if save is None:
+            return None
+        if save.problem is not None:
+            self._schedule.failed()
+            return save
+        self.durable_step = save.step
+        # The thread that wrote it does so too, at once; but it may not have come to it when this one leaves.
+        self._tier.saved(save.step)
+        interval = self._schedule.saved(save.seconds)
+        if interval is not None:
+            _logger.info("saving every %s s: %s", rounded(interval.seconds), interval.reason)
+            self._events.emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
+        if self._history is not None:
+            self._history.seen()
+        self._events.emit(
+            "saved", step=save.step, seconds=round(save.seconds, 4), bytes=save.size_bytes, reason=save.reason
+        )
+        return save
+
+    def _report_failure(self, step: int, problem: CheckpointError) -> None:
+        _logger.error("no checkpoint of step %d: %s", step, problem)
+        self._events.emit("save-failed", step=step, problem=str(problem))
+        # A full disk is the usual reason: make room for the next attempt.
+        self._writer.wait_until_idle()
+        self._writer.prune(last=2)
+
+    def _wait_until_idle(self) -> None:
+        """Wait until old checkpoints are removed: gigabytes may have to be verified. On a notice there is no time."""
+        while self._leaving.notice() is None and not self._writer.wait_until_idle(_WATCH_SECONDS):
+            pass
+
+    def _give_up(self, step: int, why: str) -> None:
+        self._leaving.give_up(why, step=step, durable_step=self.newest_durable_step)
+
+
+class ResumeLosses:
+    """Warns, once each, of changes since the training began that no checkpoint gives back.
+
+    Args:
+        state: The live state, as it is when the training begins.
+        form_may_change: True where the script gives the state its form again before a restore.
+    """
+
+    def __init__(self, state: TrainingState, *, form_may_change: bool) -> None:
+        self._state = state
+        self._beginning = Beginning(state.whole)
+        self._watches_form = not form_may_change
+        self._watches_beside = True
+
+    def warn(self, document: Json) -> None:
+        """Warn of changes.
+
+        Args:
+            document: The encoded state of the save.
+        """
+        if self._watches_form:
+            if isinstance(document, ShareDocument):
+                document = {"dict": [*state_pairs(document.common), *state_pairs(document.own)]}
+            changes = self._beginning.changed_form(self._state.whole, document)
+            if changes:
+                self._watches_form = False
+                _logger.warning(
+                    "the state has another form than when the training began: %s. A script that starts again makes it "
+                    "as it was at first, so a resume needs on_restore= of the Checkpointer, which makes it as it was "
+                    "then, for example on_restore=lambda step, epoch: optimizer.add_param_group(...)",
+                    "; ".join(changes[:_MOST_CHANGES]),
+                )
+        if self._watches_beside:
+            names = self._beginning.changed_beside()
+            if names:
+                self._watches_beside = False
+                _logger.warning(
+                    "%s changed since the training began, and no state_dict has %s, so a resume begins with what the "
+                    "script makes anew: keep it in a buffer (without persistent=False) or in a dictionary of the "
+                    "state, or call persistent(True) of a metric of torchmetrics. What follows from the rest of the "
+                    "state, or from the step, is no loss",
+                    ", ".join(names[:_MOST_CHANGES]),
+                    "it" if len(names) == 1 else "them",
+                )
