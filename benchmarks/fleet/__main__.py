@@ -18,7 +18,7 @@ from benchmarks.fleet.recoveries import Floor, Goodbye, InstanceRecovery, Measur
 from benchmarks.fleet.targets import MOST_CALLS, MOST_TIMES_THE_FLOOR, Figures
 from benchmarks.report import STATE
 from spotkeep_local import lifecycle
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.models.fleet_site import Site
 

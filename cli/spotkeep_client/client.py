@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep_cli.aws.connection import connect, spot_market
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
 from spotkeep_cli.launching.judgement import judge_or_refuse
@@ -15,8 +15,7 @@ from spotkeep_cli.launching.plain_values import plain
 from spotkeep_cli.launching.preparation import send
 from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
-from spotkeep_client.local_warnings import warn_of
-from spotkeep_client.run import Run
+from spotkeep_client.run import Run, warn_of
 from spotkeep_client.sweep import Sweep
 from spotkeep_jobs.sweeps.document import is_sweep
 

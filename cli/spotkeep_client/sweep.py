@@ -10,8 +10,7 @@ from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering.metric_list import at_step
 from spotkeep_cli.sweeps.sweep_view import states_in_words
-from spotkeep_client.local_warnings import warn_of
-from spotkeep_client.run import pandas_for
+from spotkeep_client.run import pandas_for, warn_of
 from spotkeep_jobs.record.states import SweepState
 
 if TYPE_CHECKING:

@@ -4,5 +4,5 @@
 and `permission_control` do what AWS lets no client do. What they start is the `daemon`, which puts together ministack
 and the services that it lacks: `training` (SageMaker), `batch`, `ec2`, `fis` and what an `account` has besides, each
 built on `service_base`; their jobs and instances run on `hosts`. `access` decides who is answered, and
-`ministack_seams` alone touches ministack's internals.
+`ministack` alone touches ministack's internals.
 """

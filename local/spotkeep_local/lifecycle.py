@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from spotkeep_local import process_identity
 from spotkeep_local.access.admission import HEALTH_PATH
-from spotkeep_local.access.clients import LocalSession
-from spotkeep_local.access.issued_credentials import AccessKey, PersonKeys, read_person_keys
 from spotkeep_local.bounded_reading import read_answer, read_end
-from spotkeep_local.daemon.record import ServerRecord
-from spotkeep_local.daemon.state_directory import StateDirectory
+from spotkeep_local.daemon.state_directory import ServerRecord, StateDirectory
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
+from spotkeep_local.hosts import process_identity
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.principals import AccessKey, PersonKeys, read_person_keys
+from spotkeep_local.service_base.clients import LocalSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spotkeep_local.control_connection import ControlConnection
+from spotkeep_local.control import ControlConnection
 from spotkeep_local.iam.proof import PROOFS
 from spotkeep_local.iam.report import REPORTS
 from spotkeep_local.iam.uses import JUDGING_TIME

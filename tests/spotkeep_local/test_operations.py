@@ -16,7 +16,7 @@ from botocore import xform_name
 from spotkeep_local.account.price_list import pricing_service
 from spotkeep_local.account.service_quotas import service_quotas
 from spotkeep_local.account.session_manager import SessionManager
-from spotkeep_local.batch.cloudformation import RESOURCE_TYPES
+from spotkeep_local.account.stacks import RESOURCE_TYPES
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.fis.service import FisService

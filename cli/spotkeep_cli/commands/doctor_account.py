@@ -16,32 +16,33 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
         OrphanError: Something should not be there.
         NoConnectionError: Something could not be read.
     """
+    from spotkeep_cli.account import check
     from spotkeep_cli.account.view import account_report
     from spotkeep_cli.rendering.quantities import counted
 
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
     with terminal.remarks.status("reading jobs, warm pools, schedules, checkpoints and quotas"):
-        check = deployment.check_account(clock=invocation.seams.now)
+        found = check.check_account(deployment, clock=invocation.seams.now)
     if as_json:
-        terminal.give_json(check.as_document())
+        terminal.give_json(found.as_document())
     else:
         about = f"{invocation.options.deployment} in {deployment.region}"
-        verdict = f"{counted(check.wrong, 'thing')} that should not be there" if check.wrong else "no orphans"
+        verdict = f"{counted(found.wrong, 'thing')} that should not be there" if found.wrong else "no orphans"
         terminal.show(f"{about}: {verdict}")
-        for part in account_report(check, now=invocation.seams.now(), width=terminal.people.width):
+        for part in account_report(found, now=invocation.seams.now(), width=terminal.people.width):
             terminal.show(part)
         terminal.show_next(
             NextStep(command=invocation.command("ps"), what="the runs at work"),
             NextStep(command=invocation.command("pool ls"), what="warm pools, and who left them"),
         )
-    if check.wrong:
+    if found.wrong:
         raise OrphanError(
-            f"{counted(check.wrong, 'thing')} in the account should not be there",
+            f"{counted(found.wrong, 'thing')} in the account should not be there",
             hint="the controller removes by rule, once an hour; the commands above do it now",
         )
-    if check.unreadable:
+    if found.unreadable:
         raise NoConnectionError(
-            f"{' and '.join(check.unreadable)} could not be read",
+            f"{' and '.join(found.unreadable)} could not be read",
             hint=f"ask for the managed policy of users of the deployment {invocation.options.deployment!r}",
         )

@@ -36,8 +36,8 @@ from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_cli.terminal import NextStep
 from spotkeep_local import lifecycle, permission_control
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.iam.withheld import WithheldGrant
-from spotkeep_local.isolation import Isolation
 
 if TYPE_CHECKING:
     from spotkeep_cli.launching.job_file import JobDocument

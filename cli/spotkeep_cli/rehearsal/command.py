@@ -17,7 +17,7 @@ from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
-from spotkeep_cli.rehearsal.errors import SCRIPT_FAILED_HINT, RehearsedRunFailedError
+from spotkeep_cli.rehearsal.evidence import SCRIPT_FAILED_HINT, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
 from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import missing_module

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import Check, FileComparison, ReceivedNotification, RunEvidence
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance
+from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
-from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence
-from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, preemptions_of
+from spotkeep_cli.rehearsal.sweep_verdict import (
+    RehearsedTrial,
+    SweepEvidence,
+    duplicates_of,
+    interruptions_of,
+    preemptions_of,
+)
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.account import price_list

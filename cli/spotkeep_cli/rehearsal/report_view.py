@@ -11,7 +11,7 @@ from rich.text import Text
 from spotkeep_cli.rehearsal.evidence import ENDINGS
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.bill import bill
+from spotkeep_cli.rendering.run_description import bill
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from spotkeep_local.account import price_list
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_cli.rehearsal.evidence import CapacityLoss, Check, ReceivedNotification
-    from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance
+    from spotkeep_cli.rehearsal.fleet_verdict import RehearsedInstance
     from spotkeep_cli.rehearsal.report import Report
-    from spotkeep_cli.rehearsal.sweep_evidence import SweepEvidence
+    from spotkeep_cli.rehearsal.sweep_verdict import SweepEvidence
     from spotkeep_local.access.call_rates import CallCounts
 
 _SHOWN_CALLS = ("CreateTrainingJob", "SubmitServiceJob", "DescribeTrainingJob", "DescribeServiceJob")

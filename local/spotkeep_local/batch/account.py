@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from spotkeep_local.batch.errors import ClientError
 from spotkeep_local.batch.records import (
     JobQueue,
     QuotaShare,
@@ -16,6 +15,7 @@ from spotkeep_local.batch.records import (
     ServiceEnvironment,
     ServiceJob,
 )
+from spotkeep_local.batch.request_rules import ClientError
 from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.batch.errors import ClientError
 from spotkeep_local.batch.records import (
     SERVICE_JOBS,
     JobQueue,
@@ -19,6 +18,7 @@ from spotkeep_local.batch.records import (
     ServiceJobAttempt,
     SharingStrategy,
 )
+from spotkeep_local.batch.request_rules import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,6 +10,7 @@ import functools
 import math
 import secrets
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -24,12 +25,58 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from spotkeep_local.ec2.latencies import Latencies
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.hosts.host_platform import HostPlatform
     from spotkeep_local.hosts.instance_host import InstanceHost
 
+NOTICE_SECONDS = 120.0
+
+
 _Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Durations on this machine.
+
+    Args:
+        time_scale: How many times faster than on AWS.
+    """
+
+    time_scale: float
+
+    def scaled(self, seconds: float) -> float:
+        """Return a duration of AWS's as it is here."""
+        return seconds / self.time_scale
+
+    @property
+    def notice_seconds(self) -> float:
+        """From an interruption notice to the interruption."""
+        return self.scaled(NOTICE_SECONDS)
+
+    @property
+    def instance_seconds(self) -> float:
+        """From a launch to `running`."""
+        return self.scaled(2.0)
+
+    @property
+    def shutdown_seconds(self) -> float:
+        """From SIGTERM to SIGKILL when an instance is terminated."""
+        return self.scaled(30.0)
+
+    @property
+    def volume_seconds(self) -> float:
+        """`creating`, `attaching` and `detaching` take this long each."""
+        return self.scaled(1.0)
+
+    @property
+    def fleet_seconds(self) -> float:
+        """From the loss of a fleet's instance to the launch of another."""
+        return self.scaled(5.0)
+
+    def snapshot_seconds(self, used_bytes: int) -> float:
+        """Return the time from CreateSnapshot to `completed`."""
+        return self.scaled(5.0 + used_bytes / (100 << 20))
 
 
 class Table(Generic[_Resource]):

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2 import events, fleet_rules
-from spotkeep_local.ec2.allocation import CandidatePool, choose_on_demand, choose_pool
 from spotkeep_local.ec2.cloud import refuse_other_request, requested_tags, tag_list
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.filters import in_one_page
+from spotkeep_local.ec2.fleet_rules import CandidatePool, choose_on_demand, choose_pool
 from spotkeep_local.ec2.instances import USER_INITIATED
 from spotkeep_local.ec2.launch import find_subnets, find_template, new_instance
 from spotkeep_local.ec2.records import Fleet, FleetEvent, FleetState, Instance

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2 import events
+from spotkeep_local.ec2.catalog import PYTORCH
 from spotkeep_local.ec2.cloud import tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.ec2.records import AnnouncedInterruption, Instance, InstanceState
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification

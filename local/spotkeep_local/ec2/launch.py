@@ -9,12 +9,12 @@ import ipaddress
 import random
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.ec2.cloud import new_id, requested_tags
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.records import Instance, InstanceState
 from spotkeep_local.ec2.tags import check_tags
 from spotkeep_local.hosts.metadata import MetadataSettings
+from spotkeep_local.ministack import ec2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTempl
 def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
     """DeleteLaunchTemplateVersions, of any but the default version; the answer says which cannot be deleted."""
     template_id, name = request.get("LaunchTemplateId"), request.get("LaunchTemplateName")
-    template = ministack_seams.launch_template(template_id=template_id, name=name)
+    template = ec2.launch_template(template_id=template_id, name=name)
     if template is None:
         code = "InvalidLaunchTemplateId.NotFound" if template_id else "InvalidLaunchTemplateName.NotFoundException"
         raise Ec2Error(code, f"The specified launch template, {template_id or name}, does not exist.")
@@ -70,7 +70,7 @@ def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
         elif int(number) == template["DefaultVersionNumber"]:
             code, message = "unexpectedError", "The default version cannot be deleted"
         else:
-            ministack_seams.delete_template_version(template, found)
+            ec2.delete_template_version(template, found)
             deleted.append(entry)
             continue
         refused.append({**entry, "ResponseError": {"Code": code, "Message": message}})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from spotkeep_local.capacity import JsonDocument
 from spotkeep_local.hosts.metadata import MetadataSettings
 
 
@@ -221,3 +222,45 @@ class Fleet:
     def with_event(self, event: FleetEvent) -> Fleet:
         """Return the fleet with one more event in its history."""
         return replace(self, history=(*self.history, event))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceFacts(JsonDocument):
+    """The facts about an instance, as the local AWS knows them. Times are epoch seconds.
+
+    Attributes:
+        running_at: When its user data began.
+        reason_code: Why it ended, as `StateReason.Code`.
+        interruption: What was announced; None when nothing was.
+        process_id: Its first process on this machine; None when it has none any more.
+        user_data_exit_code: None while the user data runs, or when it was killed.
+        console: The file with what the user data printed.
+    """
+
+    instance_id: str
+    fleet_id: str
+    zone: str
+    spot: bool
+    state: str
+    launched_at: float
+    running_at: float | None
+    ended_at: float | None
+    reason_code: str
+    interruption: AnnouncedInterruption | None
+    process_id: int | None
+    user_data_exit_code: int | None
+    console: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform(JsonDocument):
+    """What instances are on this machine.
+
+    Attributes:
+        isolation: `namespace`: hosts with a network, processes and mounts of their own, and volumes that are loop
+            devices. `relocated`: process groups with directories for volumes.
+        reason: Why not namespaces; None with them.
+    """
+
+    isolation: str
+    reason: str | None

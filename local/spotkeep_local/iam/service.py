@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.identities import read_stored
 from spotkeep_local.iam.policy import PolicyKind
@@ -12,6 +11,7 @@ from spotkeep_local.iam.proof import PROOFS, prove
 from spotkeep_local.iam.report import REPORTS, report_of
 from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.iam.withheld import MISSED, WITHHELD
+from spotkeep_local.ministack import identities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.policy import PolicyDocument
     from spotkeep_local.iam.uses import Uses
     from spotkeep_local.iam.withheld import Withheld
-    from spotkeep_local.ministack_seams import StoredIdentity
+    from spotkeep_local.ministack.identities import StoredIdentity
     from spotkeep_local.service_base.aws_service import Operation
 
 
@@ -32,7 +32,7 @@ def permission_operations(uses: Uses, withheld: Withheld) -> dict[str, Operation
     """
 
     def read_identities() -> dict[str, tuple[list[PolicyDocument], list[str]]]:
-        return {name: _read(identity) for name, identity in ministack_seams.stored_identities().items()}
+        return {name: _read(identity) for name, identity in identities.stored_identities().items()}
 
     def permissions(_request: dict[str, Any]) -> Mapping[str, Any]:
         read = read_identities()

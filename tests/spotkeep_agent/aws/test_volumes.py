@@ -12,8 +12,8 @@ from botocore.serialize import create_serializer
 
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.volumes import Volumes
+from spotkeep_agent.ebs import Attachment, Snapshot, Volume
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError
-from spotkeep_agent.volume.facts import Attachment, Snapshot, Volume
 from spotkeep_fleet.instance_job import VolumeSpec
 
 MODEL = botocore.session.get_session().get_service_model("ec2")

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from spotkeep_agent.ebs import Attachment, Snapshot, Volume
 from spotkeep_agent.volume import actions as do
-from spotkeep_agent.volume.facts import Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Unavailable, Volume
+from spotkeep_agent.volume.actions import Done, MachineVolumes, Refused, Result, Unavailable
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.orphans import Resource, orphans

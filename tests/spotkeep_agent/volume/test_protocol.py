@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from spotkeep_agent.ebs import Volume
 from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume import protocol
-from spotkeep_agent.volume.facts import Done, MachineVolumes, Refused, Volume
+from spotkeep_agent.volume.actions import Done, MachineVolumes, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.record import (
     LEASE_SECONDS,

@@ -12,10 +12,15 @@ import pytest
 from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_cli.account.check import AccountCheck, in_order, surprises_of_runs, wanted_quotas
-from spotkeep_cli.account.own_training_jobs import OwnTrainingJobs
+from spotkeep_cli.account.check import (
+    AccountCheck,
+    OwnTrainingJobs,
+    ServiceRole,
+    in_order,
+    surprises_of_runs,
+    wanted_quotas,
+)
 from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
-from spotkeep_cli.account.service_roles import ServiceRole
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import QueuePlace

@@ -10,9 +10,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from spotkeep_local.access.issued_credentials import AccessKey, Principal
 from spotkeep_local.iam.withheld import WithheldGrant
 from spotkeep_local.permission_control import judging_time, missed, permissions, proofs, withhold
+from spotkeep_local.principals import AccessKey, Principal
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_local.capacity import CapacityScript
-from spotkeep_local.control_connection import CONTROL_TARGET
+from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.aws_service import HttpRequest, control_service
 from spotkeep_local.training.facts import JobFacts
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from spotkeep_local.access.issued_credentials import AccessKey
     from spotkeep_local.lifecycle import LocalAws
+    from spotkeep_local.principals import AccessKey
 
 PATIENCE_SECONDS = 20.0
 ENDED = ("Completed", "Failed", "Stopped")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 
+from spotkeep_agent.ebs import Attachment, Snapshot, Volume
 from spotkeep_agent.errors import AwsCallRefusedError
-from spotkeep_agent.volume.facts import Attachment, Snapshot, Volume
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.tags import RUN_TAG, operation_of, volume_tags
 

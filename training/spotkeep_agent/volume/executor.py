@@ -8,11 +8,11 @@ from spotkeep.errors import CheckpointError
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.volumes import Volumes
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.actions import Done, Refused, Result, Unavailable
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import VolumeSpec
 
 from . import actions as do
-from .facts import Done, Refused, Result, Unavailable
 from .machine import VolumeMachine
 
 

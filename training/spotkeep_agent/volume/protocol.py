@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spotkeep_agent.ebs import GONE_STATES, Attachment, Snapshot, Volume
+from spotkeep_agent.volume.actions import Done, MachineVolumes, Refused, Result
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import (
     BLANK,
@@ -65,7 +67,6 @@ from .actions import (
     Wait,
     WriteRecord,
 )
-from .facts import GONE_STATES, Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Volume
 
 MISSING_SECONDS = 60.0
 """How long something recorded may be missing before it counts as gone: Describe calls are eventually consistent."""
