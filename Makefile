@@ -88,7 +88,7 @@ rehearse-sweep: setup ## A search of 27 trials in a queue of a local AWS: spot, 
 
 prove-permissions: setup ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
 	@rm -rf $(STATE)/permissions
-	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/spotkeep prove-permissions examples/digits/job.yaml examples/digits/fleet.yaml examples/digits/sweep.yaml $(PROVE)
+	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/python -m tests.permissions examples/digits/job.yaml examples/digits/fleet.yaml examples/digits/sweep.yaml $(PROVE)
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
@@ -170,7 +170,7 @@ lint: setup
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
 
 types: setup
-	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models
+	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models tests/permissions tests/torture/checkpoint tests/torture/control
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
@@ -183,7 +183,7 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 	$(BIN)/python -m benchmarks.checkpoint $(BENCH)
 
 torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
-	$(BIN)/python -m benchmarks.torture $(TORTURE)
+	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
 
 torture-volume: export SPOTKEEP_EXPLORE := all
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
@@ -197,7 +197,7 @@ bench-control: setup ## Count what the functions ask of AWS: an event, a run, a 
 	$(BIN)/python -m benchmarks.control $(BENCH)
 
 torture-control: setup ## Put launcher and controller through 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/
-	$(BIN)/python -m benchmarks.control.torture $(TORTURE)
+	$(BIN)/python -m tests.torture.control $(TORTURE)
 
 mutate: setup ## Mutate what decides, and list the mutants that no near test notices; hours (MUTATE=--one-in=10: a sample)
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/mutation.txt

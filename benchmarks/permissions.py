@@ -42,8 +42,6 @@ from spotkeep_local.iam.calls import INVOKE_BY_URL
 from spotkeep_local.iam.evaluation import CallingPrincipal, Policies, Question
 from spotkeep_local.iam.policy import PolicyDocument
 from spotkeep_local.iam.reference import Reference
-from spotkeep_local.iam.uses import Uses
-from spotkeep_local.iam.withheld import Withheld
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.principals import AccessKey, Principal
 from spotkeep_local.service_base.aws_service import HttpRequest
@@ -130,7 +128,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
             experiment_tags=lambda _: {},
             batch_tags=lambda _: {},
         )
-        judge = Judge(account=account, reference=Reference(), uses=Uses(), withheld=Withheld())
+        judge = Judge(account=account, reference=Reference())
         _make_role(policies)
         principal = Principal(
             arn=f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/worker/session", user_id="AROA:session", account_id=ACCOUNT_ID

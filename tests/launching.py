@@ -13,8 +13,7 @@ from spotkeep_jobs.backends.ec2.jobs import NoFleets
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.functions.controller_parts import ControllerParts, controller_parts
 from spotkeep_jobs.functions.launcher_parts import LauncherParts, launcher_parts
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from benchmarks.control.story import ControlPlaneStory
+from tests.torture.control.story import ControlPlaneStory
 
 LAMBDA: Final = Path(__file__).parents[2] / "lambda"
 

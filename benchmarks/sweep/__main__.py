@@ -16,8 +16,7 @@ from benchmarks.policy import setting
 from benchmarks.policy.__main__ import DEFAULT_TRACES
 from benchmarks.report import STATE
 from benchmarks.sweep import control_plane, search
-from benchmarks.sweep.searches import MAKERS, missing
-from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
+from benchmarks.sweep.searches import CONFIGURATIONS, EPOCHS, MAKERS, LossTable, missing
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 
 

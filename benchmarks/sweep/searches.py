@@ -1,30 +1,118 @@
-"""Ours and the others' searches on the table, behind one interface: which trial next, and whether it goes on.
+"""The searches that are compared, and the benchmark on which they search.
 
-Optuna's and Syne Tune's asha are the form that stops: a trial that is not among the best of its rung ends for good. (A
-rung: a number of steps at which trials are compared.) Ours is the form that promotes: it pauses, and may go on later.
+All searches have one interface: which trial is next, and which trial goes on. Optuna's and Syne Tune's asha stop: a
+trial that is not among the best at a step of comparison ends for good. Ours promotes: it pauses, and may go on later.
+
+The benchmark is a table with the validation loss of many configurations of one network after each epoch. The network is
+scikit-learn's, on its digits. It is small enough to train all configurations here, once. A search then reads the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, Self
 
+import numpy as np
 import optuna
+from numpy.typing import NDArray
 
-from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, next_moves
 from spotkeep_jobs.sweeps.space import Space
+
+CONFIGURATIONS: Final = 100
+EPOCHS: Final = 27
+_SEED: Final = 20_261_125
+_DIVERGED: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTable:
+    """What a search would observe.
+
+    Attributes:
+        losses: A row for each configuration, a column for each epoch.
+    """
+
+    losses: NDArray[np.float64]
+
+    @property
+    def best(self) -> float:
+        """The lowest loss of all."""
+        return float(self.losses.min())
+
+    def objective(self, *, one_of: int) -> float:
+        """Return the loss that one of so many configurations comes to.
+
+        Args:
+            one_of: How many.
+        """
+        return float(np.quantile(self.losses.min(axis=1), 1 / one_of))
+
+    @classmethod
+    def kept(cls, path: Path, *, progress: Callable[[int], None]) -> Self:
+        """Return the table that is kept in a file; trains all configurations where there is none yet.
+
+        Args:
+            path: The file.
+            progress: Is called with the number of configurations that were trained.
+        """
+        if not path.exists():
+            losses = []
+            for number in range(CONFIGURATIONS):
+                losses.append(_trained(number))
+                progress(number + 1)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps([[round(loss, 5) for loss in row] for row in losses]))
+        return cls(losses=np.array(json.loads(path.read_text())))
+
+
+def _trained(number: int) -> list[float]:
+    """Train one configuration; return its validation loss after each epoch."""
+    # Here, because it takes seconds, and most who import this module read a table that is kept.
+    from sklearn.datasets import load_digits
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import train_test_split
+    from sklearn.neural_network import MLPClassifier
+
+    draw = np.random.default_rng([_SEED, number])
+    options: dict[str, Any] = {
+        "hidden_layer_sizes": (int(2 ** draw.uniform(2, 7)),),
+        "learning_rate_init": float(10 ** draw.uniform(-4, 0)),
+        "alpha": float(10 ** draw.uniform(-6, 0)),
+        "batch_size": int(2 ** draw.integers(5, 9)),
+        "momentum": float(draw.uniform(0, 0.99)),
+    }
+    images, digits = load_digits(return_X_y=True)
+    train, validation, train_digits, validation_digits = train_test_split(
+        images / 16, digits, test_size=0.6, random_state=0, stratify=digits
+    )
+    network = MLPClassifier(solver="sgd", random_state=number, **options)
+    losses = []
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # Some of them diverge, which is what a search is to find out.
+        warnings.simplefilter("ignore")
+        for _ in range(EPOCHS):
+            try:
+                network.partial_fit(train, train_digits, classes=np.arange(10))
+                loss = float(log_loss(validation_digits, network.predict_proba(validation), labels=np.arange(10)))
+            except ValueError:
+                loss = _DIVERGED
+            losses.append(min(loss, _DIVERGED) if np.isfinite(loss) else _DIVERGED)
+    return losses
+
 
 SYNE_TUNE: Final = ("syne-tune==0.16.0", "dill==0.4.1", "sortedcontainers==2.4.0")
 REDUCTION_FACTOR: Final = 3

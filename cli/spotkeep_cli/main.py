@@ -25,7 +25,6 @@ from spotkeep_cli.commands import (
     pause,
     plan,
     priority,
-    prove_permissions,
     ps,
     rehearse,
     resume,
@@ -168,7 +167,6 @@ app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_sweep)
-app.command(rich_help_panel=_JOB_FILES)(prove_permissions.prove_permissions)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 app.command("import", rich_help_panel=_JOB_FILES)(import_job.import_job)
 local_commands.app.add_typer(local_ec2_commands.app, name="ec2")

@@ -39,8 +39,8 @@ from spotkeep_cli.importing.training_job import LeftOut
 from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_client.client import Spotkeep
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OWNER_TAG
-from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.times import DAY_SECONDS, MAX_WAIT_SECONDS
 from spotkeep_jobs.sweeps.document import is_sweep
 
 if TYPE_CHECKING:

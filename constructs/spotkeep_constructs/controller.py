@@ -1,23 +1,261 @@
-"""The controller, what invokes it, and what it may do: it keeps runs as their records say."""
+"""The controller keeps runs as their records say: its events, its clock, its permissions, and the end of its stack.
+
+One queue brings it the events of AWS and of the agents about jobs. No rule listens to EC2's events of instances (state
+changes, interruption notices, rebalance recommendations). They carry neither tags nor a fleet, so those of a busy
+account would all reach the queue. A fleet says which instance it launched, gave notice to and lost. An agent says that
+it trains and that it leaves. The controller asks every five minutes.
+
+CloudFormation deletes everything that still runs first when the deployment is destroyed.
+"""
 
 from __future__ import annotations
 
-from aws_cdk import Duration
-from constructs import Construct
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Aws, CustomResource, Duration, RemovalPolicy
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_scheduler_targets as scheduler_targets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct, IConstruct
 
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.instance_log import grant_read_instance_log
-from spotkeep_constructs.job_events import OF_FLEETS, OF_SERVICE_JOBS, JobEvents
+from spotkeep_constructs.instance_roles import AGENT_DETAIL_TYPE, AGENT_EVENT_SOURCE
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.notifications import Notifications
-from spotkeep_constructs.reconciliation import Reconciliation
-from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
 from spotkeep_jobs.functions.environment import ControllerEnvironment
+
+DetailTypes = Mapping[str, tuple[str, tuple[str, ...]]]
+"""Source and detail types of events, by the construct id of their rule."""
+
+OF_TRAINING_JOBS: DetailTypes = {"TrainingJob": ("aws.sagemaker", ("SageMaker Training Job State Change",))}
+OF_FLEETS: DetailTypes = {
+    "FleetChange": (
+        "aws.ec2fleet",
+        ("EC2 Fleet Error", "EC2 Fleet Information", "EC2 Fleet Instance Change", "EC2 Fleet State Change"),
+    ),
+    "Agent": (AGENT_EVENT_SOURCE, (AGENT_DETAIL_TYPE,)),
+}
+"""Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-event-types.html"""
+OF_SERVICE_JOBS: DetailTypes = {
+    "ServiceJob": (
+        "aws.batch",
+        (
+            "Batch Service Job Preemption Completed",
+            "Batch Service Job Preemption Started",
+            "Batch Service Job Queue Blocked",
+            "Batch Service Job State Change",
+        ),
+    )
+}
+"""Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-events.html
+    https://docs.aws.amazon.com/batch/latest/userguide/batch-service-job-preemption-events.html
+    https://docs.aws.amazon.com/batch/latest/userguide/batch-service-job-queue-blocked-events.html
+"""
+
+DELIVERY_ATTEMPTS = 10
+LONGEST_DELIVERY = Duration.hours(4)
+
+BATCH_SIZE = 10
+CONCURRENCY = 2
+"""The least that Lambda takes. More would only have two workers reconcile one job at the same time."""
+
+RECEIVES = 5
+"""How often a message may fail. AWS advises five at least: Lambda, too, gives messages back when it is throttled.
+
+Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+"""
+
+VISIBILITY_TIMEOUTS = 3
+"""How long a message stays hidden while it is worked on, in timeouts of the controller.
+
+AWS advises six, for a function that is throttled for long. A batch takes seconds; the timeout is that of the pass over
+everything in flight. A message that comes back too early is harmless, because the record says what was done already;
+one that comes back late makes users wait.
+"""
+
+RETENTION = Duration.days(1)
+"""Longer than all receives take, and shorter than the dead-letter queue's, whose clock starts with the event."""
+
+
+class JobEvents(Construct):
+    """EventBridge rules on the default bus, one for training jobs and those that are asked for, and their queue.
+
+    SageMaker sends bursts of events, several for one change. The queue hands them to the controller in batches, each of
+    which asks once for each job, and to two workers at most; so a burst starts no crowd of functions that throttle one
+    another. Batches wait for nothing: with a batching window Lambda may wait up to 20 s for more messages.
+
+    An event that cannot be delivered or handled for long waits in the controller's dead-letter queue. The five-minute
+    schedule will have reconciled the job by then: the queue is for people to learn from, no run depends on it.
+
+    Attributes:
+        queue: The queue.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, controller: JobFunction) -> None:  # noqa: A002
+        """Place the queue, the rule for training jobs, and the trigger.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            controller: The function that takes the events.
+        """
+        super().__init__(scope, id)
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            visibility_timeout=Duration.seconds(VISIBILITY_TIMEOUTS * controller.timeout.to_seconds()),
+            retention_period=RETENTION,
+            dead_letter_queue=sqs.DeadLetterQueue(queue=controller.failures, max_receive_count=RECEIVES),
+        )
+        self._target = targets.SqsQueue(
+            self.queue,
+            dead_letter_queue=controller.failures,
+            retry_attempts=DELIVERY_ATTEMPTS,
+            max_event_age=LONGEST_DELIVERY,
+        )
+        self.bring(OF_TRAINING_JOBS)
+        allow(
+            controller.role,
+            actions=["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"],
+            resources=[self.queue.queue_arn],
+        )
+        trigger = lambda_.EventSourceMapping(
+            self,
+            "Trigger",
+            target=controller.function,
+            event_source_arn=self.queue.queue_arn,
+            batch_size=BATCH_SIZE,
+            max_concurrency=CONCURRENCY,
+            report_batch_item_failures=True,
+        )
+        # Lambda refuses the trigger of a function whose role may not read the queue yet.
+        trigger.node.add_dependency(controller.role)
+
+    def bring(self, events_by_rule: DetailTypes) -> None:
+        """Place rules that write to the queue.
+
+        Args:
+            events_by_rule: What they match.
+        """
+        for name, (source, detail_types) in events_by_rule.items():
+            events.Rule(
+                self,
+                name,
+                description=f"{' and '.join(detail_types)} to the controller",
+                event_pattern=events.EventPattern(source=[source], detail_type=list(detail_types)),
+                targets=[self._target],
+            )
+
+
+INTERVAL = Duration.minutes(5)
+EVENT = {"reconcile": "everything"}
+"""What it invokes the controller with, which knows the clock by it."""
+
+
+class Reconciliation(Construct):
+    """An EventBridge Scheduler schedule that invokes the controller.
+
+    Events can be lost; this is what makes a lost one cost minutes instead of a run.
+
+    Attributes:
+        schedule: The schedule.
+        role: The role the schedule invokes with.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, controller: JobFunction) -> None:  # noqa: A002
+        """Place the schedule.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            controller: The function it invokes.
+        """
+        super().__init__(scope, id)
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            ),
+            description="The five-minute schedule runs with it",
+        )
+        controller.grant_invoke(self.role)
+        allow(self.role, actions=["sqs:SendMessage"], resources=[controller.failures.queue_arn])
+        self.schedule = scheduler.Schedule(
+            self,
+            "Schedule",
+            description="Reconciles every run in flight",
+            schedule=scheduler.ScheduleExpression.rate(INTERVAL),
+            target=scheduler_targets.LambdaInvoke(
+                controller.function,
+                # Without updates by the CDK: it would add every version of the function.
+                role=self.role.without_policy_updates(),
+                input=scheduler.ScheduleTargetInput.from_object(EVENT),
+                dead_letter_queue=controller.failures,
+                # The next tick does the same work: a late one is worth nothing.
+                retry_attempts=2,
+                max_event_age=INTERVAL,
+            ),
+        )
+        self.schedule.node.add_dependency(self.role)
+
+
+LONGEST_WAIT = Duration.hours(1)
+"""The most CloudFormation waits for a custom resource. A stop takes minutes: two to save, and until the next pass."""
+
+
+class RunShutdown(Construct):
+    """A custom resource whose deletion stops the deployment's runs and ends its warm pools.
+
+    Fleets and warm pools come with runs and are in no template. The functions that would end them go with the stack,
+    so CloudFormation has to wait until they have. The controller answers it: no function is added.
+
+    Attributes:
+        resource: The custom resource.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        controller: JobFunction,
+        needs: Sequence[IConstruct],
+    ) -> None:
+        """Place the resource.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            controller: The function that stops what runs.
+            needs: What runs are stopped, reconciled and notified with; it stays until nothing runs any more.
+        """
+        super().__init__(scope, id)
+        # Whether the whole stack goes, or only this resource of it.
+        allow(controller.role, actions=["cloudformation:DescribeStacks"], resources=[Aws.STACK_ID])
+        self.resource = CustomResource(
+            self,
+            "Resource",
+            resource_type="Custom::SpotkeepRunShutdown",
+            service_token=controller.function.function_arn,
+            service_timeout=LONGEST_WAIT,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        self.resource.node.add_dependency(controller, *needs)
+
 
 PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
 """Where the Pricing API answers, for every region.

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from constructs import Construct
 
-from spotkeep_constructs.dependency_layer import DependencyLayer, LayerBuilder, UvLayerBuilder
-from spotkeep_constructs.function_code import FunctionCode, code_files
-from spotkeep_constructs.job_function import FunctionPlatform
-from spotkeep_constructs.lambda_target import LambdaTarget
+from spotkeep_constructs.dependency_layer import DependencyLayer, LambdaTarget, LayerBuilder, UvLayerBuilder
+from spotkeep_constructs.job_function import FunctionCode, FunctionPlatform, code_files
 from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings

@@ -7,7 +7,6 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.deployment_build import DeploymentBuild
-from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.notifications import notification_queue
@@ -17,10 +16,10 @@ from spotkeep_constructs.settings import IMAGE_ACCOUNTS
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
-from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.training_jobs import ExecutionRole, TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
-from spotkeep_jobs.document.limits import LONGEST_CHOICE_SECONDS
 from spotkeep_jobs.functions.environment import LauncherEnvironment
+from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS
 
 
 class Launching(Construct):

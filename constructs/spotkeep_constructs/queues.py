@@ -19,7 +19,7 @@ from constructs import Construct
 
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
 from spotkeep_fleet.tags import DEPLOYMENT_TAG
-from spotkeep_jobs.document.queues import Queue, Share, job_queue_name
+from spotkeep_jobs.document.queue import Queue, Share, job_queue_name
 
 _TRAINING = "SAGEMAKER_TRAINING"
 _NAMED_LATER = "AWS Batch names service jobs when they are submitted; the tag binds them to the deployment."

@@ -29,8 +29,8 @@ from pydantic_core import PydanticCustomError
 from spotkeep_constructs.log_retention import LOG_RETENTION_DAYS
 from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery, names_a_registry
 from spotkeep_jobs.document.framework_images import ACCOUNTS
-from spotkeep_jobs.document.limits import MLFLOW_ARN
-from spotkeep_jobs.document.queues import Queue, Queues
+from spotkeep_jobs.document.metrics import MLFLOW_ARN
+from spotkeep_jobs.document.queue import Queue, Queues
 from spotkeep_jobs.document.reading import Wording, problems_of, shown
 from spotkeep_jobs.errors import Problem
 

@@ -1,28 +1,267 @@
-"""What EC2 instances start from and may do. The fleet that uses it comes with a run and leaves with it."""
+"""The things that EC2 instances start from: a launch template, roles, credentials, a customer's key for volumes.
+
+The fleet that uses them comes with a run and leaves with it.
+
+A key is the customer's, and so is its policy, which nothing here changes. The run role gets its IAM permissions. No
+account can change the policies of EC2's service-linked roles, so the key's policy has to name them. An output of the
+stack has the statements for it.
+
+Sources: "Requirements for Amazon EBS encryption", EBS user guide; "Grant access to customer managed keys", EC2 Fleet
+prerequisites. The policy of `aws/ebs` lets the same roles in by the same `kms:ViaService`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final, cast
 
-from aws_cdk import CfnOutput, Fn, Stack
+import jsii
+from aws_cdk import Aws, CfnOutput, Duration, Fn, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from spotkeep_constructs.deployment_build import DeploymentBuild
-from spotkeep_constructs.fleets import Fleets
-from spotkeep_constructs.instance_credentials import InstanceCredentials
+from spotkeep_constructs.fleets import Fleets, service_role_arns
 from spotkeep_constructs.instance_log import InstanceLog, group_name
-from spotkeep_constructs.instance_role import InstanceRole
+from spotkeep_constructs.instance_roles import InstanceRole, RunRole
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.network import ExistingNetwork, Network
-from spotkeep_constructs.run_role import RunRole
-from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
+from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
-from spotkeep_constructs.volume_key import VolumeKey
-from spotkeep_fleet.user_data import BootInputs
+from spotkeep_fleet.service_roles import FLEET_SERVICE_ROLES
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
+from spotkeep_fleet.user_data import BootInputs, user_data
+from spotkeep_jobs.functions.environment import CredentialsEnvironment
+
+_USE: Final = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:GenerateDataKeyWithoutPlaintext",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
+
+
+class VolumeKey(Construct):
+    """The key of root volumes, of the runs' volumes and of their snapshots.
+
+    Attributes:
+        key_arn: Its ARN.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, key_arn: str, run_role: iam.IRole) -> None:  # noqa: A002
+        """Let the instances use the key, and say what its policy needs.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            key_arn: The key; of this account or of another one.
+            run_role: What instances make volumes and attach them with.
+        """
+        super().__init__(scope, id)
+        self.key_arn = key_arn
+        via_ec2 = {"kms:ViaService": f"ec2.{Stack.of(self).region}.{Aws.URL_SUFFIX}"}
+        for_ec2 = {"StringEquals": via_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}}
+        allow(run_role, actions=_USE, resources=[key_arn], conditions={"StringEquals": via_ec2})
+        allow(run_role, actions=["kms:CreateGrant"], resources=[key_arn], conditions=for_ec2)
+        principals = {"AWS": [*service_role_arns(run_role, FLEET_SERVICE_ROLES), run_role.role_arn]}
+
+        def statement(sid: str, actions: tuple[str, ...], conditions: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "Sid": sid,
+                "Effect": "Allow",
+                "Principal": principals,
+                "Action": list(actions),
+                "Resource": "*",
+                "Condition": conditions,
+            }
+
+        CfnOutput(
+            self,
+            "KeyPolicy",
+            description="Statements that the policy of volume_kms_key_arn needs before the first fleet",
+            value=Stack.of(self).to_json_string(
+                [
+                    statement("SpotkeepVolumes", _USE, {"StringEquals": via_ec2}),
+                    statement("SpotkeepVolumesInUse", ("kms:CreateGrant",), for_ec2),
+                ]
+            ),
+        ).override_logical_id("VolumeKeyPolicy")
+
+
+DEPLOYED = "deployed"
+"""How the versions that a deployment makes are described; attempts' are made out of the newest with their bundle."""
+
+ROOT_DEVICE = "/dev/xvda"
+"""That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 knows for certain."""
+
+ROOT_THROUGHPUT_MIB_S = 250
+"""Of the root volume, which an instance reads its AMI's packages from, and unpacks a job's docker image to, before it
+trains: gp3's 125 MiB/s, which are in its price, take twice as long.
+
+No more, because it would be paid for and not be there: the smallest types with a GPU (g4dn.xlarge, g5.xlarge) have
+3,500 Mbit/s to EBS, some 417 MiB/s, for all of their volumes, and the run's own has 125 or more. It costs about 0.007
+USD an hour of an instance in us-east-1, and asks for no IOPS beyond gp3's 3,000: 0.25 MiB/s for each are allowed.
+Sources:
+    https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
+    https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html (Amazon EBS specifications)
+"""
+
+
+class SpotLaunchTemplate(Construct):
+    """The launch template whose versions all instances start from.
+
+    What is deployed names no run: a fleet of type `maintain` tags no instances, so the launcher makes a version for an
+    attempt that does, out of the newest deployed one with that bundle. (The number of the latest version, which
+    CloudFormation would give, is that of the version made last.) It names no type and no subnet either, which are a
+    fleet's overrides, and no spot options: EC2 refuses a fleet whose template holds them, because the fleet itself says
+    what is spot.
+
+    Attributes:
+        launch_template: The template.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        network: Network,
+        role: iam.IRole,
+        boot: BootInputs,
+        ami: str,
+        volume_gb: int,
+        volume_key_arn: str | None = None,
+    ) -> None:
+        """Place the template.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Value of the instances' tag `spotkeep:deployment`.
+            network: Where instances run.
+            role: What instances run with.
+            boot: What an instance finds in its user data.
+            ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
+            volume_gb: Size of the root volume in GiB; an attempt's is as large as the AMI at least.
+            volume_key_arn: What encrypts it; None for the account's own EBS key.
+        """
+        super().__init__(scope, id)
+        self.launch_template = ec2.LaunchTemplate(
+            self,
+            "Template",
+            version_description=DEPLOYED,
+            machine_image=_machine_image(ami),
+            role=role,
+            user_data=ec2.UserData.custom(user_data(boot)),
+            security_group=network.security_group,
+            require_imdsv2=True,
+            http_endpoint=True,
+            # No container on the instance's bridge network is handed the instance's role.
+            http_put_response_hop_limit=1,
+            instance_metadata_tags=True,
+            ebs_optimized=True,
+            instance_initiated_shutdown_behavior=ec2.InstanceInitiatedShutdownBehavior.TERMINATE,
+            block_devices=[
+                ec2.BlockDevice(
+                    device_name=ROOT_DEVICE,
+                    volume=ec2.BlockDeviceVolume.ebs(
+                        volume_gb,
+                        encrypted=True,
+                        kms_key=None
+                        if volume_key_arn is None
+                        else kms.Key.from_key_arn(self, "VolumeKey", volume_key_arn),
+                        volume_type=ec2.EbsDeviceVolumeType.GP3,
+                        throughput=ROOT_THROUGHPUT_MIB_S,
+                        delete_on_termination=True,
+                    ),
+                )
+            ],
+        )
+        Tags.of(self.launch_template).add(DEPLOYMENT_TAG, deployment)
+
+
+@jsii.implements(ec2.IMachineImage)
+class _GivenImage:
+    """An AMI by its id, in whatever region the stack is deployed to."""
+
+    def __init__(self, ami: str) -> None:
+        self._ami = ami
+
+    def get_image(self, scope: Construct) -> ec2.MachineImageConfig:  # noqa: ARG002 - the CDK's signature
+        return ec2.MachineImageConfig(
+            image_id=self._ami, os_type=ec2.OperatingSystemType.LINUX, user_data=ec2.UserData.for_linux()
+        )
+
+
+def _machine_image(ami: str) -> ec2.IMachineImage:
+    if ami.startswith("ami-"):
+        return cast("ec2.IMachineImage", _GivenImage(ami))
+    # Resolved by CloudFormation at deployment. EC2 itself could do it at launch (`resolve:ssm:`), but a fleet of type
+    # `maintain` refuses a template that leaves it the AMI to find (CreateLaunchTemplate, ImageId).
+    return ec2.MachineImage.from_ssm_parameter(ami)
+
+
+class InstanceCredentials(Construct):
+    """A function that instances invoke, once when they boot and then about every three quarters of an hour.
+
+    An instance proves which one it is by a request that it has signed for STS, so the function needs no URL that names
+    its caller: instances in a network without a way to the internet reach it through Lambda's endpoint.
+
+    Attributes:
+        function: The function.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        platform: FunctionPlatform,
+        instances: InstanceRole,
+    ) -> None:
+        """Place the function.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Prefix of the function's name, and the tag of the instances that it answers.
+            platform: What all functions of the stack share.
+            instances: The role of the instances that it answers; no other principal may invoke it.
+        """
+        super().__init__(scope, id)
+        self.function = JobFunction(
+            self,
+            "Function",
+            package="instance_credentials",
+            deployment=deployment,
+            platform=platform,
+            environment=CredentialsEnvironment.variables(instance_role_arn=instances.role.role_arn),
+            timeout=Duration.seconds(20),
+            description="Gives an instance the credentials of its own run",
+        )
+        instances.let_ask(self.function)
+
+    @property
+    def role(self) -> iam.Role:
+        """What the function runs with."""
+        return self.function.role
+
+    def give(self, run_role: RunRole) -> None:
+        """Have it give sessions of a role.
+
+        Args:
+            run_role: The role, which trusts the function's.
+        """
+        run_role.let_assume(self.role)
+        self.function.add_variables(CredentialsEnvironment.variables(run_role_arn=run_role.role.role_arn))
+
 
 _ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
 """Regions whose accounts see fewer than three zones."""

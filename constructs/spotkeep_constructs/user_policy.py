@@ -12,8 +12,8 @@ from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow, allow_regional
+from spotkeep_constructs.storage import RunTable
 from spotkeep_constructs.training_jobs import TrainingJobs
 
 

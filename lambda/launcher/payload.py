@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, outlined, shown
+from spotkeep_jobs.document.times import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.schedules.recurring_schedules import LAUNCH_SCHEDULED
 from spotkeep_jobs.sweeps.launcher_function import ADVANCE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.functions.environment import LauncherEnvironment
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.runs.callers import CallerRules

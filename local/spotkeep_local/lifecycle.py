@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_PORT = 4566
+_JUDGE = "spotkeep_local.iam.judge:Judge"
 _LOOPBACK = "127.0.0.1"
 _QUICK_START_SECONDS = 5.0
 _START_TIMEOUT_SECONDS = 180.0
@@ -117,6 +118,7 @@ def start(
     port: int | None = None,
     options: ServerOptions | None = None,
     *,
+    judge: str = _JUDGE,
     on_waiting: Callable[[str], None] | None = None,
 ) -> LocalAws:
     """Start the local AWS on a state directory, or find the one that runs there.
@@ -125,6 +127,7 @@ def start(
         state_dir: Where it keeps everything; created when it is not there.
         port: Where it must listen. Default: the port it had last time, else 4566, else any free one.
         options: Its settings; a server that runs already keeps its own.
+        judge: The class that decides about permissions, as `MODULE:CLASS`: `Judge` or one that extends it.
         on_waiting: Is called with what the start waits for, once it takes long, and with what was lost if the server
             before was killed.
 
@@ -145,7 +148,7 @@ def start(
             on_waiting(_LOST)
         with _listen(directory, port) as listening:
             nonce = secrets.token_hex(16)
-            with _spawned(directory, listening, nonce=nonce, options=options or ServerOptions()) as said:
+            with _spawned(directory, listening, nonce=nonce, options=options or ServerOptions(), judge=judge) as said:
                 _await_up(directory, said, on_waiting=on_waiting)
             directory.last_port.write_text(str(listening.getsockname()[1]))
         up = status(state_dir)
@@ -246,7 +249,7 @@ def _last_port(directory: StateDirectory) -> int | None:
 
 @contextmanager
 def _spawned(
-    directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions
+    directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions, judge: str
 ) -> Iterator[int]:
     """Start the server; give the end of a pipe in which it says a word when it is up."""
     if directory.log.exists() and directory.log.stat().st_size > _LOG_KEPT_BYTES:
@@ -254,7 +257,7 @@ def _spawned(
     # The server holds the writing end; if it dies, the system closes it.
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "spotkeep_local.daemon.server"]
-    command += ["--state-dir", str(directory.root), "--nonce", nonce, "--options", options.to_json()]
+    command += ["--state-dir", str(directory.root), "--nonce", nonce, "--options", options.to_json(), "--judge", judge]
     command += ["--listen-fd", str(listening.fileno()), "--ready-fd", str(writing)]
     # Images with Python often forbid byte code. Each start would then compile ministack again, for seconds.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.checkpoint.__main__ import main
+from benchmarks.checkpoint.__main__ import TARGETS, main
 from benchmarks.checkpoint.before import compared
 from benchmarks.checkpoint.machine import Machine
-from benchmarks.checkpoint.targets import TARGETS
 
 
 @pytest.mark.torch

@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarks.sweep import control_plane
-from benchmarks.sweep.capacity import RecordedZone, Stretch, Uninterrupted, WorkerCapacity
-from benchmarks.sweep.search import SearchCurve, Spent, searched
-from benchmarks.sweep.searches import Job, Ours
-from benchmarks.sweep.table import CONFIGURATIONS, EPOCHS, LossTable
+from benchmarks.sweep.search import RecordedZone, SearchCurve, Spent, Stretch, Uninterrupted, WorkerCapacity, searched
+from benchmarks.sweep.searches import CONFIGURATIONS, EPOCHS, Job, LossTable, Ours
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from tests.models.capacity_traces import trace_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.control.story import Circumstances, ControlPlaneStory
 from spotkeep_jobs.record.states import RunState
 from tests.models.faults import Process
+from tests.torture.control.story import Circumstances, ControlPlaneStory
 
 
 @pytest.fixture

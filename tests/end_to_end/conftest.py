@@ -41,6 +41,7 @@ from spotkeep_local.hosts.host_platform import job_isolation
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
+from tests.permissions import control
 
 PROJECT = Path(__file__).parents[2]
 QUEUED_TYPE = "ml.m5.large"
@@ -316,8 +317,10 @@ class OnEc2:
 
 
 @contextmanager
-def _local_aws(state_dir: Path, *, kept: bool = False) -> Iterator[DeployedApp]:
-    local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
+def _local_aws(
+    state_dir: Path, *, kept: bool = False, start: Callable[..., lifecycle.LocalAws] = lifecycle.start
+) -> Iterator[DeployedApp]:
+    local = start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
     app = DeployedApp(state_dir, local)
     try:
         yield app
@@ -344,14 +347,16 @@ def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pa
 
 
 @contextmanager
-def _copied(deployment: Path, state_dir: Path) -> Iterator[DeployedApp]:
+def _copied(
+    deployment: Path, state_dir: Path, *, start: Callable[..., lifecycle.LocalAws] = lifecycle.start
+) -> Iterator[DeployedApp]:
     unpacked = StateDirectory(deployment).unpacked
 
     def copy(source: str, target: str) -> None:
         (os.link if Path(source).is_relative_to(unpacked) else shutil.copy2)(source, target)
 
     shutil.copytree(deployment, state_dir, copy_function=copy)
-    with _local_aws(state_dir) as app:
+    with _local_aws(state_dir, start=start) as app:
         yield app
 
 
@@ -366,6 +371,13 @@ def deployed_app(deployment: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def own_app(deployment: Path, tmp_path: Path) -> Iterator[DeployedApp]:
     """A deployed app of one test's own: to count in, to deploy over, to destroy."""
     with _copied(deployment, tmp_path / "local") as app:
+        yield app
+
+
+@pytest.fixture
+def withholding_app(deployment: Path, tmp_path: Path) -> Iterator[DeployedApp]:
+    """A deployed app of one test's own, from which grants can be taken away."""
+    with _copied(deployment, tmp_path / "local", start=control.start) as app:
         yield app
 
 

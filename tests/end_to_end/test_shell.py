@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_jobs.record.states import RunState
-from spotkeep_local.iam.withheld import WithheldGrant
-from spotkeep_local.permission_control import missed, permissions, withhold
+from spotkeep_local.permission_control import permissions
+from tests.permissions.control import missed, withhold
+from tests.permissions.withheld import WithheldGrant
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
@@ -93,8 +94,8 @@ def each_grant_is_missed(app: DeployedApp, run: str) -> None:
     assert len(found) == tries - 1 >= len(channels) + 2, "the document of commands and the target are two"
 
 
-def test_a_shell_in_a_training_job_that_asked_for_it(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    app, plugin = deployed_app, make_plugin(tmp_path)
+def test_a_shell_in_a_training_job_that_asked_for_it(withholding_app: DeployedApp, tmp_path: Path) -> None:
+    app, plugin = withholding_app, make_plugin(tmp_path)
     run = app.launch(**app.counting("20 --hold-at 10", debug=True))["run"]
     app.wait_until(run, lambda run_item: run_item.state is RunState.TRAINING)
     found = opened(shell(app, plugin, run))

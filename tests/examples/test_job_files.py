@@ -9,7 +9,7 @@ import pytest
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_constructs.settings import Settings
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 
 JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))

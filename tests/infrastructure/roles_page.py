@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from spotkeep_cli.rehearsal.kept_grants import USERS, Kept, kept_for
 from tests.infrastructure.conftest import ROOT, SETTINGS, Templates, synthesize
+from tests.permissions.kept_grants import USERS, Kept, kept_for
 from tests.security.policies import Policies
 
 PAGE: Final = ROOT / "docs" / "roles.md"

@@ -11,8 +11,8 @@ from aws_cdk.assertions import Template
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_constructs.data_access import DataAccess
-from spotkeep_jobs.document.rules.access import may_read
+from spotkeep_constructs.storage import DataAccess
+from spotkeep_jobs.document.source import may_read
 
 from .conftest import EVERYTHING_SET, Templates
 from .test_aws_limits import characters, deployed

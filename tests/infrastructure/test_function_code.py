@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.function_code import FunctionCode, code_files
+from spotkeep_constructs.job_function import FunctionCode, code_files
 
 from .conftest import ROOT
 

@@ -14,7 +14,6 @@ import pytest
 from aws_cdk import Duration
 from aws_cdk.aws_logs import RetentionDays
 
-from benchmarks.control.story import LARGEST_SKEW_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.training_bundle import bundle_bytes
@@ -28,6 +27,7 @@ from spotkeep_jobs.functions.environment import (
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from tests.models.control_plane import TIMEOUT_SECONDS
+from tests.torture.control.story import LARGEST_SKEW_SECONDS
 
 from .conftest import EVERYTHING_SET, ROOT, Templates
 from .test_aws_limits import longest

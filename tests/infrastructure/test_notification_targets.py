@@ -9,7 +9,7 @@ import pytest
 from aws_cdk import App, Stack
 from aws_cdk.assertions import Template
 
-from spotkeep_constructs.notification_topics import NotificationTopics, mail_subscriptions
+from spotkeep_constructs.notifications import NotificationTopics, mail_subscriptions
 
 from .conftest import EVERYTHING_SET
 

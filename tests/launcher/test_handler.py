@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from launcher import handler as entry
 from spotkeep_jobs.backends.session_manager import Session
-from spotkeep_jobs.document.deployment_policy import SpendingLimits
+from spotkeep_jobs.document.deployment_facts import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from launcher.settings import LauncherSettings
-from spotkeep_jobs.document.deployment_policy import SpendingLimits
+from spotkeep_jobs.document.deployment_facts import SpendingLimits
 
 REQUIRED = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",

@@ -12,8 +12,7 @@ from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.functions.controller_parts import controller_parts
 from spotkeep_jobs.functions.launcher_parts import launcher_parts
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue

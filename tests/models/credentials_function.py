@@ -25,7 +25,7 @@ def place_credentials_function(local: LocalAws, *, name: str, instance_role: str
     """
     # Here, because it starts Node, which takes seconds: most tests of a file that needs this run elsewhere.
     from spotkeep_constructs.archives import zip_bytes
-    from spotkeep_constructs.function_code import code_files
+    from spotkeep_constructs.job_function import code_files
 
     session = local.session()
     iam = session.client("iam")

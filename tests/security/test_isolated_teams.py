@@ -23,8 +23,8 @@ from spotkeep_jobs.backends.sagemaker.request import (
     checkpoint_uri_for,
     output_prefix_for,
 )
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.functions.launcher_parts import LauncherParts

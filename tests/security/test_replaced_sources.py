@@ -28,8 +28,9 @@ from spotkeep_jobs.backends.sagemaker.request import (
     build_training_job_request,
     follow_up_request,
 )
-from spotkeep_jobs.document.fallbacks import first_job
-from spotkeep_jobs.document.request import ArchiveSource, JobRequest
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.validation import validate
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.sagemaker.test_request import DEFAULTS

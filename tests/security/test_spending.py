@@ -19,8 +19,7 @@ import pytest
 import yaml
 
 from spotkeep_constructs.settings import Settings
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, SpendingLimits
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, SpendingLimits
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.functions.launcher_parts import LauncherParts

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spotkeep_constructs.archives import is_sealed, keep, seal
-from spotkeep_constructs.lambda_target import LambdaTarget
+from spotkeep_constructs.dependency_layer import LambdaTarget
 from tests.infrastructure.conftest import ROOT
 from tests.infrastructure.test_dependency_layer import RecordedBuilds, place
 

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import traits_of
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
+from spotkeep_jobs.document.deployment_facts import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules

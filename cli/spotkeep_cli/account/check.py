@@ -19,7 +19,7 @@ from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS
+from spotkeep_jobs.document.times import MAX_WAIT_SECONDS
 from spotkeep_jobs.errors import AwsRefusedError, isolated
 from spotkeep_jobs.orphans.collector import ask
 from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of

@@ -81,7 +81,7 @@ def parse_since(text: str, *, now: datetime) -> datetime:
     Raises:
         UsageError: It is neither.
     """
-    from spotkeep_jobs.document.durations import parse_duration
+    from spotkeep_jobs.document.times import parse_duration
     from spotkeep_jobs.errors import DurationError
 
     try:

@@ -1,7 +1,7 @@
 """Evaluates the values that stand in a Python script, without running it. Pure.
 
 Literals are taken, arithmetic of them, `dict(...)`, and texts that are put together. So are choices by a known value,
-and names that the script assigns in one place. Any other part of a value is `Computed`: it carries the script's own
+and names that the script assigns in one place. Any other part of a value is `Computed`. It carries the script's own
 text, so that the reader can name it.
 """
 
@@ -26,7 +26,7 @@ _CHANGING_METHODS: Final = frozenset(
 )
 _PATH_JOINS: Final = frozenset({"os.path.join", "posixpath.join", "path.join"})
 _LARGEST: Final = 10**12
-"""Above it nothing is multiplied: a script may hold `"a" * 10**12`."""
+"""The largest product that is calculated. A script may hold `"a" * 10**12`."""
 _LARGEST_ARGUMENT: Final = 100_000
 """How many values and characters an argument comes to at most, all that it is put together from."""
 _LONGEST_SHOWN: Final = 80
@@ -44,7 +44,7 @@ class Computed:
 
 
 class Configuration(dict[str, Any]):
-    """The arguments of a call that makes an object: `Compute(instance_count=2)`.
+    """The arguments of a call that makes an object, such as `Compute(instance_count=2)`.
 
     Attributes:
         kind: The name of its class.
@@ -64,7 +64,7 @@ class _TooLargeError(ValueError):
 
 
 def computed_in(value: Any) -> Computed | None:
-    """Return the first computed part of a value; None where it has none."""
+    """Return the first computed part of a value. None where it has none."""
     if isinstance(value, Computed):
         return value
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -72,7 +72,7 @@ def computed_in(value: Any) -> Computed | None:
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Return the original name of each imported name: `{"PT": "PyTorch"}` for `PyTorch as PT`."""
+    """Return the original name of each imported name, such as `{"PT": "PyTorch"}` for `PyTorch as PT`."""
     return {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
@@ -82,7 +82,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 
 def called(call: ast.Call, names: Mapping[str, str]) -> str:
-    """Return the last name of the called function or class: `PyTorch` for `sagemaker.pytorch.PyTorch()`.
+    """Return the last name of the called function or class, such as `PyTorch` for `sagemaker.pytorch.PyTorch()`.
 
     Args:
         call: The call.
@@ -107,7 +107,7 @@ class ScriptValues:
         Args:
             tree: The script.
             positional: The classes of the calls that are read, each with the names of its positional arguments.
-            before: The line before which a mapping may be filled, `settings["lr"] = 0.1`; None for any.
+            before: The line before which a mapping may be filled, `settings["lr"] = 0.1`. None for any.
         """
         self._classes = imported_names(tree)
         self._positional = positional
@@ -138,7 +138,7 @@ class ScriptValues:
         return found
 
     def _named(self, call: ast.Call, positional: tuple[str, ...]) -> Iterator[tuple[str, ast.expr]]:
-        """Yield the arguments of a call by their names; a mapping that is spread has `**` before its name."""
+        """Yield the arguments of a call by their names. A mapping that is spread has `**` before its name."""
         for place, node in enumerate(call.args):
             name = positional[place] if place < len(positional) else f"argument {place + 1}"
             yield ("*arguments", node) if isinstance(node, ast.Starred) else (name, node)
@@ -153,7 +153,7 @@ class ScriptValues:
             return self._computed(node)
 
     def _computed(self, node: ast.expr) -> Computed:
-        """Return the text of a computed expression. It is written once: names may lead to it many times."""
+        """Return the text of a computed expression. It is written once, because many names may lead to it."""
         if node not in self._shown:
             try:
                 self._shown[node] = Computed(ast.unparse(node)[:_LONGEST_SHOWN])
@@ -162,7 +162,7 @@ class ScriptValues:
         return self._shown[node]
 
     def _inner(self, node: ast.expr) -> Any:
-        """Evaluate a part; a computed value stays in its place."""
+        """Evaluate a part. A computed value stays in its place."""
         try:
             return self._value(node)
         except _ComputedError:
@@ -309,7 +309,7 @@ def _number(value: Any, *, largest: float = _LARGEST) -> int | float:
 
 
 def _key(name: str | None) -> ast.expr | None:
-    """Return a keyword as the key of a mapping; None for `**spread`."""
+    """Return a keyword as the key of a mapping. None for `**spread`."""
     return None if name is None or name.startswith("**") else ast.Constant(name)
 
 
@@ -408,7 +408,7 @@ def _base(node: ast.expr) -> Iterator[str]:
 
 
 def _filled(statement: ast.stmt) -> tuple[str, ast.expr | None, ast.expr] | None:
-    """Return the mapping, the key and the value of `settings["lr"] = 0.1`; of `settings.update(...)` no key."""
+    """Return the mapping, the key and the value of `settings["lr"] = 0.1`. Of `settings.update(...)` no key."""
     match statement:
         case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str()) as key)]):
             return name, key, statement.value

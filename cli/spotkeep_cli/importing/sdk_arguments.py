@@ -1,13 +1,14 @@
 """Makes a job document of the arguments that the SageMaker SDK's trainers take. Pure.
 
-Each argument is taken for a field of the document. Any other argument is left out by name: so nothing is lost silently,
-an argument that a later SDK adds included. Names of the SDK's version 1 (`train_instance_type`) are read, too.
+Each argument is taken for a field of the document. Any other argument is left out by name, so nothing is lost silently.
+That holds for arguments of later SDKs. Names of the SDK's version 1 (`train_instance_type`) are read, too.
 
 Sources:
-    https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
+    https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3, and Estimator and the frameworks, version 2)
     https://sagemaker.readthedocs.io/en/stable/v2.html (names of version 1)
-    `torchrun_driver.py`, `basic_script_driver.py` of sagemaker-train 1.27.0; `torch_distributed.py`, `runner.py` of
-    sagemaker-training 5.0.0 (they start the script in the container)
+    - `torchrun_driver.py` and `basic_script_driver.py` of sagemaker-train 1.27.0, which start the script in the
+      container
+    - `torch_distributed.py` and `runner.py` of sagemaker-training 5.0.0, which do the same
 """
 
 from __future__ import annotations
@@ -42,10 +43,9 @@ from spotkeep_cli.importing.training_job import (
     torchrun_command,
 )
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
+from spotkeep_jobs.document.image import newest_named, read_framework
 from spotkeep_jobs.document.reading import printable_name
 from spotkeep_jobs.document.shell_text import SHELLS_OWN
-from spotkeep_jobs.document.training_image import newest_named
-from spotkeep_jobs.document.values import read_framework
 
 _FRAMEWORKS: Final = {
     "PyTorch": "pytorch", "TensorFlow": "tensorflow", "HuggingFace": "huggingface", "XGBoost": "xgboost",
@@ -73,7 +73,7 @@ _IMAGES: Final = ("training_image", "image_uri", "image_name")
 _CREDENTIALS: Final = tuple(f"git_config.{name}" for name in ("username", "password", "token", "2FA_enabled"))
 _INPUT_MODES: Final = ("training_input_mode", "input_mode")
 _OF_BASH: Final = SHELLS_OWN | {"command", "coproc", "time"}
-"""First words that bash does itself: there is no such program, or an image may lack it."""
+"""First words that bash does itself. There is no such program, or an image may lack it."""
 _SYNTAX: Final = re.compile(r"^\s*\w+=|[^\w@%+=:,./\s-]")
 _CONTAINERS: Final = {
     "compute": ("Compute", "TrainingJobCompute"), "source_code": ("SourceCode",), "distributed": ("MPI",),
@@ -160,7 +160,7 @@ NEVER_TAKEN: Final[Mapping[str, LeftOut]] = {
     "fit.dry_run": replaced("spotkeep doctor checks a job file"),
     "fit.run_tensorboard_locally": lost("tensorboard --logdir reads the logs beside the checkpoints of a run"),
 }
-"""Arguments that have no field, and the meaning of leaving each out: that of the longest path counts.
+"""Arguments that have no field, with the meaning of leaving each out. The longest path that fits counts.
 
 `fit.` are those of the call that starts the job.
 """
@@ -183,7 +183,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "training_image_config.training_repository_access_mode": "Platform",
     "training_repository_access_mode": "Platform",
 }
-"""Values that ask for what a run does anyway."""
+"""Values that do not change a run."""
 
 
 def import_arguments(
@@ -192,7 +192,7 @@ def import_arguments(
     """Read the arguments of a trainer.
 
     Args:
-        values: Each plain value by its path in the call, `compute.instance_type`; the name of its class for each
+        values: Each plain value by its path in the call, `compute.instance_type`. The name of its class for each
             configuration.
         left_out: The parts that are left out already.
         trainer: The class of the trainer.
@@ -219,7 +219,7 @@ class _Job:
         self._not_taken = dict(self._values)
 
     def read(self, *, name: str) -> None:
-        """Take each argument that a job file has a field for; `name` is the job's where no argument names it."""
+        """Take each argument that a job file has a field for. `name` is the job's where no argument names it."""
         own_name = str(self._take("base_job_name") or name)
         self.fields["name"] = shortened_name(own_name, self.left_out, path="base_job_name")
         for path, field in _FIELDS.items():
@@ -253,7 +253,7 @@ class _Job:
                 yield LeftOut(field=path, why=_BY_PLACE) if by_place else meaning_of(path, _NOT_HERE)
 
     def _take(self, *paths: str) -> Any:
-        """Take the first of some arguments that is there; return None where none is."""
+        """Take the first of some arguments that is there. Return None where none is."""
         return self._not_taken.pop(self._given(*paths), None)
 
     def _take_mapping(self, *paths: str) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class _Job:
         return value if isinstance(value, dict) else {}
 
     def _given(self, *paths: str) -> str:
-        """Return the name by which an argument is given; the first where it is not."""
+        """Return the name by which an argument is given. The first where it is not."""
         return next((path for path in paths if path in self._not_taken), paths[0])
 
     def _leave_out(self, field: str, why: str, *, replaced: bool = False) -> None:
@@ -275,7 +275,7 @@ class _Job:
 
     @property
     def _instance_count(self) -> int | None:
-        """How many instances there are; None where the script computes it."""
+        """How many instances there are. None where the script computes it."""
         count = self.fields.get("instance_count")
         unknown = self._is_computed("compute", "compute.instance_count", "instance_count", "train_instance_count")
         return count if isinstance(count, int) else None if unknown else 1
@@ -318,7 +318,7 @@ class _Job:
         self.left_out += checkpoints_elsewhere(self._take(path), path=path)
 
     def _read_image(self) -> None:
-        """Read the image: by its name, as an algorithm, or as a framework."""
+        """Read the image, which is given by its name, as an algorithm, or as a framework."""
         family = _FRAMEWORKS.get(self._trainer)
         retrieved = next((path for path in _IMAGES if self._values.get(path) == "retrieve"), None)
         if retrieved is not None:
@@ -445,7 +445,7 @@ class _Job:
                 self._leave_out(f"distribution.{kind}", PROCESSES_OF_ITS_OWN)
 
     def _source_and_script(self) -> str | None:
-        """Read the source; return where the script is in it, None where there is none."""
+        """Read the source. Return where the script is in it, None where there is none."""
         given = self._take("entry_point")
         script = None if given is None else str(given)
         source = self._take("source_dir")
@@ -498,7 +498,7 @@ class _Job:
             self.fields["hyperparameters"] = {name: self._text(value) for name, value in given.items()}
 
     def _text(self, value: Any) -> Any:
-        """Return a hyperparameter as the SDK hands it over; a job file takes texts, numbers and booleans alone."""
+        """Return a hyperparameter as the SDK hands it over. A job file takes texts, numbers and booleans alone."""
         if self._trainer == "Estimator" and "source_dir" not in self._values:
             return value if isinstance(value, str | int | float) and not isinstance(value, bool) else str(value)
         if isinstance(value, str) and self._trainer != "ModelTrainer":
@@ -563,7 +563,7 @@ def _words(given: Any) -> list[str]:
 
 
 def _shell_command(command: str, arguments: list[str]) -> list[str] | str:
-    """Return the words of a command that the SDK hands to a shell; as a block where it needs one."""
+    """Return the words of a command that the SDK hands to a shell. As a block where it needs one."""
     # The SDK splits the text and joins its words by one space.
     words = command.split()
     if not _SYNTAX.search(command) and _OF_BASH.isdisjoint(words[:1]):

@@ -1,9 +1,10 @@
-"""Reads a job document out of a script that starts a training job. Pure: nothing runs.
+"""Reads a job document out of a script that starts a training job. Pure. Nothing runs.
 
-It is one of the SageMaker SDK, or one that calls CreateTrainingJob. The values in the calls are taken: literals,
-arithmetic of them, names that it assigns once. The rest is named.
+The script uses the SageMaker SDK, or calls CreateTrainingJob. Literals in the calls are taken, arithmetic of them, and
+names that the script assigns once. The rest is named.
 
-Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3; Estimator and the frameworks, version 2)
+Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3, and Estimator and the frameworks, version
+2)
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _CONFIGURATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "FileSystemInput": _FILE_SYSTEM,
     "retrieve": ("framework", "region", "version", "py_version", "instance_type", "accelerator_type", "image_scope"),
 }  # fmt: skip
-"""Each class that is read, with its positional arguments; `retrieve` is that of `sagemaker.image_uris`."""
+"""Each class that is read, with its positional arguments. `retrieve` is that of `sagemaker.image_uris`."""
 _ALGORITHMS: Final = {
     "KMeans": "kmeans", "PCA": "pca", "LinearLearner": "linear-learner", "LDA": "lda", "NTM": "ntm", "KNN": "knn",
     "FactorizationMachines": "factorization-machines", "IPInsights": "ipinsights", "Object2Vec": "object2vec",
@@ -88,7 +89,7 @@ _BESIDE: Final[Mapping[str, str]] = {
 _COLLECTIONS: Final = frozenset(
     {"hyperparameters", "environment", "tags", "metric_definitions", "inputs", "input_data_config", "git_config"}
 )
-"""Arguments of many entries: one that the script computes is named, and the others are read."""
+"""Arguments of many entries. Each entry that the script computes is named, and the others are read."""
 _SDK_3_DEFAULTS: Final = {
     "compute.instance_type": "ml.m5.xlarge", "compute.instance_count": 1, "compute.volume_size_in_gb": 30,
     "stopping_condition.max_runtime_in_seconds": 3_600,
@@ -109,11 +110,11 @@ _CHAINED: Final = frozenset(
 )  # fmt: skip
 """The settings of the methods `with_...` of a ModelTrainer."""
 _LONGEST_PATH: Final = 50
-"""How many calls and attributes are followed: `trainer.with_a().with_b()` has five."""
+"""The most calls and attributes that are followed. `trainer.with_a().with_b()` has five."""
 _MOST_NAMED: Final = 10
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CHOICES: Final = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
-"""What runs its statements in some cases alone."""
+"""Statements whose bodies run in some cases alone."""
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -222,7 +223,7 @@ class _Reading:
             self._add(path, value)
 
     def take_later(self, tree: ast.Module, calls: Sequence[ast.Call], trainer: ast.Call) -> None:
-        """Take later settings of the trainer: `with_...`, attributes, the call that starts it."""
+        """Take later settings of the trainer, by `with_...`, by attributes, or in the call that starts it."""
         variables = _variables_of(tree, trainer)
         methods = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
         starts = [(call, method) for call, method in methods if method.attr in _STARTS]
@@ -306,7 +307,7 @@ class _Reading:
             self.left_out.append(LeftOut(field=path, why=_why_computed(computed)))
 
     def _entries(self, path: str, entries: dict[str, Any] | list[Any]) -> Any:
-        """Return the entries that the script does not compute; the others are left out by name."""
+        """Return the entries that the script does not compute. The others are left out by name."""
         if isinstance(entries, Configuration) and computed_in(entries) is None:
             return entries
         items = [*entries.items()] if isinstance(entries, dict) else [(_label(each, place), each)
@@ -360,7 +361,7 @@ class _Reading:
     def _take_attributes(
         self, node: ast.Assign | ast.AugAssign | ast.AnnAssign, variables: set[str], order: _Order
     ) -> None:
-        """Take `estimator.max_run = 60`; a value that is set in another way is left out by name."""
+        """Take `estimator.max_run = 60`. A value that is set in another way is left out by name."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         in_a_tuple = [each for target in targets if isinstance(target, ast.Tuple | ast.List) for each in target.elts]
         for target in [*targets, *in_a_tuple]:
@@ -384,7 +385,7 @@ class _Order:
     Args:
         tree: The script.
         trainer: The call that makes the trainer.
-        start: The first call that starts its job; None where there is none.
+        start: The first call that starts its job. None where there is none.
     """
 
     def __init__(self, tree: ast.Module, trainer: ast.Call, *, start: ast.Call | None) -> None:
@@ -393,7 +394,7 @@ class _Order:
         self._start = start
 
     def why_not_its(self, node: ast.stmt | ast.expr) -> str | None:
-        """Return why what a statement sets is not known to be the job's; None where it is."""
+        """Return why a value that a statement sets is not known to be the job's. None where it is."""
         for each in self._around(node):
             is_main = isinstance(each, ast.If) and ast.unparse(each.test).startswith("__name__")
             if isinstance(each, _CHOICES) and each not in self._around_trainer and not is_main:
@@ -401,7 +402,7 @@ class _Order:
         return self.why_too_late(node)
 
     def why_too_late(self, node: ast.stmt | ast.expr) -> str | None:
-        """Return why what a statement sets comes too late for the job; None where it does not."""
+        """Return why a value that a statement sets comes too late for the job. None where it does not."""
         if (
             self._start is None
             or node.lineno <= self._start.lineno
@@ -421,7 +422,7 @@ class _Order:
 
 
 def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
-    """Return the variables that stand for the trainer: `estimator`, `self.estimator`, `made()`."""
+    """Return the variables that stand for the trainer, such as `estimator`, `self.estimator`, `made()`."""
     makers = {
         node.name
         for node in ast.walk(tree)
@@ -482,7 +483,7 @@ def _label(entry: Any, place: int) -> Any:
 
 
 def _as_request(value: Any) -> Any:
-    """Return arguments of sagemaker-core as the request has them: `s3_uri` is `S3Uri`."""
+    """Return arguments of sagemaker-core with the request's names, such as `S3Uri` for `s3_uri`."""
     if isinstance(value, Configuration):
         members = {name: "".join(map(str.capitalize, name.split("_"))).replace("InGb", "InGB") for name in value}
         return {member: _as_request(value[name]) for name, member in members.items()}

@@ -1,7 +1,7 @@
 """Turns a CreateTrainingJob request, or the answer of DescribeTrainingJob, into a job document. Pure.
 
-Each member is taken for a field of the document. Any other member is left out by name: so nothing is lost silently,
-a member that AWS adds later included.
+Each member is taken for a field of the document. Any other member is left out by name, so nothing is lost silently.
+That holds for members that AWS adds later.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
@@ -20,10 +20,10 @@ from typing import Any, Final
 import yaml
 from pydantic_core import PydanticCustomError
 
+from spotkeep_jobs.document.image import processor_of
+from spotkeep_jobs.document.metrics import read_metric_name, read_metric_pattern
 from spotkeep_jobs.document.reading import printable_name
-from spotkeep_jobs.document.training_image import processor_of
 from spotkeep_jobs.document.validation import read_document
-from spotkeep_jobs.document.values import read_metric_name, read_metric_pattern
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43
@@ -113,7 +113,7 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     "StoppingCondition.MaxWaitTimeInSeconds": lost("max_wait is for spot, which the job does not ask for"),
     "StoppingCondition.MaxPendingTimeInSeconds": lost("on spot max_wait bounds how long it waits, its time included"),
 }
-"""The meaning of leaving a member out: that of the longest path that it begins with counts."""
+"""The meaning of leaving a member out. The longest path that the member begins with counts."""
 _CHANNEL_MEANINGS: Final[Mapping[str, LeftOut]] = {
     "CompressionType": lost("the script reads the data as it is stored, compressed"),
     "RecordWrapperType": lost("the script reads the data as it is stored, not wrapped in RecordIO"),
@@ -129,7 +129,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode": "Platform",
     "ProfilerConfig.DisableProfiler": True,
 }
-"""Values that ask for what a run does anyway."""
+"""Values that do not change a run."""
 _RESULTS: Final = frozenset(
     {"TrainingJobArn", "TuningJobArn", "LabelingJobArn", "AutoMLJobArn", "ModelArtifacts", "TrainingJobStatus",
      "SecondaryStatus", "FailureReason", "WarmPoolStatus", "CreationTime", "TrainingStartTime", "TrainingEndTime",
@@ -159,12 +159,12 @@ class ImportedJob:
         return cls(fields=kept, left_out=tuple(dict.fromkeys(left_out)))
 
     def not_imported(self) -> list[str]:
-        """Return a line for each part that is left out, of printable text: names and values are a stranger's."""
+        """Return a line of printable text for each part that is left out. Names and values are a stranger's."""
         lines = (f"not imported: {printable_name(each.field)}: {each.why}" for each in self.left_out)
         return ["".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines]
 
     def as_job_file(self) -> str:
-        """Return the job file, of printable text: the missing parts in comments, and the document."""
+        """Return the job file, of printable text, with the missing parts in comments above the document."""
         document = yaml.dump(self.fields, Dumper=_JobFileDumper, sort_keys=False, allow_unicode=True)
         if not document.replace("\n", "").isprintable():
             # A next line (U+0085) is written as it is, and read as a space.
@@ -172,7 +172,10 @@ class ImportedJob:
         return "\n".join([*(f"# {line}" for line in self.not_imported()), document])
 
     def without_refused_entries(self) -> ImportedJob:
-        """Return the job without the entries that no job file takes, each named: `environment.SM_MODEL_DIR`."""
+        """Return the job without the entries that no job file takes.
+
+        Each is named, such as `environment.SM_MODEL_DIR` here.
+        """
         fields, left_out = {**self.fields}, [*self.left_out]
         for name in ("hyperparameters", "environment", "tags", "channels"):
             entries = fields.get(name)
@@ -192,7 +195,7 @@ class ImportedJob:
 
 
 class _JobFileDumper(yaml.SafeDumper):
-    """Writes a text of several lines as such (`command: |`), and numbers as JSON does.
+    """Writes a text of several lines as a block (`command: |`), and numbers as JSON does.
 
     PyYAML's 1.0e-05 would reach the script in these characters.
     """
@@ -220,7 +223,7 @@ _JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:
-    """Return why no job file takes an entry; None where it does."""
+    """Return why no job file takes an entry. None where it does."""
     entry = [value] if field == "channels" else {key: value}
     _, problems, _ = read_document({"name": "job", "command": "python", field: entry})
     return f"it {problems[0].problem}. {problems[0].fix}" if problems else None
@@ -285,7 +288,7 @@ def name_of_job(name: str) -> str:
 
 
 def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
-    """Return the name of a training job as a job file may have it; that it had to be shortened is left out by name."""
+    """Return the name of a training job as a job file may have it. That it had to be shortened is left out by name."""
     if len(name) > _NAME_CHARACTERS:
         why = f"a name has at most {_NAME_CHARACTERS} characters: it is shortened"
         left_out.append(LeftOut(field=path, why=why, replaced=True))
@@ -293,7 +296,10 @@ def shortened_name(name: str, left_out: list[LeftOut], *, path: str) -> str:
 
 
 def command_of_script(script: str) -> list[str]:
-    """Return how the SageMaker SDK starts a script, in both versions: a shell's by its first line, which may say -e."""
+    """Return the command with which the SageMaker SDK starts a script, in both versions.
+
+    A shell's first line may say -e.
+    """
     return ["sh", "-c", 'chmod +x "$0" && exec "./$0" "$@"', script] if script.endswith(".sh") else ["python", script]
 
 
@@ -313,9 +319,9 @@ def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], insta
 
     Args:
         script: Its path in the source.
-        processes: How many an instance; None for one a GPU, or one where there is none.
+        processes: How many an instance. None for one a GPU, or one where there is none.
         types: The instance types.
-        instances: How many; None where that is not known.
+        instances: How many. None where that is not known.
     """
     if processes is None and _has_neuron_cores(types):
         processes = 1
@@ -341,7 +347,7 @@ def _has_neuron_cores(types: Sequence[Any]) -> bool:
 
 
 def text_that_stays(text: str) -> str:
-    """Return a hyperparameter that a script gets as this text: in quotes where JSON would mean something else.
+    """Return a hyperparameter that a script gets as this text. It is in quotes where JSON would mean something else.
 
     A number stays as it is, since a job hands it over as it is written.
     """
@@ -357,7 +363,7 @@ def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
     """Yield the loss where a script has its checkpoints in another directory than Spotkeep saves.
 
     Args:
-        local_path: The directory; None for that of SageMaker.
+        local_path: The directory. None for that of SageMaker.
         path: Where it is in the request.
     """
     if local_path is not None and str(local_path).rstrip("/") != CHECKPOINT_DIRECTORY:
@@ -366,7 +372,7 @@ def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
 
 
 def max_wait_of(longest: Any, max_run: Any, left_out: list[LeftOut], *, path: str) -> dict[str, Any]:
-    """Return the field `max_wait` of a spot job; without it where it leaves no time to wait."""
+    """Return the field `max_wait` of a spot job. Without it where it leaves no time to wait."""
     if isinstance(longest, int) and isinstance(max_run, int) and longest <= max_run:
         left_out.append(LeftOut(field=path, why="it leaves no time to wait", replaced=True))
         return {}
@@ -383,11 +389,11 @@ def longest_wait_of(pending: Any, left_out: list[LeftOut], *, path: str) -> dict
 
 
 def metrics_of(definitions: Iterable[Any], left_out: list[LeftOut], *, path: str) -> dict[str, str]:
-    """Return the metrics of a job: patterns by name.
+    """Return the patterns of a job's metrics, by name.
 
     Args:
         definitions: With `Name` and `Regex` each, or `name` and `regex`.
-        left_out: The parts that are left out so far; definitions that no job file takes are added.
+        left_out: The parts that are left out so far. Definitions that no job file takes are added.
         path: Where they are in the request.
     """
     metrics = {}
@@ -416,10 +422,10 @@ def channel_of(
     Args:
         name: The channel's.
         members: Those of a channel of CreateTrainingJob, of its data source and of its S3 data source, in one mapping.
-        left_out: The parts that are left out so far; the lost members of the channel are added.
+        left_out: The parts that are left out so far. The lost members of the channel are added.
         path: Where it is in the request, its name included.
         mode: The input mode where the channel has none.
-        instances: How many instances there are; None where that is not known.
+        instances: How many instances there are. None where that is not known.
         written: Gives the name of a member as the request writes it.
     """
     given = {key: value for key, value in members.items() if value is not None}
@@ -465,7 +471,7 @@ class _Rest:
         self._members: dict[str, Any] = copy.deepcopy(dict(request))
 
     def take(self, *path: str) -> Any:
-        """Take a member; return None where it is not there."""
+        """Take a member. Return None where it is not there."""
         members = self._members
         for name in path[:-1]:
             members = members.get(name) or {}
@@ -492,7 +498,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instances: int | None) -> dict[str, Any]:
-    """Return the command and its hyperparameters: the request's words, or the script that the SDK names."""
+    """Return the command and its hyperparameters, from the request's words, or from the script that the SDK names."""
     given = rest.take("HyperParameters") or {}
     hyperparameters = {key: _value(text) for key, text in given.items()}
     words = list(rest.take("AlgorithmSpecification", "ContainerEntrypoint") or ())
@@ -536,7 +542,7 @@ def _channels(rest: _Rest, left_out: list[LeftOut], *, instances: Any) -> Iterat
 
 
 def _tags(rest: _Rest, left_out: list[LeftOut]) -> Iterator[tuple[str, str]]:
-    """Yield the client's own tags: those of AWS and of Spotkeep are set by them."""
+    """Yield the client's own tags. AWS and Spotkeep set theirs themselves."""
     for tag in rest.take("Tags") or ():
         if tag["Key"].startswith(("aws:", "spotkeep:")):
             whose = "AWS" if tag["Key"].startswith("aws:") else "Spotkeep"
@@ -554,7 +560,7 @@ def _mlflow(rest: _Rest) -> dict[str, str]:
 
 
 def _value(text: str) -> str:
-    """Return a hyperparameter as a script gets it: the SageMaker SDK 2 writes texts as JSON, in quotes."""
+    """Return a hyperparameter as a script gets it. The SageMaker SDK 2 writes texts as JSON, in quotes."""
     try:
         meant = json.loads(text)
     except (ValueError, RecursionError):

@@ -141,7 +141,7 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Ju
 
 def judge_here(prepared: PreparedJob) -> Judgement:
     """Apply the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
-    from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
     from spotkeep_jobs.document.validation import validate
     from spotkeep_jobs.schedules.document import is_scheduled
     from spotkeep_jobs.sweeps.document import is_sweep

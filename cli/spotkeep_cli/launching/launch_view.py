@@ -11,10 +11,9 @@ from rich.text import Text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, facts
 from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
-from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
-from spotkeep_jobs.document.local_disks import has_local_disks, local_disks_gb
+from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
+from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.training_image import patched_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

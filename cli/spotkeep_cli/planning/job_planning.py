@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
-from spotkeep_jobs.document.durations import format_duration, parse_duration
-from spotkeep_jobs.document.fallbacks import fallbacks_of
-from spotkeep_jobs.document.limits import DEFAULT_RESTART_SECONDS
+from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, format_duration, parse_duration
 from spotkeep_jobs.errors import DurationError
 
 if TYPE_CHECKING:

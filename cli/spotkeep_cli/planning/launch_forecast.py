@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.rendering import quantities
-from spotkeep_jobs.document.fallbacks import fallbacks_of
+from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.runs.steering import on_demand_at_the_latest

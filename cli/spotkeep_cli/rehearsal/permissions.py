@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.errors import UsageError
-from spotkeep_cli.rehearsal.kept_grants import Kept, kept_for, readable_names
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_local.iam.report import REPORTS
 from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.principals import ADMINISTRATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
 
-    from spotkeep_local.iam.report import Denied, Grant, IdentityReport
+    from spotkeep_local.iam.report import Denied, IdentityReport
     from spotkeep_local.iam.uses import JudgingTime
 
 FILE_NAME = "permissions.json"
 _READS_OF_ONE_OBJECT = ("s3.HeadObject", "s3.GetObject")
 _NOT_OF_THE_DEPLOYMENT = ("cdk-", "AWSServiceRole")
+_RANDOM: Final = re.compile(r"(?<=[a-z])[0-9A-F]{8}-[0-9A-Za-z]{10,13}$")
+"""The hash that the CDK puts behind a construct's path, and the text that CloudFormation puts behind that hash."""
 
 
 def of_deployment(reports: Sequence[IdentityReport]) -> list[IdentityReport]:
@@ -37,6 +39,22 @@ def of_deployment(reports: Sequence[IdentityReport]) -> list[IdentityReport]:
 def is_of_deployment(identity: str) -> bool:
     """Return whether a role or user is neither who deploys nor one of AWS's own."""
     return identity != ADMINISTRATOR and not identity.startswith(_NOT_OF_THE_DEPLOYMENT)
+
+
+def readable_name(role: str) -> str:
+    """Return the name of a role without its random end."""
+    return _RANDOM.sub("", role)
+
+
+def readable_names(names: Iterable[str]) -> Mapping[str, str]:
+    """Return names of roles without their random ends. Names that two roles would share keep theirs.
+
+    Args:
+        names: As IAM knows them.
+    """
+    short = {name: readable_name(name) for name in names}
+    taken = list(short.values())
+    return {name: name if taken.count(readable) > 1 else readable for name, readable in short.items()}
 
 
 def denials(reports: Sequence[IdentityReport]) -> list[str]:
@@ -65,28 +83,21 @@ def write_permissions(reports: Sequence[IdentityReport], path: Path, *, judging:
 
 
 def permission_document(reports: Sequence[IdentityReport], *, judging: JudgingTime | None = None) -> dict[str, Any]:
-    """Return reports as JSON: of every identity, the deployment's grants that nothing used, kept or not, and the time.
+    """Return reports as JSON: each identity, the grants of the deployment that nothing used, and the judge's time.
 
     Args:
         reports: The reports of all roles and users.
         judging: What judging took; None where it was not measured.
     """
-    document = REPORTS.dump_python(list(reports), mode="json")
-    kept, without_reason = [], []
-    for report in of_deployment(reports):
-        for grant, why in unused_grants(report):
-            named = {"identity": report.name, "action": grant.action, "statement": grant.statement}
-            if why is None:
-                without_reason.append(named)
-            else:
-                kept.append({**named, "reason": why.reason, "shown_by": why.shown_by})
-    time = None if judging is None else JUDGING_TIME.dump_python(judging, mode="json")
-    return {"identities": document, "kept": kept, "not_used": without_reason, "judging": time}
-
-
-def unused_grants(report: IdentityReport) -> list[tuple[Grant, Kept | None]]:
-    """Return the grants of a role or user that nothing used, each with why it stays all the same."""
-    return [(grant, kept_for(report.name, grant.action)) for grant in report.unused]
+    return {
+        "identities": REPORTS.dump_python(list(reports), mode="json"),
+        "not_used": [
+            {"identity": report.name, "action": grant.action, "statement": grant.statement}
+            for report in of_deployment(reports)
+            for grant in report.unused
+        ],
+        "judging": None if judging is None else JUDGING_TIME.dump_python(judging, mode="json"),
+    }
 
 
 def read_permissions(path: Path) -> tuple[list[IdentityReport], JudgingTime | None]:
@@ -113,16 +124,15 @@ def permission_summary(
     """Draw a line for each role and user, what judging took, and what was denied."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("role or user", overflow="fold")
-    for column in ("calls", "denied", "grants kept unused", "not used here"):
+    for column in ("calls", "denied", "not used here"):
         table.add_column(column, justify="right")
     reports = of_deployment(reports)
     names = readable_names(report.name for report in reports)
     for report in reports:
-        kept = sum(why is not None for _grant, why in unused_grants(report))
         calls = sum(called.times for called in report.granted)
         denied = sum(each.times for each in report.denied if not _says_what_is_missing(each))
-        unused = len(report.unused) - kept
-        table.add_row(names[report.name], f"{calls:,}", f"{denied:,}" if denied else "", f"{kept:,}", f"{unused:,}")
+        unused = len(report.unused)
+        table.add_row(names[report.name], f"{calls:,}", f"{denied:,}" if denied else "", f"{unused:,}")
     yield table
     if judging is not None:
         yield judging_line(judging)
@@ -160,18 +170,9 @@ def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableT
 
 
 def _unused_lines(report: IdentityReport) -> Iterator[RenderableType]:
-    """Draw what was not used: first what is kept, by its reasons, then the rest."""
-    by_reason: dict[Kept, list[str]] = {}
-    without_reason = []
-    for grant, why in unused_grants(report):
-        if why is None:
-            without_reason.append(grant)
-        else:
-            by_reason.setdefault(why, []).append(grant.action)
-    for why, actions in by_reason.items():
-        yield f"kept: {', '.join(dict.fromkeys(actions))}"
-        yield Text(f"  {why.reason} ({why.shown_by})", style="dim")
-    if without_reason:
-        yield f"{counted(len(without_reason), 'grant')} that this rehearsal did not use:"
-        for grant in without_reason:
+    """Draw the grants that this rehearsal did not use."""
+    if report.unused:
+        unused = counted(len(report.unused), "grant")
+        yield f"{unused} that this rehearsal did not use (docs/roles.md says why each stays):"
+        for grant in report.unused:
             yield f"  {grant.action}  {grant.statement}"

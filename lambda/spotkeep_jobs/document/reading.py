@@ -1,30 +1,85 @@
-"""What pydantic finds wrong, in words: one translation for the job file and for the settings of a deployment.
+"""Words for what pydantic finds wrong, in the job file and in the settings of a deployment; the form of a rule.
 
-Every problem says the field, what was found and what to do (I7); a value that may be a secret is described, not shown.
+Every problem says the field, what was found and what to do (I7). A value that may be a secret is described, not shown.
 The fix is the field's own description and example where an error brings none of its own.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
+import functools
+import inspect
+import itertools
 import json
 import re
 import reprlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from spotkeep_jobs.document.document_model import described_fields
 from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+    from spotkeep_jobs.document.request import JobRequest
+
+
+def _describe_properties(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    for name, described in described_fields(model).items():
+        if described.description is not None:
+            schema["properties"][name]["description"] = described.description
+
+
+class DocumentModel(BaseModel):
+    """A part of a document; a field that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_describe_properties)
+
+
+def described_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a model by name; those of a `DocumentModel` with the docstrings below them.
+
+    Args:
+        model: Any model. Of another one the fields are returned as they are.
+    """
+    return _with_docstrings(model) if issubclass(model, DocumentModel) else model.model_fields
+
+
+@functools.cache
+def _with_docstrings(model: type[DocumentModel]) -> Mapping[str, FieldInfo]:
+    fields = {name: copy(field) for name, field in model.model_fields.items()}
+    for each in reversed(model.__mro__):
+        if issubclass(each, DocumentModel):
+            for name, docstring in _docstrings_of(each.__module__).get(each.__name__, {}).items():
+                fields[name].description = fields[name].description or docstring
+    return fields
+
+
+@functools.cache
+def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings below the fields of a module's classes, by class and field."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    found: dict[str, dict[str, str]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            of_class = found.setdefault(statement.name, {})
+            for field, below in itertools.pairwise(statement.body):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        of_class[name] = inspect.cleandoc(text)
+    return found
+
 
 _SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
 _KEY: Final = "[key]"
 """What pydantic writes behind the key of a mapping that is wrong itself."""
-
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = 80
 _SHOWN.maxother = 80
@@ -315,3 +370,82 @@ def _description(info: FieldInfo | None) -> str:
         return "Write it as the documentation says."
     example = f" For example: {info.examples[0]!r}." if info.examples else ""
     return f"{' '.join(info.description.split()).rstrip('.')}.{example}"
+
+
+_FIRST_FEW: Final = 3
+"""So many are named in a refusal: a deployment may have fifty."""
+
+
+def first_few(locations: Sequence[str]) -> str:
+    """Return the first addresses of a list, and how many more there are."""
+    more = len(locations) - _FIRST_FEW
+    return ", ".join(locations[:_FIRST_FEW]) + (f" and {more} more" if more > 0 else "")
+
+
+INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
+
+
+def more_than_fit(
+    field: str, given: Sized, *, limit: int, own: int = 0, named: str = "", fix: str
+) -> Iterator[Problem]:
+    """Yield where more are given than AWS takes of a job, less what Spotkeep adds of its own."""
+    if len(given) > limit - own:
+        named = named or field
+        yield Problem(
+            field=field,
+            found=f"{len(given)} {named}",
+            problem=f"holds more {named} than the {limit - own} that AWS leaves beside Spotkeep's {own}"
+            if own
+            else f"holds more than {limit}",
+            fix=fix,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What must hold between fields.
+
+    Attributes:
+        reads: The fields it is about; it is judged when all of them could be read.
+        problems: What is wrong with a request, in this deployment.
+    """
+
+    reads: frozenset[str]
+    problems: Callable[[JobRequest, DeploymentDefaults], Iterator[Problem]]
+
+
+def rule(*reads: str) -> Callable[[Callable[[JobRequest, DeploymentDefaults], Iterator[Problem]]], Rule]:
+    """Make a rule of a function that yields problems.
+
+    Args:
+        reads: The fields it is about.
+    """
+    return lambda problems: Rule(reads=frozenset(reads), problems=problems)
+
+
+def excluded(
+    field: str,
+    *,
+    where: Callable[[JobRequest], bool],
+    reads: Sequence[str],
+    problem: str,
+    fix: str,
+    as_found: Callable[[Any], str] = outlined,
+) -> Rule:
+    """Return the rule that a field may not be given where others say something.
+
+    Args:
+        field: The field. A request names all fields, so a value that is the default counts as not given.
+        where: Says whether the others exclude it.
+        reads: The others.
+        problem: The fault; `{0.capacity}` stands for the request's value there.
+        fix: The remedy.
+        as_found: Shows the field's value.
+    """
+
+    def problems(request: JobRequest, _deployment: DeploymentDefaults) -> Iterator[Problem]:
+        value = getattr(request, field)
+        if value != type(request).model_fields[field].default and where(request):
+            yield Problem(field=field, found=as_found(value), problem=problem.format(request), fix=fix)
+
+    return Rule(reads=frozenset({field, *reads}), problems=problems)

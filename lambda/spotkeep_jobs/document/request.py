@@ -1,221 +1,85 @@
 """The job document: what a user asks for, in `job.yaml` and in the launcher's payload alike.
 
-The types here hold what one field alone can get wrong; `rules` hold what fields can get wrong together. A field's own
-description is the fix of a refusal, so it says how a value is written.
+Each subject's module holds the types and readers of its fields, and its rules. A field's own description is the fix of
+a refusal, so it says how a value is written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from spotkeep_jobs.document.document_model import DocumentModel
-from spotkeep_jobs.document.limits import (
+from spotkeep_jobs.document.capacity import FallbackRequest, InstanceType, InstanceTypes, read_fallbacks
+from spotkeep_jobs.document.command import (
+    COMMAND_SCHEMA,
+    METRICS_VARIABLE,
+    VariableName,
+    read_command,
+    read_hyperparameter,
+    read_hyperparameter_name,
+    read_setup,
+    read_variable,
+)
+from spotkeep_jobs.document.fleet import MAX_RUNS, VolumeRequest
+from spotkeep_jobs.document.image import Algorithm, Framework, Image
+from spotkeep_jobs.document.metrics import (
+    MLFLOW_EXPERIMENT,
+    MLFLOW_TRACKING_URI,
+    MetricRequest,
+    MlflowRequest,
+    read_metric_name,
+    read_metrics,
+    read_mlflow,
+)
+from spotkeep_jobs.document.queue import MAX_PRIORITY
+from spotkeep_jobs.document.reading import DocumentModel
+from spotkeep_jobs.document.source import (
+    MAX_REQUIREMENTS,
+    ArchiveSource,
+    Channel,
+    ChannelData,
+    GitSource,
+    Source,
+    read_channels,
+    read_install,
+    read_prefix,
+    read_source,
+)
+from spotkeep_jobs.document.spending import UsDollars
+from spotkeep_jobs.document.times import (
     DAY_SECONDS,
+    DEADLINE_SCHEMA,
     DEFAULT_RESTART_SECONDS,
-    MAX_COMMAND_WORDS,
     MAX_DEADLINE_SECONDS,
     MAX_KEEP_ALIVE_SECONDS,
-    MAX_PRIORITY,
-    MAX_REQUIREMENTS,
-    MAX_RUN_ID_LENGTH,
-    MAX_RUNS,
-    MAX_VARIABLE,
     MAX_WAIT_SECONDS,
-    METRICS_VARIABLE,
+    DurationOf,
+    LongestWait,
+    read_deadline,
 )
 from spotkeep_jobs.document.values import (
-    DEADLINE_SCHEMA,
     HYPHENATED,
+    MAX_RUN_ID_LENGTH,
+    MAX_VARIABLE,
     S3_SCHEMA,
     TEXTS_SCHEMA,
-    Algorithm,
-    ChannelName,
-    DurationOf,
-    Framework,
-    GitUrl,
-    Image,
-    InstanceType,
     Owner,
     S3Uri,
     ShortName,
     TagKey,
     Text,
-    TrackingUri,
-    UsDollars,
-    VariableName,
     WholeNumber,
     each_once,
-    read_archive_uri,
-    read_channels,
-    read_command,
-    read_deadline,
-    read_fallbacks,
-    read_hyperparameter,
-    read_hyperparameter_name,
-    read_install,
     read_list,
-    read_metric_name,
-    read_metric_pattern,
-    read_metrics,
-    read_mlflow,
-    read_prefix,
-    read_setup,
-    read_source,
     read_tag_value,
-    read_variable,
 )
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Goal
 from spotkeep_jobs.record.states import NotificationKind
 
-MLFLOW_TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
-MLFLOW_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
 PAUSE_AT_STEP: Final = "SPOTKEEP_PAUSE_AT_STEP"
-
-
-class GitSource(DocumentModel):
-    """Source code in a git repository, pinned to one commit."""
-
-    git: GitUrl = Field(examples=["https://github.com/example/training.git"])
-    """The repository's URL, https or ssh, without credentials."""
-    commit: Text = Field(examples=["0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"], pattern="^[0-9a-f]{40}$")
-    """The full commit id: 40 hex digits (`git rev-parse HEAD`). A branch moves, a commit does not."""
-
-
-class ArchiveSource(DocumentModel):
-    """Source code in an archive in S3, pinned by the hash of its bytes."""
-
-    uri: Annotated[str, BeforeValidator(read_archive_uri), S3_SCHEMA] = Field(examples=["s3://my-code/train.tar.gz"])
-    """The archive: .tar.gz, .tgz or .zip."""
-    sha256: Text = Field(
-        examples=["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"], pattern="^[0-9a-f]{64}$"
-    )
-    """The SHA-256 of its bytes: 64 hex digits, in small letters (`sha256sum <file>`). If another archive is there when
-    a job starts, it is not unpacked, and the job fails."""
-
-
-def _source_meant(source: object) -> str:
-    """Say as which of the two a mapping is judged."""
-    if isinstance(source, BaseModel):
-        return type(source).__name__
-    archive = isinstance(source, Mapping) and not {"uri", "sha256"}.isdisjoint(source) and "git" not in source
-    return "ArchiveSource" if archive else "GitSource"
-
-
-Source = Annotated[
-    Annotated[ArchiveSource, Tag("ArchiveSource")] | Annotated[GitSource, Tag("GitSource")],
-    Discriminator(_source_meant),
-]
-
-
-class ChannelData(DocumentModel):
-    """Where a channel's data is and how the job reads it."""
-
-    uri: S3Uri = Field(examples=["s3://my-data/cifar10/"])
-    """The S3 prefix (or object) to read."""
-    input_mode: Literal["File", "FastFile", "Pipe"] = "File"
-    """File copies before the start, FastFile streams on read, Pipe gives a FIFO."""
-    content_type: Text | None = Field(default=None, examples=["text/csv"], max_length=256, pattern="^[ -~]+$")
-    """What the objects are, for algorithms that ask: text/csv, text/libsvm. Default: none, the algorithm's own."""
-
-
-class Channel(ChannelData):
-    """Data for the job: an S3 prefix that appears under `/opt/ml/input/data/<name>`."""
-
-    name: ChannelName = Field(examples=["train"])
-    """The channel's name, at most 64 characters. `spotkeep` and `source` are taken."""
-
-
-InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(each_once), BeforeValidator(read_list)]
-LongestWait = Annotated[int, DurationOf(lowest=300, highest=28 * DAY_SECONDS)]
-"""The controller reconciles every five minutes: a shorter wait could not be kept."""
-
-
-class FallbackRequest(DocumentModel):
-    """One fallback of a capacity ladder: which capacity to ask for, and how long to wait for it."""
-
-    capacity: Literal["spot", "on-demand"] = "spot"
-    """spot or on-demand."""
-    instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge", "ml.g5.2xlarge"]])
-    """Instance types, best first. Spot tries them one after the other; on-demand takes the first it can get."""
-    instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
-    """The same for a single type."""
-    longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
-    """How long to wait for capacity before the next fallback. Default: the document's longest_wait."""
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The instance types, however they were given; empty if none were."""
-        if self.instance_types:
-            return self.instance_types
-        return (self.instance_type,) if self.instance_type else ()
-
-
-class VolumeRequest(DocumentModel):
-    """The volume that follows a run on EC2, for its data and checkpoints."""
-
-    size_gb: WholeNumber = Field(default=100, ge=1, le=65_536)
-    """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
-    type: Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"] = "gp3"
-    """gp3, gp2, io2, io1, st1 or sc1."""
-    iops: WholeNumber | None = Field(default=None, ge=100, le=256_000)
-    """Provisioned operations a second, of gp3, io1 and io2. Default: the type's own."""
-    throughput: WholeNumber | None = Field(default=None, ge=125, le=2_000)
-    """MiB/s, of gp3. Default: 125."""
-    initialization_rate: WholeNumber | None = Field(default=None, ge=100, le=300)
-    """How fast a volume is filled from its snapshot, in MiB/s, when the run moves to another zone; billed by the GiB.
-    Default: blocks are fetched when they are read."""
-    snapshot: Text | None = Field(default=None, examples=["snap-0123456789abcdef0"], pattern="^snap-[0-9a-f]{8,17}$")
-    """What the run's first volume is made from. Default: it begins empty."""
-    volume: Text | None = Field(default=None, examples=["vol-0123456789abcdef0"], pattern="^vol-[0-9a-f]{8,17}$")
-    """A volume of your own to begin on; it is never deleted. Default: the run makes its own."""
-    when_done: Literal["keep", "delete"] = "keep"
-    """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
-    delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
-
-
-class MetricRequest(DocumentModel):
-    """A number to follow: one that the script logs by this name, or one that a pattern finds in what it prints."""
-
-    pattern: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(
-        default=None, examples=["val_loss=([0-9.eE+-]+)"]
-    )
-    """A regular expression, searched for in each line of output; its first group is the value. At most 500 characters,
-    without flags, lookarounds and references. Default: none, the script logs the metric itself."""
-    step: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(default=None, examples=["epoch ([0-9]+)"])
-    """The same for the step: its last match in this line or an earlier one. Default: the steps the script reports."""
-    goal: Goal | None = None
-    """minimize or maximize: which value is the best. Default: as the script's keep_best says, or no best value."""
-
-
-class MlflowRequest(DocumentModel):
-    """The MLflow tracking server that the script logs to."""
-
-    tracking_uri: TrackingUri = Field(examples=["https://mlflow.example.com"])
-    """Its URL, without credentials, or the ARN of a tracking server or app of SageMaker's."""
-    experiment: Text | None = Field(default=None, examples=["digits"], max_length=256)
-    """The name of the experiment, made if it is missing. Default: MLflow's own, `Default`."""
-
-
-_COMMAND_SCHEMA: Final = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "string", "minLength": 1},
-            {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": MAX_COMMAND_WORDS,
-                "items": {"type": ["string", "number", "boolean"]},
-            },
-        ]
-    },
-    mode="validation",
-)
-"""A command as a text, or word by word."""
 
 
 class JobRequest(DocumentModel):
@@ -224,7 +88,7 @@ class JobRequest(DocumentModel):
     # Leaves room for the `-` and 8 hex digits that make a run id of a name.
     name: Text = Field(examples=["resnet50-cifar10"], max_length=43, pattern=HYPHENATED)
     """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
-    command: Annotated[tuple[str, ...] | str, BeforeValidator(read_command), _COMMAND_SCHEMA] | None = Field(
+    command: Annotated[tuple[str, ...] | str, BeforeValidator(read_command), COMMAND_SCHEMA] | None = Field(
         default=None, examples=["python train.py --epochs 30", ["python", "train.py"], 'cd src\npython train.py "$@"\n']
     )
     """The command that trains, run in the unpacked source. A text of one line is split into words, and no shell runs
@@ -259,7 +123,7 @@ class JobRequest(DocumentModel):
     ] = Field(default="auto", examples=["requirements/train.txt", ["timm==1.0.9"], "none"])
     """What pip installs before the command. auto: requirements.txt at the source's root, else what the table [project]
     of pyproject.toml depends on; none; the path of a requirements file in the source; or a list of requirements."""
-    setup: Annotated[tuple[str, ...] | str, BeforeValidator(read_setup), _COMMAND_SCHEMA] | None = Field(
+    setup: Annotated[tuple[str, ...] | str, BeforeValidator(read_setup), COMMAND_SCHEMA] | None = Field(
         default=None, examples=["python download_tokenizer.py"]
     )
     """A command that is run once a machine, after the installation, in the unpacked source: at most 256 characters, or

@@ -1,47 +1,148 @@
 """Validation of a job document: every problem at once, each with the field, what was found and what to do (I7).
 
-A rule between fields (`rules`) is judged when all the fields it is about could be read. What a deployment adds comes in
-as `DeploymentDefaults`. Pure: what only AWS or the run table can know is checked by `runs.launch`.
+A subject's rule between fields is judged when all the fields it is about could be read. The deployment's facts come in
+as `DeploymentDefaults`. Pure: `runs.launch` checks what only AWS or the run table can know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs.document.deployment_defaults import NO_DEFAULTS, DeploymentDefaults, with_defaults
-from spotkeep_jobs.document.reading import Wording, outlined, printable_name, problems_of, shown, unknown_field
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules import (
+from spotkeep_jobs.document import capacity, command, fleet, image, metrics, queue, source, spending, times
+from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS, DeploymentDefaults
+from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
+from spotkeep_jobs.document.image import aws_image, default_image_for, saves_checkpoints
+from spotkeep_jobs.document.reading import (
+    INTO_A_FILE,
     Rule,
-    access,
-    capacity,
-    ec2,
-    job_contents,
-    own_entry_point,
-    queues,
-    spending,
-    times,
+    Wording,
+    more_than_fit,
+    nearest,
+    outlined,
+    printable_name,
+    problems_of,
+    rule,
+    shown,
+    too_large,
+    unknown_field,
 )
-from spotkeep_jobs.document.rules.exclusions import exclusions
-from spotkeep_jobs.document.rules.spending import COST_READS, cost_problems
-from spotkeep_jobs.document.rules.times import DEADLINE_READS, deadline_can_be_kept
-from spotkeep_jobs.document.rules.warnings import warnings_of
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.spending import COST_READS, cost_problems
+from spotkeep_jobs.document.times import (
+    DAY_SECONDS,
+    DEADLINE_READS,
+    MAX_WAIT_SECONDS,
+    NO_CHECKPOINTS_SPOT_SECONDS,
+    deadline_can_be_kept,
+)
 from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES
+
+
+def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
+    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    on_ec2 = request.backend == "ec2"
+    limit = defaults.max_run_limit_seconds
+    default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
+    if on_ec2:
+        default_types = defaults.fleet_instance_types or ()
+    share = request.share
+    if request.queue is not None and (queue := (defaults.queues or {}).get(request.queue)) is not None:
+        share = share or (next(iter(queue.shares)) if len(queue.shares) == 1 else None)
+        of_share = queue.shares[share].types if share in queue.shares else queue.types
+        default_types = tuple(of_share) if len(of_share) == 1 else ()
+    types = request.types or (default_types if request.ladder is None else ())
+    max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
+    max_wait = request.max_wait
+    checkpoints = request.checkpoints
+    if request.algorithm is not None and "checkpoints" not in given:
+        checkpoints = saves_checkpoints(request.algorithm)
+    # A ladder that is given is meant to be used: capacity need not say so. A deadline needs fallbacks.
+    laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
+    capacity = "auto" if laddered and "capacity" not in given else request.capacity
+    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.
+    if max_wait is None and (capacity == "spot" or on_ec2):
+        longest = MAX_WAIT_SECONDS if checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
+        max_wait = min(max_run + DAY_SECONDS, longest)
+    every_type = types or request.every_type
+    image, framework, algorithm = request.image, request.framework, request.algorithm
+    # The deployment's default image is for commands: no document asks for its entry point.
+    if request.command is not None and image is None and framework is None and algorithm is None and not on_ec2:
+        image = default_image_for(defaults.image, instance_types=every_type)
+    if image is None and framework is not None and defaults.region is not None:
+        image = aws_image(FRAMEWORK_IMAGES[framework], region=defaults.region, instance_types=every_type)
+        framework = framework if image is None else None
+    if image is None and algorithm is not None and defaults.region is not None and not on_ec2:
+        image = aws_image(ALGORITHM_IMAGES[algorithm], region=defaults.region, instance_types=every_type)
+    update: dict[str, Any] = {
+        "image": image,
+        "framework": framework,
+        "checkpoints": checkpoints,
+        "max_run": max_run,
+        "max_wait": max_wait,
+        "capacity": capacity,
+        "share": share,
+    }
+    if not (request.instance_types and request.instance_type):
+        update |= {"instance_types": types or None, "instance_type": None}
+    return request.model_copy(update=update)
+
+
+_OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
+"""Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
+
+What EC2 itself adds begins with `aws:`, and AWS does not count it.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
+"""
+_MAX_TAGS: Final = 50
+_TEXTS: Final = ("hyperparameters", "environment", "metrics", "command", "setup", "channels", "tags", "ladder")
+"""The fields that can be long."""
+
+
+@rule("backend", "tags")
+def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    own = _OWN_TAGS[request.backend]
+    yield from more_than_fit("tags", request.tags, limit=_MAX_TAGS, own=own, fix="Remove some.")
+
+
+@rule("runs", *_TEXTS)
+def _document_fits_its_record(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    most = min(MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES // request.runs)
+    yield from too_large(request.as_document(), most=most, record="a run's", fix=INTO_A_FILE)
+
+
+@rule("team")
+def _team_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.team is None or defaults.teams is None or request.team in defaults.teams:
+        return
+    yield Problem(
+        field="team",
+        found=shown(request.team),
+        problem="has no role of its own in this deployment",
+        fix=nearest(request.team, defaults.teams)
+        if defaults.teams
+        else "Remove team, or ask for it in the setting isolated_teams.",
+    )
+
 
 RULES: Final[tuple[Rule, ...]] = (
+    *image.RULES,
     *capacity.RULES,
     *times.RULES,
     *spending.RULES,
-    *job_contents.RULES,
-    *own_entry_point.RULES,
-    *access.RULES,
-    *ec2.RULES,
-    *queues.RULES,
+    *source.RULES,
+    *command.RULES,
+    *metrics.RULES,
+    *fleet.RULES,
+    *queue.RULES,
+    _tags_fit,
+    _team_is_known,
+    _document_fits_its_record,
 )
 MAX_PROBLEMS: Final = 200
 _BACKENDS: Final = ("sagemaker", "ec2")
@@ -88,8 +189,6 @@ _OTHER_NAMES: Final = {
     "sha": "commit",
     "url": "git",
 }
-
-
 _WORDING: Final = Wording(
     secret=("environment", "hyperparameters"),
     other_names=_OTHER_NAMES,
@@ -145,16 +244,15 @@ def validate(
         return Validation(request=None, draft=None, problems=(problem,), warnings=())
     request, problems, unread = read_document(document)
     request = with_defaults(request, given=document.keys() - unread, defaults=defaults)
-    problems.extend(exclusions(request, unread=unread))
-    for rule in RULES:
-        if unread.isdisjoint(rule.reads):
-            problems.extend(rule.problems(request, defaults))
+    for each in RULES:
+        if unread.isdisjoint(each.reads):
+            problems.extend(each.problems(request, defaults))
     if now is not None and unread.isdisjoint(DEADLINE_READS):
         problems.extend(deadline_can_be_kept(request, now=now))
     if now is not None and unread.isdisjoint(COST_READS):
         problems.extend(cost_problems(request, limits=defaults.limits, prices=defaults.prices, now=now))
     today = None if now is None else now.date()
-    warnings = tuple(warnings_of(request, defaults, today=today)) if not unread else ()
+    warnings = tuple(_warnings(request, defaults, today=today)) if not unread else ()
     if len(problems) > MAX_PROBLEMS:
         more = Problem(
             field="(document)",
@@ -192,3 +290,14 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
     readable = {name: value for name, value in fields.items() if name not in unread}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name in unread}
     return JobRequest.model_validate({**placeholders, **readable}, context=context), problems, unread
+
+
+def _warnings(request: JobRequest, deployment: DeploymentDefaults, *, today: date | None) -> Iterator[str]:
+    """Yield what is allowed and probably not meant, in sentences."""
+    yield from command.command_warnings(request)
+    yield from times.time_warnings(request, deployment)
+    yield from fleet.fleet_warnings(request)
+    yield from queue.queue_warnings(request)
+    yield from image.image_warnings(request, deployment, types=capacity.types_of(request), today=today)
+    yield from spending.spending_warnings(request, deployment)
+    yield from capacity.capacity_warnings(request)

@@ -12,7 +12,7 @@ from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
 from spotkeep_jobs.backends.ec2.jobs import FleetOwners
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.functions.fleet_wiring import FleetParts
 from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic

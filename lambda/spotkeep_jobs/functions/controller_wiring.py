@@ -15,7 +15,7 @@ from spotkeep_jobs.backends.job_files import TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PriceList, endpoint_region
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.functions.controller_parts import ControllerParts, controller_parts
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts

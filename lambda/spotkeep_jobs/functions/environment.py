@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from spotkeep_jobs.document.deployment_policy import NO_LIMITS, PoolRules, SpendingLimits
-from spotkeep_jobs.document.queues import Queues
+from spotkeep_jobs.document.deployment_facts import NO_LIMITS, PoolRules, SpendingLimits
+from spotkeep_jobs.document.queue import Queues
 
 _PREFIX: Final = "SPOTKEEP_"
 _BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"

@@ -13,9 +13,8 @@ from spotkeep_jobs.backends.batch.parameters_file import ParametersFile
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
-from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, PoolRules
+from spotkeep_jobs.document.times import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.functions.fleet_wiring import FleetParts
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler

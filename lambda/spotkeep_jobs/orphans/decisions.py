@@ -23,8 +23,23 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.service_job import ServiceJob
     from spotkeep_jobs.backends.ec2.facts import Orphan
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.orphans.object_store import Stored
     from spotkeep_jobs.record.record import Pool, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What is stored below one such prefix.
+
+    Attributes:
+        stored_bytes: The bytes of the current versions.
+        objects: How many there are.
+        newest_at: When the newest was written.
+    """
+
+    stored_bytes: int
+    objects: int
+    newest_at: datetime
+
 
 _OF_A_RUN: Final = rf"(?:{TEAMS_PREFIX}[\w-]+/)?(?:{'|'.join(PREFIXES)})[\w-]+/?"
 _STOP_JOB: Final = "aws sagemaker stop-training-job --training-job-name {}"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from spotkeep_fleet.run_prefixes import PREFIXES, of_team
-from spotkeep_jobs.orphans.decisions import named_prefixes
+from spotkeep_jobs.orphans.decisions import Stored, named_prefixes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,21 +21,6 @@ class StoredRun:
 
     run: str
     prefix: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """What is stored below one such prefix.
-
-    Attributes:
-        stored_bytes: The bytes of the current versions.
-        objects: How many there are.
-        newest_at: When the newest was written.
-    """
-
-    stored_bytes: int
-    objects: int
-    newest_at: datetime
 
 
 class RunObjects:

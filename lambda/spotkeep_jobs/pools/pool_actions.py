@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import build_training_job_request
-from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.fallbacks import first_job
-from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.times import MAX_KEEP_ALIVE_SECONDS, format_duration
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError, in_words
 from spotkeep_jobs.pools.matching import PoolMatch, match
 from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested

@@ -27,7 +27,7 @@ from spotkeep_jobs.record.until_written import until_written
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-    from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+    from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
     from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
     from spotkeep_jobs.record.record import Pool, Run
 

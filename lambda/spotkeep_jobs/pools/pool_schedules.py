@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from spotkeep_jobs.document.deployment_policy import PoolRules
+from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.pools.warm_pool import reminder_due_at
 from spotkeep_jobs.record.record import Pool, format_time
 from spotkeep_jobs.record.states import PoolState

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.cost.run_cost import bill
-from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.notifications.texts.pools import (
     pool_expiring_notification,
     pool_over_notification,
@@ -27,7 +27,7 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReas
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+    from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 
 LONGEST_CHAIN: Final = timedelta(days=28)
 """How long instances may be handed on from job to job.

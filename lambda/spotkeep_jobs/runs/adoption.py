@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.document.limits import DAY_SECONDS
+from spotkeep_jobs.document.times import DAY_SECONDS
 from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
 from spotkeep_jobs.record.run_table import NewRun

@@ -21,9 +21,9 @@ from spotkeep_jobs.backends.sagemaker.request import (
     with_less_wait,
 )
 from spotkeep_jobs.cost.run_cost import bill, usage_of
-from spotkeep_jobs.document.fallbacks import NextJob
+from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.spending import another_job_problems
+from spotkeep_jobs.document.spending import another_job_problems
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.endings import DOUBTFUL_END, ending_notification, words_of
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+    from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.progress.job_log import JobLog
     from spotkeep_jobs.record.record import Attempt, Notification, Plan, Run, ScriptMetrics, TimelineEntry

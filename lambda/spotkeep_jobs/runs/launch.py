@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 from spotkeep_jobs.backends.ec2.checks import Offer
 from spotkeep_jobs.backends.sagemaker.request import run_id_for
-from spotkeep_jobs.document.deployment_policy import SpendingLimits
-from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
+from spotkeep_jobs.document.capacity import fallbacks_of, price_of
+from spotkeep_jobs.document.deployment_facts import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.worst_case import worst_case_usd
+from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin

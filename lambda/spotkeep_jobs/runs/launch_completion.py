@@ -10,8 +10,8 @@ from typing import Any, Final
 from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import is_same_launch
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
-from spotkeep_jobs.document.limits import MAX_FALLBACKS
+from spotkeep_jobs.document.capacity import MAX_FALLBACKS
+from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.backend import Backends
-    from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-    from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
     from spotkeep_jobs.record.run_table import RunTable
 
 

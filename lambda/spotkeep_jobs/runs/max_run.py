@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from spotkeep_jobs.backends.job_phases import time_in
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase
-from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts

@@ -24,10 +24,10 @@ from spotkeep_jobs.backends.sagemaker.request import (
     output_prefix_for,
     run_id_for,
 )
-from spotkeep_jobs.document.fallbacks import NextJob, first_job, shortest_job_seconds
+from spotkeep_jobs.document.capacity import NextJob, first_job, shortest_job_seconds
+from spotkeep_jobs.document.fleet import no_fleets
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.ec2 import no_fleets
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.backends.sagemaker.job_status import is_internal_server_error
-from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.fallbacks import (
+from spotkeep_jobs.document.capacity import (
     NextJob,
     affordable_seconds,
     fallbacks_of,
@@ -18,6 +17,7 @@ from spotkeep_jobs.document.fallbacks import (
     shortest_job_seconds,
 )
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.record.record import Attempt, Cost
 from spotkeep_jobs.record.states import EndReason
 

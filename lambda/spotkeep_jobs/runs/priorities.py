@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.document.limits import MAX_PRIORITY
+from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.record import Run, RunChange, TimelineEntry

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import with_less_wait
-from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_a_job
+from spotkeep_jobs.document.capacity import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Attempt, QuotaWait, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind

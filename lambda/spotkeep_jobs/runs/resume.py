@@ -8,7 +8,7 @@ from typing import Any
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.rules.spending import cost_problems
+from spotkeep_jobs.document.spending import cost_problems
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Run

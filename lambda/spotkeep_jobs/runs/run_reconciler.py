@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.backends.backend import Backends
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy
+from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total

@@ -13,9 +13,9 @@ from typing import Final
 
 from spotkeep_jobs.backends.job_phases import on_instances_since, waiting_since
 from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.fallbacks import fallbacks_of, on_demand_below
+from spotkeep_jobs.document.capacity import fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
 from spotkeep_jobs.record.record import Plan, Progress, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from spotkeep_jobs.backends.job_phases import waiting_since
-from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
+from spotkeep_jobs.document.capacity import Fallback, fallbacks_of
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
     long_quota_wait_notification,

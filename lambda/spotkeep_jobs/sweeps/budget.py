@@ -17,10 +17,10 @@ from datetime import datetime
 from typing import Final
 
 from spotkeep_jobs.backends.job_phases import STOPS_WITHIN_SECONDS
-from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.fallbacks import price_of, types_of
+from spotkeep_jobs.document.capacity import price_of, types_of
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, TrialState

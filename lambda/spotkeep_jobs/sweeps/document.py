@@ -12,10 +12,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
-from spotkeep_jobs.document.document_model import DocumentModel
-from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
-from spotkeep_jobs.document.reading import json_bytes, problems_of, shown, too_large
-from spotkeep_jobs.document.values import UsDollars, WholeNumber, read_hyperparameter_name, read_metric_name, wrong
+from spotkeep_jobs.document.command import read_hyperparameter_name
+from spotkeep_jobs.document.metrics import read_metric_name
+from spotkeep_jobs.document.reading import DocumentModel, json_bytes, problems_of, shown, too_large
+from spotkeep_jobs.document.spending import UsDollars
+from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, WholeNumber, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
 from spotkeep_jobs.record.ids import MAX_TRIALS

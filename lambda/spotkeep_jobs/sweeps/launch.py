@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.worst_case import worst_case_usd
+from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin

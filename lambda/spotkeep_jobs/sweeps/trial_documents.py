@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.metrics import read_metrics
 from spotkeep_jobs.document.reading import nearest, shown
-from spotkeep_jobs.document.values import read_metrics
+from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.sweep import ParameterValue, Trial
 from spotkeep_jobs.sweeps.document import SweepRequest

@@ -15,6 +15,7 @@ import gc
 import json
 import logging
 import os
+import pkgutil
 import shlex
 import shutil
 import signal
@@ -140,6 +141,7 @@ async def _serve(
     options: ServerOptions,
     record: ServerRecord,
     people: PersonKeys,
+    judge: str,
     announce_ready: Callable[[], None],
 ) -> None:
     # ministack imports Docker's library where there is one, and with it all of SSH: a tenth of a start, and not used.
@@ -154,7 +156,9 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    services = LocalServices(directory=directory, options=options, record=record, people=people)
+    services = LocalServices(
+        directory=directory, options=options, record=record, people=people, judge=pkgutil.resolve_name(judge)
+    )
 
     async def start() -> None:
         directory.unsaved.touch()
@@ -244,6 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-fd", type=int, required=True, help="a pipe that gets a byte when the server is up")
     parser.add_argument("--nonce", required=True, help="what the health page answers with")
     parser.add_argument("--options", type=ServerOptions.from_json, default=ServerOptions(), metavar="JSON")
+    parser.add_argument("--judge", required=True, metavar="MODULE:CLASS", help="what decides about permissions")
     given = parser.parse_args(arguments)
     options: ServerOptions = given.options
 
@@ -281,6 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 options=options,
                 record=record,
                 people=people,
+                judge=given.judge,
                 announce_ready=lambda: _say_ready(given.ready_fd),
             )
         )

@@ -32,9 +32,6 @@ from spotkeep_local.fis.service import FisService
 from spotkeep_local.iam.judge import Judge, agent_may_connect, is_allowed
 from spotkeep_local.iam.local_account import LocalAccount
 from spotkeep_local.iam.reference import Reference
-from spotkeep_local.iam.service import permission_operations
-from spotkeep_local.iam.uses import Uses
-from spotkeep_local.iam.withheld import Withheld
 from spotkeep_local.ministack import application as ministack
 from spotkeep_local.ministack import cloudformation, ec2, functions, identities, messages, storage
 from spotkeep_local.ministack.functions import UnpackedArchives
@@ -60,13 +57,20 @@ class LocalServices:
         options: The options of the local AWS.
         record: Where it listens.
         people: The keys of the people at the command line.
+        judge: The class that decides about permissions.
 
     Raises:
         LocalAwsError: ministack is not the one that is extended, or a state cannot be read.
     """
 
     def __init__(
-        self, *, directory: StateDirectory, options: ServerOptions, record: ServerRecord, people: PersonKeys
+        self,
+        *,
+        directory: StateDirectory,
+        options: ServerOptions,
+        record: ServerRecord,
+        people: PersonKeys,
+        judge: type[Judge],
     ) -> None:
         ministack.check()
         messages.name_queues_alike_on_every_port()
@@ -123,13 +127,7 @@ class LocalServices:
             experiment_tags=self._fis.tags_of,
             batch_tags=self._batch.account.tags_of,
         )
-        self._uses, self._withheld = Uses(), Withheld()
-        self._judge = Judge(
-            account=self._account,
-            reference=Reference(),
-            uses=self._uses,
-            withheld=self._withheld,
-        )
+        self._judge = judge(account=self._account, reference=Reference())
         self._register_services()
         self._stand_before_ministack()
 
@@ -173,7 +171,7 @@ class LocalServices:
                 **self._training.control_operations,
                 **self._batch.control_operations,
                 **self._ec2.control_operations,
-                **permission_operations(self._uses, self._withheld),
+                **self._judge.control_operations(),
                 **calls.control_operations(),
                 "EventFaults": self._set_event_faults,
                 "EndInvocations": lambda request: {"ended": functions.end_invocations(str(request["function"]))},

@@ -30,7 +30,7 @@ from spotkeep_local.iam.conditions import RequestContext, UndefinedConditionErro
 from spotkeep_local.iam.policy import Effect, PolicyDocument, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from spotkeep_local.iam.authorization import Authorization
 
@@ -227,17 +227,6 @@ class Question:
                 identity=tuple(policy.without(statement, action) for policy in policies.identity),
                 resource=None if policies.resource is None else policies.resource.without(statement, action),
             ),
-        )
-
-    def named_by(self, statements: Collection[str]) -> tuple[str, ...]:
-        """Return the texts of these statements of the caller's that name the resource, of those that have several."""
-        return tuple(
-            pattern.text
-            for policy in self.policies.identity
-            for statement in policy.statements
-            if len(statement.resources) > 1 and statement.id in statements
-            for pattern in statement.resources
-            if pattern.matches(self.authorization.resource, self.context.values)
         )
 
 

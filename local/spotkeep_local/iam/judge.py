@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.authorization import Authorization, Call, UnknownCall
@@ -14,17 +14,19 @@ from spotkeep_local.iam.authorizations.asking import ask
 from spotkeep_local.iam.calls import read_call, region_of
 from spotkeep_local.iam.denial import Denial
 from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Question
-from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, resource_policy
+from spotkeep_local.iam.identities import Identity, identity_of, identity_of_role, read_stored, resource_policy
+from spotkeep_local.iam.policy import PolicyDocument, PolicyKind
+from spotkeep_local.iam.report import REPORTS, report_of
+from spotkeep_local.iam.uses import JUDGING_TIME, Uses
+from spotkeep_local.ministack.identities import StoredIdentity, stored_identities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from spotkeep_local.iam.local_account import LocalAccount
     from spotkeep_local.iam.reference import Reference
-    from spotkeep_local.iam.uses import Uses
-    from spotkeep_local.iam.withheld import Withheld
     from spotkeep_local.principals import AccessKey, ServiceCall
-    from spotkeep_local.service_base.aws_service import HttpRequest
+    from spotkeep_local.service_base.aws_service import HttpRequest, Operation
 
 _ACCOUNT_SECTION: Final = 4
 
@@ -43,15 +45,12 @@ class Judge:
     Args:
         account: What is in the account.
         reference: What AWS documents.
-        uses: Takes what was decided.
-        withheld: What is deployed and does not count.
     """
 
-    def __init__(self, *, account: LocalAccount, reference: Reference, uses: Uses, withheld: Withheld) -> None:
+    def __init__(self, *, account: LocalAccount, reference: Reference) -> None:
         self._account = account
         self._reference = reference
-        self._uses = uses
-        self._withheld = withheld
+        self._uses = Uses()
 
     def denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
         """Return why a request is refused; None for one that is granted.
@@ -100,19 +99,47 @@ class Judge:
             except IamPolicyError as error:
                 return AuthorizationDecision.of_unknown(str(error))
 
+    def control_operations(self) -> dict[str, Operation]:
+        """Return the control plane's operations about permissions, by name."""
+        return {"JudgingTime": self._judging_time, "Permissions": self._permissions}
+
+    def _permissions(self, _request: dict[str, Any]) -> Mapping[str, Any]:
+        read = stored_policies()
+        reports = report_of(
+            self._uses.counted(),
+            policies={name: policies for name, (policies, _problems) in read.items()},
+            problems={name: problems for name, (_policies, problems) in read.items()},
+        )
+        return {"identities": REPORTS.dump_python(list(reports), mode="json")}
+
+    def _judging_time(self, _request: dict[str, Any]) -> Mapping[str, Any]:
+        document: Mapping[str, Any] = JUDGING_TIME.dump_python(self._uses.judging_time(), mode="json")
+        return document
+
     def _decision(self, call: Call, authorization: Authorization, identity: Identity) -> AuthorizationDecision:
         """Decide, and count it as a use."""
-        question = None
         if (problem := self._reference.problem_of(authorization)) is not None:
             decision = AuthorizationDecision.of_unknown(problem)
         else:
-            question = self._question(authorization, identity)
-            decision = question.decided()
-            if decision.allowed:
-                withheld = self._withheld.denial(identity.name, call=call, question=question, granted=decision)
-                decision = withheld or decision
-        self._uses.add(identity.name, call=call, authorization=authorization, decision=decision, question=question)
+            decision = self.decided(self._question(authorization, identity), call=call, identity=identity.name)
+        self._uses.add(identity.name, call=call, authorization=authorization, decision=decision)
         return decision
+
+    def decided(
+        self,
+        question: Question,
+        *,
+        call: Call,  # noqa: ARG002 - for judges that extend this one, as is the next
+        identity: str,  # noqa: ARG002
+    ) -> AuthorizationDecision:
+        """Decide about one permission that a call asks for.
+
+        Args:
+            question: The permission, its caller, and all policies about it.
+            call: The call.
+            identity: The name of the calling role, user or service.
+        """
+        return question.decided()
 
     def _question(self, authorization: Authorization, identity: Identity) -> Question:
         service = authorization.action.partition(":")[0]
@@ -137,6 +164,21 @@ class Judge:
             "aws:sourceip": ("127.0.0.1",),
             "aws:viaawsservice": ("false",),
         }
+
+
+def stored_policies() -> dict[str, tuple[list[PolicyDocument], list[str]]]:
+    """Return the identity policies of each role and user by its name, and why others of them cannot be read."""
+    return {name: _read(identity) for name, identity in stored_identities().items()}
+
+
+def _read(identity: StoredIdentity) -> tuple[list[PolicyDocument], list[str]]:
+    policies, problems = [], []
+    for name, document in identity.documents.items():
+        try:
+            policies.append(read_stored(document, name=name, kind=PolicyKind.IDENTITY))
+        except IamPolicyError as error:
+            problems.append(str(error))
+    return policies, problems
 
 
 def _service(name: str) -> Identity:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from spotkeep_local.iam.authorization import Authorization, Call
-    from spotkeep_local.iam.evaluation import AuthorizationDecision, Question
+    from spotkeep_local.iam.evaluation import AuthorizationDecision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,10 @@ class Counted:
     Attributes:
         example: The first resource that it was asked for.
         times: How often.
-        questions: Where it was granted, the first question by each of the texts that name resources.
     """
 
     example: str
     times: int = 0
-    questions: dict[tuple[str, ...], Question] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,6 @@ class Uses:
         call: Call,
         authorization: Authorization,
         decision: AuthorizationDecision,
-        question: Question | None = None,
     ) -> None:
         """Count what was decided.
 
@@ -96,7 +93,6 @@ class Uses:
             call: What was called.
             authorization: What it asked for.
             decision: What was decided.
-            question: What was decided about; None where the policies were not asked.
         """
         use = Use(
             identity=identity,
@@ -109,8 +105,6 @@ class Uses:
         with self._lock:
             counted = self._counted.setdefault(use, Counted(example=authorization.resource))
             counted.times += 1
-            if decision.allowed and question is not None:
-                counted.questions.setdefault(question.named_by(decision.statements), question)
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -134,8 +128,3 @@ class Uses:
         """Return how often each was asked for."""
         with self._lock:
             return dict(self._counted)
-
-    def granted(self) -> Mapping[Use, Sequence[Question]]:
-        """Return the questions of each use that was granted."""
-        with self._lock:
-            return {use: tuple(counted.questions.values()) for use, counted in self._counted.items() if use.allowed}

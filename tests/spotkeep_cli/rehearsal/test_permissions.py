@@ -10,9 +10,11 @@ from rich.console import Console
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.permissions import (
     denials,
+    permission_document,
     permission_summary,
     permission_tables,
     read_permissions,
+    readable_names,
     write_permissions,
 )
 from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport
@@ -48,6 +50,7 @@ LAUNCHER = IdentityReport(
         Grant(statement="launcher/Policy#4", action="sagemaker:StopProcessingJob"),
     ),
 )
+LAUNCHER_ROLE = "Spotkeep-Jobs-LauncherRole50935C55-EB6443E7DD226"
 JUDGING = JudgingTime(calls=2000, seconds=0.5, slowest_seconds=0.025)
 OTHERS = tuple(
     IdentityReport(name=name, granted=(), denied=(DENIED,), unused=())
@@ -79,6 +82,24 @@ def test_without_a_rehearsal_it_says_what_to_do(tmp_path: Path) -> None:
         read_permissions(tmp_path / "permissions.json")
 
 
+def test_names_lose_what_is_random_unless_two_would_be_the_same() -> None:
+    assert readable_names([LAUNCHER_ROLE, "developer", "Spotkeep-Compute-RunRole24349138-0745E6B1E8802"]) == {
+        LAUNCHER_ROLE: "Spotkeep-Jobs-LauncherRole",
+        "developer": "developer",
+        "Spotkeep-Compute-RunRole24349138-0745E6B1E8802": "Spotkeep-Compute-RunRole",
+    }
+    twins = ["A-Role50935C55-EB6443E7DD226", "A-Role24349138-0745E6B1E8802"]
+    assert readable_names(twins) == {name: name for name in twins}
+
+
+def test_the_document_lists_what_the_deployment_did_not_use() -> None:
+    document = permission_document([LAUNCHER, *OTHERS])
+    assert [(each["identity"], each["action"]) for each in document["not_used"]] == [
+        (LAUNCHER.name, "sagemaker:StopTrainingJob"),
+        (LAUNCHER.name, "sagemaker:StopProcessingJob"),
+    ]
+
+
 def test_a_denial_of_the_deployment_counts_and_those_of_who_deploys_do_not() -> None:
     assert denials([LAUNCHER, *OTHERS]) == [
         "Spotkeep-Jobs-LauncherRole was denied sqs:SendMessage on arn:aws:sqs:us-east-1:0:queue (sqs.SendMessage): "
@@ -88,7 +109,7 @@ def test_a_denial_of_the_deployment_counts_and_those_of_who_deploys_do_not() -> 
 
 def test_the_summary_counts_calls_denials_that_fail_a_rehearsal_and_grants_that_nothing_used() -> None:
     shown = drawn(permission_summary([LAUNCHER, *OTHERS]))
-    assert ["Spotkeep-Jobs-LauncherRole", "1,200", "2", "1", "1"] in [line.split() for line in shown.splitlines()]
+    assert ["Spotkeep-Jobs-LauncherRole", "1,200", "2", "2"] in [line.split() for line in shown.splitlines()]
     assert "administrator" not in shown
 
 
@@ -105,5 +126,5 @@ def test_the_tables_name_each_call_with_its_statement_and_each_grant_that_nothin
     ]
     assert shown.count("no identity policy allows it") == 1
     assert "no object of that name: so S3 says it to who may not list the bucket" in shown
-    assert "kept: sagemaker:StopTrainingJob\n" in shown
-    assert "1 grant that this rehearsal did not use:\n  sagemaker:StopProcessingJob  launcher/Policy#4" in shown
+    assert "2 grants that this rehearsal did not use (docs/roles.md says why each stays):\n" in shown
+    assert "\n  sagemaker:StopTrainingJob  launcher/Policy#3\n  sagemaker:StopProcessingJob  launcher/Policy#4" in shown

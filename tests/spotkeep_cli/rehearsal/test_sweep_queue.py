@@ -15,7 +15,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal.engine import Rehearsal
 from spotkeep_cli.rehearsal.sweep_queue import SHARE_OF_OTHERS, OtherShare, queue_of, settings_of
-from spotkeep_jobs.document.queues import Queue
+from spotkeep_jobs.document.queue import Queue
 from spotkeep_jobs.record.states import RunState
 
 FIELDS: dict[str, Any] = {

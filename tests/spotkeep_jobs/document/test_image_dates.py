@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from spotkeep_constructs.settings import Settings
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import FRAMEWORK_IMAGES, PATCHED_UNTIL
-from spotkeep_jobs.document.training_image import patch_warnings, patched_until
+from spotkeep_jobs.document.image import patch_warnings, patched_until
 from spotkeep_jobs.document.validation import validate
 
 from .image_dates import WARNED_BEFORE, lines

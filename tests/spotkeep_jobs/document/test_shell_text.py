@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from spotkeep.runner import behind_shells
+from spotkeep_jobs.document.command import read_command, read_setup
 from spotkeep_jobs.document.shell_text import SHELLS, programs_of, reads_hyperparameters
-from spotkeep_jobs.document.values import read_command, read_setup
 
 WORDS = {
     "python train.py": ["python", "train.py"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from spotkeep_jobs.document.deployment_policy import PoolRules
+from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.functions.environment import ControllerEnvironment
 
 ENVIRONMENT = {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
-from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT, PoolRules
+from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.functions.full_pass import FullPass, PassFailedError, PassReport
 from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_jobs.document.fallbacks import Fallback, NextJob
+from spotkeep_jobs.document.capacity import Fallback, NextJob
 from spotkeep_jobs.notifications.texts.composition import SUBJECT_CHARACTERS, Moment
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import (

@@ -15,6 +15,7 @@ from spotkeep_jobs.backends.ec2.facts import Fleet, Orphan, TaggedStorage
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.orphans.decisions import (
     Context,
+    Stored,
     judge_checkpoints,
     judge_fleet_orphan,
     judge_job,
@@ -22,7 +23,6 @@ from spotkeep_jobs.orphans.decisions import (
     judge_service_job,
     judge_unrecorded_pool,
 )
-from spotkeep_jobs.orphans.object_store import Stored
 from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
 from spotkeep_jobs.record.states import RunState
 

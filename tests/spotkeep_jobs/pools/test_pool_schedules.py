@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.document.deployment_policy import PoolRules
+from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.pools.pool_schedules import SETTLES, PoolFiring, plan_schedules
 from spotkeep_jobs.record.states import PoolState
 

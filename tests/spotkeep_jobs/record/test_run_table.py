@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.limits import MAX_RUNS
+from spotkeep_jobs.document.fleet import MAX_RUNS
 from spotkeep_jobs.record.record import (
     Attempt,
     Cost,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.deployment_policy import DeploymentPolicy, PoolRules
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, PoolRules
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.functions.full_pass import FullPass
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.document.deployment_policy import DEFAULT_LONG_WAIT
+from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT
 from spotkeep_jobs.record.record import RunChange
 from tests.models.clock import NOON
 from tests.models.run_table import open_run

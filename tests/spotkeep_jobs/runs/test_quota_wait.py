@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.reconciliation import reconcile_hint
-from spotkeep_jobs.document.fallbacks import fallbacks_of, longest_wait_without_a_job
+from spotkeep_jobs.document.capacity import fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.functions.controller_events import Hint, Subject
 from spotkeep_jobs.functions.full_pass import FullPass

@@ -13,7 +13,7 @@ from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import ParametersStore
 from spotkeep_jobs.backends.sagemaker.request import RESTARTS
 from spotkeep_jobs.backends.session_manager import Session
-from spotkeep_jobs.document.queues import Queue, Share
+from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.functions.controller_events import hint_of
 from spotkeep_jobs.functions.full_pass import FullPass

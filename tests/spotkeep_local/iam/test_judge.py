@@ -10,8 +10,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from spotkeep_local.iam.withheld import WithheldGrant
-from spotkeep_local.permission_control import judging_time, missed, permissions, proofs, withhold
+from spotkeep_local.permission_control import judging_time, permissions
 from spotkeep_local.principals import AccessKey, Principal
 from tests.models.granted import make_role
 
@@ -126,38 +125,6 @@ def test_a_change_of_a_policy_counts_from_the_next_call(
     put(local_aws, role, statement("s3:GetObject", resource=f"arn:aws:s3:::{bucket}/runs/b/*"))
     assert code(denied(lambda: s3.get_object(Bucket=bucket, Key="runs/a/w.bin"))) == "AccessDenied"
     assert s3.get_object(Bucket=bucket, Key="runs/b/w.bin")["Body"].read() == b"b"
-
-
-def test_what_was_granted_is_proven_by_what_is_deployed_now(
-    local_aws: LocalAws, bucket: str, name: str, assume: Any
-) -> None:
-    role = make_role(local_aws, name)
-    own = statement("s3:GetObject", resource=f"arn:aws:s3:::{bucket}/runs/a/*")
-    put(local_aws, role, own)
-    assume(role)("s3").get_object(Bucket=bucket, Key="runs/a/w.bin")
-    found = proofs(local_aws)
-    (grant,) = [each for each in found.grants if each.identity == name]
-    (bound,) = [each for each in found.bounds if each.identity == name]
-    assert grant.operations == ("s3.GetObject",)
-    assert "is not authorized to perform: s3:GetObject" in (grant.denial or "")
-    assert bound.holds
-    put(local_aws, role, statement("s3:GetObject", resource=f"arn:aws:s3:::{bucket}/runs/b/*"))
-    (grant,) = [each for each in proofs(local_aws).grants if each.identity == name]
-    assert (grant.operations, grant.denial) == ((), None)
-
-
-def test_what_is_withheld_is_missed_once_by_its_role_alone(
-    local_aws: LocalAws, bucket: str, name: str, assume: Any
-) -> None:
-    s3, another = (assume(make_role(local_aws, each, actions=("s3:GetObject",)))("s3") for each in (name, f"{name}-2"))
-    withhold(local_aws, [WithheldGrant(identity=name, statement=f"{name}/granted#0", action="s3:GetObject")])
-    another.get_object(Bucket=bucket, Key="runs/a/w.bin")
-    error = denied(lambda: s3.get_object(Bucket=bucket, Key="runs/a/w.bin"))
-    (missing,) = [each for each in missed(local_aws) if each.grant.identity == name]
-    assert error.response["Error"]["Message"] == missing.denial
-    (report,) = [each for each in permissions(local_aws) if each.name == name]
-    assert [each.action for each in report.denied] == ["s3:GetObject"]
-    assert s3.get_object(Bucket=bucket, Key="runs/a/w.bin")["Body"].read() == b"a"
 
 
 def test_a_denied_call_takes_no_effect(local_aws: LocalAws, bucket: str, name: str, assume: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from benchmarks.policy.optimum import optimal_costs
+from benchmarks.policy.measures import optimal_costs
 from benchmarks.policy.setting import prior_from_elsewhere
 from spotkeep_planner.capacity_model import ages_s
 from spotkeep_planner.job import PlannedJob

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import LAUNCH_VARIABLE, RESTARTS
-from spotkeep_jobs.document.queues import job_queue_name
+from spotkeep_jobs.document.queue import job_queue_name
 from spotkeep_jobs.record.record import QueuePlace
 
 SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"

@@ -23,8 +23,9 @@ from spotkeep_fleet.tags import (
     OWNER_TAG,
     RUN_TAG,
 )
-from spotkeep_jobs.document.fallbacks import NextJob
-from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.document.capacity import NextJob
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.source import GitSource
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
 

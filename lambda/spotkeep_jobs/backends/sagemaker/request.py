@@ -20,11 +20,13 @@ from typing import Any, Final
 from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import parameters_prefix, run_prefix
 from spotkeep_fleet.runner_options import command_words, runner_options
-from spotkeep_jobs.document.fallbacks import Fallback, NextJob
-from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
-from spotkeep_jobs.document.local_disks import has_local_disks
-from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest, MetricRequest
-from spotkeep_jobs.document.training_image import processor_of
+from spotkeep_jobs.document.capacity import Fallback, NextJob, has_local_disks
+from spotkeep_jobs.document.image import processor_of
+from spotkeep_jobs.document.metrics import MetricRequest
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.source import ArchiveSource, GitSource
+from spotkeep_jobs.document.times import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
+from spotkeep_jobs.document.values import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"

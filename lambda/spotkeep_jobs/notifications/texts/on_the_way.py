@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotkeep_jobs.document.fallbacks import NextJob
+from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.notifications.texts.composition import Moment, compose
 from spotkeep_jobs.notifications.texts.run_summary import goes_on, resumable
 from spotkeep_jobs.notifications.texts.wording import (

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 from pydantic import ValidationError
 
-from spotkeep_jobs.document.limits import LONGEST_CHOICE_SECONDS
 from spotkeep_jobs.errors import SearchError
 from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
-from spotkeep_jobs.sweeps.search.tpe_request import TpeAnswer, TpeRequest
+from spotkeep_jobs.sweeps.search.tpe_request import LONGEST_CHOICE_SECONDS, TpeAnswer, TpeRequest
 from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.space import Space
 
+LONGEST_CHOICE_SECONDS: Final = 50
+"""How long the function `search` may take to choose trials; the launcher that waits for it has a minute."""
 MOST_TRIALS: Final = 1_000
 """The most trials of a search by tpe: what Optuna recommends, and with how many a choice takes about a second.
 

@@ -14,8 +14,8 @@ from spotkeep_jobs.backends.ec2.launch import (
     job_request_of,
     launch_of,
 )
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
 

@@ -14,8 +14,8 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.limits import MAX_RUNS
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+from spotkeep_jobs.document.fleet import MAX_RUNS
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.functions.fleet_wiring import FleetParts

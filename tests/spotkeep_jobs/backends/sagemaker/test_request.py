@@ -26,9 +26,9 @@ from spotkeep_jobs.backends.sagemaker.request import (
     job_name_for,
     run_id_for,
 )
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.document.fallbacks import first_job
-from spotkeep_jobs.document.limits import MAX_REQUIREMENTS
+from spotkeep_jobs.document.capacity import first_job
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+from spotkeep_jobs.document.source import MAX_REQUIREMENTS
 from spotkeep_jobs.document.validation import validate
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"

@@ -1,1 +1,0 @@
-"""Proves the deployment's permissions by taking them away: `spotkeep prove-permissions`."""

@@ -1,0 +1,448 @@
+"""The command of a job, its setup, hyperparameters and environment.
+
+A command is the words of a command line, or a block of lines for bash (`shell_text`). Without one the image's own entry
+point runs, and nothing of Spotkeep beside it.
+
+Sources:
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import WithJsonSchema
+
+from spotkeep_fleet.runner_options import MAX_SETUP_PIECES, MAX_WORD, SETUP_PIECE, block_pieces
+from spotkeep_jobs.document.reading import INTO_A_FILE, Rule, excluded, more_than_fit, outlined, rule
+from spotkeep_jobs.document.shell_text import (
+    SHELLS,
+    does_nothing,
+    is_block,
+    left_in_the_background,
+    lines_of,
+    misprint,
+    one_line_of,
+    option_without_a_program,
+    other_interpreter,
+    passed_over,
+    reads_hyperparameters,
+    setting_at_the_end,
+    waits_for_anything,
+    why_a_shell,
+)
+from spotkeep_jobs.document.source import GitSource
+from spotkeep_jobs.document.values import (
+    MAX_VARIABLE,
+    AnyText,
+    must,
+    read_text,
+    scalar_text,
+    single_line,
+    written,
+    wrong,
+)
+from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.states import NotificationKind
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+    from spotkeep_jobs.document.request import JobRequest
+
+
+MAX_HYPERPARAMETERS: Final = 100
+METRICS_VARIABLE: Final = "SPOTKEEP_METRICS"
+"""The environment variables in which the job finds what to search its output for: this name, an underscore and a
+number from 1."""
+MAX_COMMAND_WORDS: Final = 99
+"""SageMaker takes 100 container arguments; the first one is the `--` in front of the command."""
+RESERVED_VARIABLES: Final = (
+    "SPOTKEEP_RUN",
+    "SPOTKEEP_ATTEMPT",
+    "SPOTKEEP_LAUNCH",
+    "SPOTKEEP_RUN_INDEX",
+    "SPOTKEEP_RUN_COUNT",
+    "SPOTKEEP_SOURCE_GIT_URL",
+    "SPOTKEEP_SOURCE_GIT_COMMIT",
+    "SPOTKEEP_SOURCE_SHA256",
+    "SPOTKEEP_CHECKPOINT_DIR",
+    "SPOTKEEP_EVENTS",
+    "SPOTKEEP_PAUSE_AT_STEP",
+    "SAGEMAKER_BASE_DIR",
+    "TRAINING_JOB_NAME",
+    "TRAINING_JOB_ARN",
+)
+_RESERVED_VARIABLE_PREFIXES: Final = ("SM_", f"{METRICS_VARIABLE}_")
+_AS_WORDS_OR_BLOCK: Final = (
+    "Write it as a block for bash, which is a text of several lines (in YAML: `command: |` and the lines below it), or "
+    "as a list of words: [python, train.py]. Text in single quotes stays as it is"
+)
+
+
+def read_command(value: object) -> list[str] | str:
+    """Return the command of the training script: the words of its command line, or a block of lines for bash.
+
+    A list is always words. A text of several lines is a block, and one of a single line is words unless it needs a
+    shell (`shell_text`).
+    """
+    return _command(value, field="command", longest_block=MAX_COMMAND_WORDS, longest_piece=MAX_WORD)
+
+
+def read_setup(value: object) -> list[str] | str:
+    """Return the command that sets a machine up; SageMaker gets its words as one text."""
+    command = _command(value, field="setup", longest_block=MAX_SETUP_PIECES, longest_piece=SETUP_PIECE)
+    if not isinstance(command, str) and len(shlex.join(command)) > MAX_WORD:
+        raise wrong(
+            f"has more than {MAX_WORD} characters, and SageMaker takes no more of it",
+            "Put the work into a script of the source and call that",
+        )
+    return command
+
+
+def _command(value: object, *, field: str, longest_block: int, longest_piece: int) -> list[str] | str:
+    if isinstance(value, str):
+        if len(value) > MAX_COMMAND_WORDS * MAX_WORD:
+            raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
+        text = read_text(value)
+        if is_block(text):
+            return _block(text, field=field, longest_block=longest_block, longest_piece=longest_piece)
+        words: list[object] = list(_words_of(one_line_of(text) or "", field=field))
+    elif isinstance(value, list | tuple):
+        words = list(value)
+    else:
+        raise wrong("is neither text nor a list", 'Write it as text ("python train.py") or as a list of words')
+    if not words or not words[0]:
+        raise wrong("is empty", 'Give the command that trains, for example "python train.py"')
+    if len(words) > MAX_COMMAND_WORDS:
+        raise wrong(
+            f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
+            "Put options into hyperparameters or into a file of the source",
+        )
+    read = [single_line(scalar_text(word), longest=MAX_WORD, what="the command") for word in words]
+    if re.match(r"[^/\s]+\s", read[0]):
+        raise wrong(
+            f"has {read[0][:80]!r} for its program, with a blank in it",
+            "A list holds the words of one command: [python, train.py]. Commands on lines of their own are a text (in "
+            f"YAML: `{field}: |` and the lines below it)",
+        )
+    return read
+
+
+def _words_of(line: str, *, field: str) -> list[str]:
+    _refuse_misprints(line)
+    reason = why_a_shell(line)
+    if reason is not None:
+        raise wrong(f"{reason}, and no shell reads a text of one line", _AS_WORDS_OR_BLOCK.replace("command", field, 1))
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
+
+
+def _block(text: str, *, field: str, longest_block: int, longest_piece: int) -> str:
+    block = lines_of(text) + "\n"
+    if does_nothing(block):
+        raise wrong("is comments alone", 'Give the command that trains, for example "python train.py"')
+    if "\0" in block:
+        raise wrong("holds a NUL character", "Remove it")
+    program = other_interpreter(block)
+    if program is not None:
+        raise wrong(
+            f"is a block for bash, and its first line asks for {program}",
+            "Put it into a script of the source and call that, or remove the line",
+        )
+    _refuse_misprints(block)
+    lost = option_without_a_program(block) or setting_at_the_end(block)
+    if lost is not None:
+        raise wrong(lost, "End the line above with a backslash, as the last character, if the command goes on")
+    if field == "command" and left_in_the_background(block):
+        raise wrong(
+            "ends while a program of it is in the background (&): bash would end with code 0, and the run with it",
+            "Remove the & behind the program that trains, or end the block with `wait $!`. What holds an & as a "
+            "character needs quotes",
+        )
+    pieces = len(block_pieces(block, longest=longest_piece))
+    if pieces > longest_block:
+        raise wrong(
+            f"has more than {longest_block * longest_piece:,} characters as JSON, and SageMaker takes no more of it",
+            "Put the work into a script of the source and call that: bash steps.sh",
+        )
+    return block
+
+
+def _refuse_misprints(text: str) -> None:
+    found = misprint(text)
+    if found is not None:
+        raise wrong(found, "Type it anew on the keyboard, or remove it. Text in quotes stays as it is")
+
+
+COMMAND_SCHEMA: Final = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_COMMAND_WORDS,
+                "items": {"type": ["string", "number", "boolean"]},
+            },
+        ]
+    },
+    mode="validation",
+)
+"""A command as a text, or word by word."""
+
+
+def read_hyperparameter_name(value: object) -> str:
+    """Return the name of a hyperparameter."""
+    text = read_text(value)
+    if not text:
+        raise wrong("is an empty name", "Name the hyperparameter")
+    return single_line(text, longest=256, what="the script")
+
+
+def read_hyperparameter(value: object) -> str:
+    """Return the value of a hyperparameter: any scalar, as the text that the script gets."""
+    text = json.dumps(value) if isinstance(value, float) else scalar_text(value)
+    return single_line(text, longest=256, what="the script")
+
+
+VariableName = Annotated[
+    AnyText,
+    must(
+        written(r"[a-zA-Z_][a-zA-Z0-9_]{0,511}"),
+        "is not the name of an environment variable: at most 512 letters, digits and underscores, no digit first",
+        "Rename the variable",
+    ),
+    must(
+        lambda text: text not in RESERVED_VARIABLES and not text.startswith(_RESERVED_VARIABLE_PREFIXES),
+        "is a variable that Spotkeep or SageMaker sets",
+        "Rename the variable",
+    ),
+]
+
+
+def read_variable(value: object) -> str:
+    """Return the value of an environment variable."""
+    text = scalar_text(value)
+    if len(text) > MAX_VARIABLE:
+        raise wrong(
+            f"has {len(text)} characters; SageMaker takes {MAX_VARIABLE}",
+            "Put it into a file of the source or a channel",
+        )
+    if "\0" in text:
+        raise wrong("holds a NUL character", "Remove it")
+    return text
+
+
+_OWN_VARIABLES: Final = 3
+_MAX_ENVIRONMENT: Final = 100
+
+
+@rule("hyperparameters")
+def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    yield from more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=INTO_A_FILE)
+
+
+@rule("environment", "source", "metrics", "mlflow", "pause_at_step")
+def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    source = request.source
+    own = _OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
+    own += len(request.metric_variables) + len(request.mlflow_variables) + len(request.pause_variables)
+    yield from more_than_fit(
+        "environment", request.environment, limit=_MAX_ENVIRONMENT, own=own, named="variables", fix=INTO_A_FILE
+    )
+
+
+@rule("debug", "algorithm")
+def _a_shell_can_be_opened(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Yield why no shell could be opened in it.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html (Considerations)
+    """
+    if not request.debug:
+        return
+    if defaults.shells is False:
+        yield Problem(
+            field="debug",
+            found="true",
+            problem="needs shells, and this deployment has none: the job's role may not talk to Session Manager",
+            fix="Have it deployed with them: cdk deploy --all -c shells=true. Or remove debug.",
+        )
+    if request.algorithm is not None:
+        yield Problem(
+            field="debug",
+            found="true",
+            problem=f"is given with algorithm: {request.algorithm}; AWS opens no shell in its algorithms' containers",
+            fix="Remove it, or train in an image or framework with a command.",
+        )
+
+
+NO_RUNNER: Final = (
+    "has no effect without a command: the image's own entry point runs, and nothing of Spotkeep beside it"
+)
+
+
+@rule("backend", "command", "image", "framework", "algorithm")
+def _something_runs(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.command is not None:
+        return
+    if request.backend == "ec2":
+        yield Problem(
+            field="command",
+            found="nothing",
+            problem="is required with backend: ec2: an image's own entry point runs on SageMaker alone",
+            fix="For example: python train.py",
+        )
+    elif request.image is None and request.framework is None and request.algorithm is None:
+        yield Problem(
+            field="command",
+            found="nothing",
+            problem="is required",
+            fix="For example: python train.py. To run an image's own entry point, name it as image, or name an "
+            "algorithm of AWS's.",
+        )
+
+
+@rule("command", "metrics", "notify")
+def _only_the_runner_gives_it_an_effect(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.command is not None:
+        return
+    for name, metric in request.metrics.items():
+        if metric.pattern is None or metric.step is not None or metric.goal is not None:
+            yield Problem(
+                field=f"metrics.{name}",
+                found=outlined(metric),
+                problem=NO_RUNNER,
+                fix="Give the pattern alone: SageMaker then has the metric in CloudWatch. Or remove it.",
+            )
+    if NotificationKind.CHECKPOINT_STALE in request.notify:
+        yield Problem(
+            field="notify",
+            found=NotificationKind.CHECKPOINT_STALE.value,
+            problem=NO_RUNNER,
+            fix="Remove it from the list: checkpoints of an image are its own, and nothing reports them.",
+        )
+
+
+_BY_THE_RUNNER: Final[Mapping[str, str]] = {
+    "source": "Remove it: the image holds its program. For a script of yours add command.",
+    "install": "Remove it: packages are installed before a command. Add command, or take an image that holds them.",
+    "setup": "Remove it, or add command.",
+    "arguments": "Remove it: an image's own entry point reads /opt/ml/input/config/hyperparameters.json.",
+    "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
+    "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
+}
+"""Fields that only Spotkeep's runner in the job gives an effect to, and what to do instead."""
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    excluded(
+        "pause_at_step",
+        where=lambda request: not request.checkpoints,
+        reads=("checkpoints",),
+        problem="is given with checkpoints: false, and a pause is gone on from with a checkpoint",
+        fix="Remove pause_at_step, or set checkpoints: true.",
+    ),
+    *(
+        excluded(field, where=lambda request: request.command is None, reads=("command",), problem=NO_RUNNER, fix=fix)
+        for field, fix in _BY_THE_RUNNER.items()
+    ),
+    _hyperparameters_fit,
+    _environment_fits,
+    _a_shell_can_be_opened,
+    _something_runs,
+    _only_the_runner_gives_it_an_effect,
+)
+_PYTHON: Final = re.compile(r"(.*/)?python[0-9.]*")
+_ONLY_FOR_A_SHELL: Final = re.compile(r"&&|\|\|?|;|&|>>?|<|[0-9]?>&[0-9]|\$\{?[A-Z_][A-Z0-9_]*\}?(/.*)?|\$\(.*\)")
+_OPTION_AND_VALUE: Final = re.compile(r"--[a-z][\w-]* +\S")
+_LOOKS_SECRET: Final = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY)(_|$)", re.I
+)
+
+
+def command_warnings(request: JobRequest) -> Iterator[str]:
+    """Yield what a command, a setup or an environment has that is allowed and probably not meant."""
+    yield from _words_and_blocks(request)
+    for field, lines in (("command", request.command), ("setup", request.setup)):
+        if isinstance(lines, str):
+            yield from _failures_passed_over(lines, field=field)
+    secrets = sorted(name for name in request.environment if _LOOKS_SECRET.search(name))
+    if secrets:
+        yield (
+            f"environment {', '.join(secrets)} may be a secret; all who may describe the job can read it. "
+            "Read secrets in the script from AWS Secrets Manager."
+        )
+    if request.command is None and request.backend == "sagemaker":
+        yield (
+            "without a command the image's own entry point runs, and nothing of Spotkeep beside it: no save on a "
+            "notice, no steps and progress, no metrics in describe, no warning of a stale checkpoint."
+        )
+        if request.checkpoints and request.algorithm is None:
+            yield (
+                "whether it goes on after an interruption is the image's own doing: it has to save to "
+                "/opt/ml/checkpoints and to load from there."
+            )
+
+
+def _words_and_blocks(request: JobRequest) -> Iterator[str]:
+    command = request.command or ()
+    if isinstance(command, str):
+        names = [*list(request.hyperparameters)[:3], *(["..."] if len(request.hyperparameters) > 3 else [])]
+        if names and request.arguments != "none" and not reads_hyperparameters(command):
+            yield (
+                'command is a block of lines that uses neither "$@" nor SM_HPS, so the hyperparameters '
+                f'({", ".join(names)}) reach no program as arguments. Write python train.py "$@" where they belong; or '
+                "arguments: none, if the script reads them itself."
+            )
+    elif second := _second_python(command):
+        yield (
+            f"command gives {' '.join(command[:2])} the words {' '.join(second)} as arguments. If these are two "
+            "commands, write each on a line of its own below `command: |`."
+        )
+    else:
+        runs_a_shell = any(PurePosixPath(word).name in SHELLS for word in command)
+        for word in dict.fromkeys(command) if not runs_a_shell else ():
+            if _ONLY_FOR_A_SHELL.fullmatch(word):
+                yield (
+                    f"command gives its program the word {word} as it is: no shell reads the words of a command. For a "
+                    "shell write a text of several lines, `command: |`."
+                )
+            elif _OPTION_AND_VALUE.match(word):
+                yield (
+                    f"command gives its program {word!r} as one word, which most read as no option. Make it two words."
+                )
+
+
+def _failures_passed_over(block: str, *, field: str) -> Iterator[str]:
+    if waits_for_anything(block):
+        yield (
+            f"{field} has a bare `wait`, which ends with code 0 whatever the programs in the "
+            "background end with. Keep the id of each and wait for it: python a.py & a=$!; python b.py & b=$!; "
+            "wait $a; wait $b."
+        )
+    if (program := passed_over(block)) is not None:
+        yield (
+            f"{field} goes on with its next line if {program[:80]} fails, since && stands behind it. Write each "
+            "program on a line of its own: the first that fails then ends the block."
+        )
+
+
+def _second_python(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a second Python script in a command that begins with one: lines that YAML has joined."""
+    if len(words) < 4 or not _PYTHON.fullmatch(words[0]) or not _is_script(words[1]):
+        return ()
+    if any(word in {"--", "--no-python", "--no_python"} for word in words):
+        return ()
+    pairs = (words[at : at + 2] for at in range(2, len(words) - 1))
+    return next((pair for pair in pairs if _PYTHON.fullmatch(pair[0]) and _is_script(pair[1])), ())
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or word == "-m"
