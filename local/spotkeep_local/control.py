@@ -13,11 +13,10 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from spotkeep_local.access.call_rates import CallCounts
-from spotkeep_local.bounded_reading import read_answer
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.ec2.records import InstanceFacts, Platform
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.training.facts import JobFacts
+from spotkeep_local.training.facts import LocalJobFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,13 +70,13 @@ class ControlConnection:
         )
         try:
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                body: dict[str, Any] = json.loads(read_answer(answer, most_bytes=_MOST_ANSWER_BYTES))
+                body: dict[str, Any] = json.loads(answer.read(_MOST_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
                 raise ControlError(
                     f"the local AWS refused {operation}: {_message(error.read(_MOST_ERROR_BYTES))}"
                 ) from error
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ControlError(
                 f"no local AWS answers at {self._endpoint_url} ({error}); start one with `spotkeep local up`"
             ) from error
@@ -198,13 +197,13 @@ class LocalControl:
         """
         self._connection.call("ImageProgram", {"image": image, "program": list(program)})
 
-    def job_facts(self, job_name: str) -> JobFacts:
+    def job_facts(self, job_name: str) -> LocalJobFacts:
         """Return what really happened to a training job's processes.
 
         Raises:
             ControlError: There is no such job, or no local AWS.
         """
-        return JobFacts.from_document(self._connection.call("JobFacts", {"job_name": job_name}))
+        return LocalJobFacts.from_document(self._connection.call("JobFacts", {"job_name": job_name}))
 
 
 class FleetControl:

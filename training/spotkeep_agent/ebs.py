@@ -9,7 +9,7 @@ GONE_STATES = ("terminated", "stopped")
 
 
 @dataclass(frozen=True)
-class Attachment:
+class EbsAttachment:
     """A volume at an instance.
 
     Attributes:
@@ -22,7 +22,7 @@ class Attachment:
 
 
 @dataclass(frozen=True)
-class Volume:
+class EbsVolume:
     """A volume as DescribeVolumes shows it.
 
     Attributes:
@@ -40,18 +40,18 @@ class Volume:
     zone: str
     state: str
     size_gb: int
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[EbsAttachment, ...] = ()
     snapshot: str | None = None
     operation: int | None = None
     multi_attach: bool = False
 
-    def attachment_to(self, instance: str) -> Attachment | None:
+    def attachment_to(self, instance: str) -> EbsAttachment | None:
         """Give its attachment to an instance, if there is one."""
         return next((found for found in self.attachments if found.instance == instance), None)
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class EbsSnapshot:
     """A snapshot as DescribeSnapshots shows it.
 
     Attributes:

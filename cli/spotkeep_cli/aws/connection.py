@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     import boto3

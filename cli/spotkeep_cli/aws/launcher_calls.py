@@ -15,8 +15,8 @@ from botocore.exceptions import ConnectionError as AwsConnectionError
 from botocore.httpsession import URLLib3Session
 
 from spotkeep_cli.aws.calls import ClientFactory, repeat_hint, translated_aws_errors
+from spotkeep_cli.bounded_reading import read_answer
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
-from spotkeep_local.bounded_reading import read_answer
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials

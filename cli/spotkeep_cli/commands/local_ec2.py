@@ -60,7 +60,7 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     from pathlib import Path
 
     from spotkeep_jobs.printable_text import printable
-    from spotkeep_local.bounded_reading import read_end
+    from spotkeep_local.hosts.written_files import read_end
 
     with local_failures():
         path = Path(_control().instance_facts(instance).console)

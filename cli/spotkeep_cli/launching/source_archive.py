@@ -19,11 +19,11 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.launching.source_files import MAX_SOURCE_FILES, LocalSourceError, list_files
 from spotkeep_cli.launching.source_warnings import HEAD_BYTES, check_submodules_out, source_warnings
 from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_jobs.errors import Problem
-from spotkeep_local.bounded_reading import read_file
 
 MAX_SOURCE_BYTES = 100 * 1024 * 1024
 """The most bytes of the files before packing. Code is small; what is larger is data and belongs in a channel."""

@@ -222,7 +222,7 @@ class CapacityLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class RehearsalCheck:
     """One thing that what was rehearsed is for.
 
     Attributes:

@@ -32,10 +32,10 @@ from spotkeep_cli.rehearsal.spot import CHECK_AND_LAUNCH, report_of_interruption
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
-from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.control import FleetControl
 from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.hosts.isolation import Isolation
+from spotkeep_local.hosts.written_files import read_end
 
 NOTICE_SECONDS = 20.0
 """What is left of two minutes where an agent still asks the metadata every five seconds."""

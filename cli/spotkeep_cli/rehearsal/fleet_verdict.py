@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_agent.agent import HEARTBEAT_SECONDS
-from spotkeep_cli.rehearsal.evidence import Check, ProcessEnding, RehearsedProcess
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsalCheck, RehearsedProcess
 from spotkeep_jobs.progress.job_events import MARKER
 from spotkeep_local.ec2.instances import INTERRUPTED
 
@@ -159,15 +159,15 @@ def _first(events: Iterable[Mapping[str, Any]], kind: str, otherwise: int | None
     return next(iter(_steps(events, kind)), otherwise)
 
 
-def judge_fleet(evidence: FleetEvidence) -> list[Check]:
+def judge_fleet(evidence: FleetEvidence) -> list[RehearsalCheck]:
     """Judge a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
     return list(_checks(evidence))
 
 
-def _checks(evidence: FleetEvidence) -> Iterator[Check]:
+def _checks(evidence: FleetEvidence) -> Iterator[RehearsalCheck]:
     lives, after = evidence.lives, evidence.after
     in_turn = all(_one_after_the_other(*pair) for pair in pairwise(lives))
-    yield Check(
+    yield RehearsalCheck(
         expected="three instances, one after the other: two were taken, each was replaced",
         found=", ".join(f"{life.instance_id} in {life.zone}" for life in lives) or "none",
         passed=len(lives) == 3 and in_turn,
@@ -175,24 +175,24 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
     zones = [life.zone for life in lives]
     volumes = [life.volume_id for life in lives]
     moved = len(lives) > 1 and zones[0] != zones[1] and None not in volumes[:2] and volumes[0] != volumes[1]
-    yield Check(
+    yield RehearsalCheck(
         expected="after the first, the volume moved to another zone through a snapshot",
         found=_found(lives[:2]),
         passed=moved and lives[1].calls.get("ec2:CreateSnapshot", 0) == 1,
     )
     stayed = len(lives) > 2 and zones[1] == zones[2] and volumes[1] is not None and volumes[1] == volumes[2]
-    yield Check(
+    yield RehearsalCheck(
         expected="after the second, the next instance in the same zone took the same volume",
         found=_found(lives[1:3]),
         passed=stayed and "ec2:CreateSnapshot" not in lives[2].calls and "ec2:CreateVolume" not in lives[2].calls,
     )
     yield _few_calls(lives[2] if len(lives) > 2 else None)
-    yield Check(
+    yield RehearsalCheck(
         expected="the fleet is gone, and nothing runs that is paid for",
         found=_listed("fleet", after.fleets) + ", " + _listed("instance", after.instances),
         passed=not after.fleets and not after.instances,
     )
-    yield Check(
+    yield RehearsalCheck(
         expected="one volume is left, and no snapshot",
         found=_listed("volume", after.volumes) + ", " + _listed("snapshot", after.snapshots),
         passed=len(after.volumes) == 1 and not after.snapshots,
@@ -204,15 +204,15 @@ def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) ->
     return after.process.started_at > before.process.ended_at
 
 
-def _few_calls(life: RehearsedInstance | None) -> Check:
+def _few_calls(life: RehearsedInstance | None) -> RehearsalCheck:
     """Judge the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
     expected = f"that took at most {MOST_CALLS} AWS calls, heartbeats aside"
     if life is None:
-        return Check(expected=expected, found="unknown", passed=False)
+        return RehearsalCheck(expected=expected, found="unknown", passed=False)
     calls = sum(life.calls.values()) + _BY_USER_DATA
     heartbeats = int(sum(life.phases_s.values()) / HEARTBEAT_SECONDS)
     aside = f", {heartbeats} at most of them heartbeats" if heartbeats else ""
-    return Check(expected=expected, found=f"{calls} calls{aside}", passed=calls <= MOST_CALLS + heartbeats)
+    return RehearsalCheck(expected=expected, found=f"{calls} calls{aside}", passed=calls <= MOST_CALLS + heartbeats)
 
 
 def _found(lives: Sequence[RehearsedInstance]) -> str:

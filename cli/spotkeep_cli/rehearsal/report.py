@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import Check, FileComparison, ReceivedNotification, RunEvidence
+from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification, RehearsalCheck, RunEvidence
 from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
@@ -38,7 +38,7 @@ class Report(abc.ABC):
         judging: What deciding about it took; the engine adds it.
     """
 
-    checks: Sequence[Check] = ()
+    checks: Sequence[RehearsalCheck] = ()
     permissions: Sequence[IdentityReport] = ()
     judging: JudgingTime | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)

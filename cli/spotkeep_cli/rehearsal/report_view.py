@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_cli.rehearsal.evidence import CapacityLoss, Check, ReceivedNotification
+    from spotkeep_cli.rehearsal.evidence import CapacityLoss, ReceivedNotification, RehearsalCheck
     from spotkeep_cli.rehearsal.fleet_verdict import RehearsedInstance
     from spotkeep_cli.rehearsal.report import Report
     from spotkeep_cli.rehearsal.sweep_verdict import SweepEvidence
@@ -223,7 +223,7 @@ def _judged(report: Report, *, passed: str) -> Iterator[RenderableType]:
         yield _failed(f"{failed} of {len(report.checks)} did not hold.")
 
 
-def _checked(check: Check) -> RenderableType:
+def _checked(check: RehearsalCheck) -> RenderableType:
     """Return a mark, what should be, and below it what was."""
     row = Table.grid(padding=(0, 1))
     mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spotkeep_cli.rehearsal.evidence import ENDINGS, Check, ProcessEnding, ReceivedNotification, RehearsedProcess
+from spotkeep_cli.rehearsal.evidence import (
+    ENDINGS,
+    ProcessEnding,
+    ReceivedNotification,
+    RehearsalCheck,
+    RehearsedProcess,
+)
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_jobs.progress.job_events import JobEvent
 from spotkeep_jobs.record.states import SweepState, TrialState
@@ -146,7 +152,7 @@ def curve_of(events: Iterable[JobEvent], *, metric: str) -> tuple[dict[int, floa
     return curve, tuple(dict.fromkeys(contradictions))
 
 
-def judge_sweep(evidence: SweepEvidence) -> list[Check]:
+def judge_sweep(evidence: SweepEvidence) -> list[RehearsalCheck]:
     """Judge a rehearsed sweep."""
     return [
         _search_ended(evidence),
@@ -181,7 +187,7 @@ def preemptions_of(trials: Sequence[RehearsedTrial]) -> int:
     return sum(each.preemptions for each in trials)
 
 
-def _search_ended(evidence: SweepEvidence) -> Check:
+def _search_ended(evidence: SweepEvidence) -> RehearsalCheck:
     sweep, counts = evidence.sweep, evidence.sweep.counts
     asked = evidence.asked_trials
     states = states_in_words(counts) or "none"
@@ -191,7 +197,7 @@ def _search_ended(evidence: SweepEvidence) -> Check:
         for each in evidence.trials
         if each.trial.state is TrialState.FAILED
     ]
-    return Check(
+    return RehearsalCheck(
         expected=f"the search ends by itself, with {asked} trials, none of them failed",
         found=f"{sweep.state.value.lower()}{why}; trials: {states}{''.join(reasons[:_NAMED])}",
         passed=sweep.state is SweepState.COMPLETED
@@ -200,25 +206,25 @@ def _search_ended(evidence: SweepEvidence) -> Check:
     )
 
 
-def _trouble_happened(evidence: SweepEvidence) -> Check:
+def _trouble_happened(evidence: SweepEvidence) -> RehearsalCheck:
     planned, happened = evidence.planned_interruptions, interruptions_of(evidence.trials)
     lost = {each.trial.number for each in evidence.trials if each.interruptions}
     # Such a trial lost its instance, too: the loss that was planned for its first training job found none.
     gave_way = {each.trial.number for each in evidence.trials if each.preemptions} - lost
     before = planned & gave_way
     because = f", {len(before)} gave way to the other share before" if before else ""
-    return Check(
+    return RehearsalCheck(
         expected=f"{len(planned)} losses of spot capacity, and the controller killed in the middle",
         found=f"{happened} losses{because}, {evidence.ended_invocations} invocations of the controller killed",
         passed=bool(planned) and planned <= lost | gave_way and evidence.ended_invocations > 0,
     )
 
 
-def _identical(trials: Sequence[RehearsedTrial]) -> Check:
+def _identical(trials: Sequence[RehearsedTrial]) -> RehearsalCheck:
     same = sum(each.is_identical for each in trials)
     differing = [_difference(each) for each in trials if not each.is_identical]
     steps = sum(len(each.curve) for each in trials)
-    return Check(
+    return RehearsalCheck(
         expected="every trial's curve is, step for step, that of the same trial left alone",
         found=_with_names(f"{same} of {len(trials)} are, {steps:,} steps", differing),
         passed=bool(trials) and same == len(trials),
@@ -241,10 +247,10 @@ def _difference(each: RehearsedTrial) -> str:
     return f"{name} differs"
 
 
-def _nothing_twice(evidence: SweepEvidence) -> Check:
+def _nothing_twice(evidence: SweepEvidence) -> RehearsalCheck:
     duplicates = duplicates_of(evidence)
     jobs = sum(len(each.jobs) for each in evidence.trials)
-    return Check(
+    return RehearsalCheck(
         expected="nothing runs twice: one job an attempt, one process a trial at a time, no step twice but "
         "what an interruption cost",
         found=_with_names(f"{jobs} training jobs", duplicates),
@@ -285,16 +291,18 @@ def _kept_step(life: RehearsedProcess) -> int:
             return last_step
 
 
-def _best_is_best(evidence: SweepEvidence) -> Check:
+def _best_is_best(evidence: SweepEvidence) -> RehearsalCheck:
     sign = -1 if evidence.objective.goal == "maximize" else 1
     measured = [
         (sign * value, each.trial.number, step) for each in evidence.trials for step, value in each.curve.items()
     ]
     best = evidence.sweep.best
     if not measured or best is None:
-        return Check(expected="the best trial is the best", found="no value of the objective was found", passed=False)
+        return RehearsalCheck(
+            expected="the best trial is the best", found="no value of the objective was found", passed=False
+        )
     value, number, step = min(measured, key=lambda each: (each[0], each[1]))
-    return Check(
+    return RehearsalCheck(
         expected=f"the best is the best of the {len(measured):,} values in the logs: trial {number}, "
         f"{sign * value:.6g} at step {step}",
         found=f"trial {best.number}, {best.value:.6g} at step {best.step}",
@@ -302,11 +310,11 @@ def _best_is_best(evidence: SweepEvidence) -> Check:
     )
 
 
-def _bill_adds_up(evidence: SweepEvidence) -> Check:
+def _bill_adds_up(evidence: SweepEvidence) -> RehearsalCheck:
     cost = evidence.sweep.cost
     billed = sum(job.billable_seconds for each in evidence.trials for job in each.jobs)
     if cost is None:
-        return Check(expected="the bill adds up", found="the sweep has no bill", passed=False)
+        return RehearsalCheck(expected="the bill adds up", found="the sweep has no bill", passed=False)
     hourly = cost.usd_per_hour
     usd = None if hourly is None else billed * hourly / 3600
     allowed = _ROUNDED_SECONDS * (len(evidence.trials) + 1)
@@ -319,7 +327,7 @@ def _bill_adds_up(evidence: SweepEvidence) -> Check:
     ]
     dollars = "" if usd is None else f", ${usd:.4f}"
     found = "" if cost.billed_usd is None else f", ${cost.billed_usd:.4f}"
-    return Check(
+    return RehearsalCheck(
         expected=f"the bill is the sum of what DescribeTrainingJob bills: {billed:g} s{dollars}",
         found=_with_names(f"{cost.billed_seconds:g} s{found}", wrong),
         passed=not wrong and right_usd and abs(cost.billed_seconds - billed) <= allowed,
@@ -330,29 +338,29 @@ def _billable(each: RehearsedTrial) -> float:
     return sum(job.billable_seconds for job in each.jobs)
 
 
-def _notified_once(evidence: SweepEvidence) -> Check:
+def _notified_once(evidence: SweepEvidence) -> RehearsalCheck:
     about = evidence.sweep.sweep
     statuses = [each.status for each in evidence.notifications if each.run == about and each.status in ENDINGS]
-    return Check(
+    return RehearsalCheck(
         expected="the end of the sweep is notified once",
         found=f"{len(statuses)} received{': ' if statuses else ''}{', '.join(statuses)}",
         passed=statuses == ["completed"],
     )
 
 
-def _others_had_their_turn(evidence: SweepEvidence, states: Mapping[str, int]) -> Check:
+def _others_had_their_turn(evidence: SweepEvidence, states: Mapping[str, int]) -> RehearsalCheck:
     preempted = preemptions_of(evidence.trials)
     ended = ", ".join(f"{count} {state.lower()}" for state, count in states.items()) or "none launched"
     found = f"{preempted} preemption{'' if preempted == 1 else 's'}; the other share's jobs: {ended}"
     short = "; the trials did not have its instances for long enough: rehearse more of them, or longer ones"
-    return Check(
+    return RehearsalCheck(
         expected="jobs of another share take instances back by preempting trials, and complete",
         found=found if preempted else found + short,
         passed=preempted > 0 and states.keys() == {"COMPLETED"},
     )
 
 
-def _losses_are_recorded(trials: Sequence[RehearsedTrial]) -> Check:
+def _losses_are_recorded(trials: Sequence[RehearsedTrial]) -> RehearsalCheck:
     """Compare what was lost with the record. A training job that is preempted without instances loses nothing."""
     wrong = [
         f"trial {each.trial.number} has {each.interruptions_in_record} in its record, and lost its instances "
@@ -360,7 +368,7 @@ def _losses_are_recorded(trials: Sequence[RehearsedTrial]) -> Check:
         for each in trials
         if not each.interruptions <= each.interruptions_in_record <= each.interruptions + each.preemptions
     ]
-    return Check(
+    return RehearsalCheck(
         expected="every loss of instances is an interruption in the record",
         found=_with_names(f"{sum(each.interruptions_in_record for each in trials)} in the record", wrong),
         passed=not wrong,

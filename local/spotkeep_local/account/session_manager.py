@@ -43,7 +43,7 @@ class InvalidDocumentError(ServiceError):
     code = "InvalidDocument"
 
 
-class SessionManager:
+class LocalSessionManager:
     """Stands before ministack's Systems Manager.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_local.batch import description, request_rules
 from spotkeep_local.batch.account import BatchAccount
 from spotkeep_local.batch.attempts import needs_of, terminated
-from spotkeep_local.batch.records import JobQueue, JobStatus, ServiceJob
+from spotkeep_local.batch.records import JobQueue, JobStatus, LocalServiceJob
 from spotkeep_local.batch.request_rules import ClientError, refuse
 from spotkeep_local.batch.resources import Resources
 from spotkeep_local.batch.scheduler import Scheduler
@@ -30,7 +30,7 @@ _NOT_OF_THE_JOB: Final = ("clientToken", "tags", "jobName", "jobQueue", "schedul
 _FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "QUOTA_SHARE_NAME")
 
 
-class ServiceJobs:
+class ServiceJobOperations:
     """Their operations; the caller holds the account's lock.
 
     Args:
@@ -40,7 +40,7 @@ class ServiceJobs:
     """
 
     def __init__(
-        self, account: BatchAccount, *, announce: Callable[[ServiceJob], None], now: Callable[[], float]
+        self, account: BatchAccount, *, announce: Callable[[LocalServiceJob], None], now: Callable[[], float]
     ) -> None:
         self._account = account
         self._announce = announce
@@ -69,7 +69,7 @@ class ServiceJobs:
         self._refuse_repeated(request["clientToken"], of_job)
         job_id = str(uuid.uuid4())
         payload = request["serviceRequestPayload"]
-        job = ServiceJob(
+        job = LocalServiceJob(
             job_id=job_id,
             arn=self._account.arn("service-job", job_id),
             name=request["jobName"],
@@ -126,8 +126,8 @@ class ServiceJobs:
             self._end(job, reason=request["reason"])
         return {}
 
-    def _end(self, job: ServiceJob, *, reason: str) -> None:
-        def end(job: ServiceJob) -> ServiceJob:
+    def _end(self, job: LocalServiceJob, *, reason: str) -> None:
+        def end(job: LocalServiceJob) -> LocalServiceJob:
             asked = replace(job, terminate_reason=job.terminate_reason or reason)
             # What SageMaker has is stopped first.
             return terminated(asked, now=self._now()) if job.waits else asked
@@ -137,7 +137,7 @@ class ServiceJobs:
             self._announce(ended)
 
 
-def _wanted(request: Mapping[str, Any]) -> Callable[[ServiceJob], bool]:
+def _wanted(request: Mapping[str, Any]) -> Callable[[LocalServiceJob], bool]:
     """Return which jobs a ListServiceJobs request asks for."""
     filters = request.get("filters") or []
     if len(filters) > 1:
@@ -157,7 +157,7 @@ def _wanted(request: Mapping[str, Any]) -> Callable[[ServiceJob], bool]:
     return matches
 
 
-def _filter(name: str, value: str) -> Callable[[ServiceJob], bool]:
+def _filter(name: str, value: str) -> Callable[[LocalServiceJob], bool]:
     if name == "JOB_NAME":
         lowered = value.lower()
         if lowered.endswith("*"):
@@ -211,7 +211,7 @@ class BatchService:
             now=now,
             hands_tags_on=options.batch_hands_tags_on,
         )
-        jobs = ServiceJobs(self.account, announce=self._scheduler.announce, now=now)
+        jobs = ServiceJobOperations(self.account, announce=self._scheduler.announce, now=now)
         resources = Resources(self.account, end_jobs=jobs.end_jobs)
         self._protocol = _BatchProtocol("batch")
         operations = {**resources.operations, **jobs.operations}

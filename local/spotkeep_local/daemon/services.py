@@ -18,7 +18,7 @@ from spotkeep_local.access.enforcement import Enforcement, UnsureCalls
 from spotkeep_local.account import price_list
 from spotkeep_local.account import service_quotas as quotas
 from spotkeep_local.account.new_account import missing_from_account
-from spotkeep_local.account.session_manager import SessionManager
+from spotkeep_local.account.session_manager import LocalSessionManager
 from spotkeep_local.account.stacks import RESOURCE_TYPES, BatchResource, ExperimentTemplateResource, StackRoles
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.capacity import EventFaults
@@ -207,7 +207,7 @@ class LocalServices:
         ec2.add_public_image(
             PYTORCH.image_id, parameter=PYTORCH.parameter, name=PYTORCH.name, root_device=PYTORCH.root_device
         )
-        sessions = SessionManager(
+        sessions = LocalSessionManager(
             ministack.handler_of("ssm"),
             cloud=self._ec2.cloud,
             job=self._training.job,

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.filters import in_one_page, matches
 from spotkeep_local.ec2.market import Market
-from spotkeep_local.ec2.records import Fleet, Instance, Snapshot, Volume
+from spotkeep_local.ec2.records import LocalFleet, LocalInstance, LocalSnapshot, LocalVolume
 from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOTICE_SECONDS = 120.0
 
 
-_Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
+_Resource = TypeVar("_Resource", LocalVolume, LocalSnapshot, LocalInstance, LocalFleet)
 
 
 @dataclass(frozen=True)
@@ -220,25 +220,25 @@ class Cloud:
         """For how long a fleet, an instance or a version of a launch template is NotFound to requests: EC2 is
         eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
         self.volumes = Table(
-            Volume,
+            LocalVolume,
             id_field="volume_id",
             since_field="created_at",
             not_found=("InvalidVolume.NotFound", "The volume '{id}' does not exist."),
         )
         self.snapshots = Table(
-            Snapshot,
+            LocalSnapshot,
             id_field="snapshot_id",
             since_field="started_at",
             not_found=("InvalidSnapshot.NotFound", "The snapshot '{id}' does not exist."),
         )
         self.instances = Table(
-            Instance,
+            LocalInstance,
             id_field="instance_id",
             since_field="launched_at",
             not_found=("InvalidInstanceID.NotFound", "The instance ID '{id}' does not exist"),
         )
         self.fleets = Table(
-            Fleet,
+            LocalFleet,
             id_field="fleet_id",
             since_field="created_at",
             not_found=("InvalidFleetId.NotFound", "The fleet ID '{id}' does not exist"),

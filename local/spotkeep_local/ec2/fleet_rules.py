@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from spotkeep_local.ec2.surroundings import Subnet
+    from spotkeep_local.ec2.surroundings import LocalSubnet
 
 DEFAULT_STRATEGY = "lowest-price"
 _ON_DEMAND_OPTIONS = {"AllocationStrategy": ("lowest-price",)}
@@ -35,7 +35,7 @@ class CandidatePool:
     place: int
     config: int
     instance_type: str
-    subnet: Subnet
+    subnet: LocalSubnet
     price_usd: float
     room: int | None = None
     max_price_usd: float | None = None

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.bounded_reading import read_answer
 from spotkeep_local.errors import LocalAwsError
 
 if TYPE_CHECKING:
@@ -216,8 +215,10 @@ def read_recorded_market(
 def _rows(path: Path) -> Iterator[tuple[int, float]]:
     problems: list[str] = []
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        text = read_answer(file, most_bytes=_MOST_BYTES).decode()
-    reader = csv.DictReader(io.StringIO(text))
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise MarketError(f"the trace {path} cannot be read: more than {_MOST_BYTES:,} bytes")
+    reader = csv.DictReader(io.StringIO(content.decode()))
     if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
         raise MarketError(f"the trace {path} has no column {', '.join(missing)}; it needs {', '.join(_COLUMNS)}")
     for line, row in enumerate(reader, start=2):

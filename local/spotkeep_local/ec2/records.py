@@ -51,7 +51,7 @@ class FleetState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attachment:
+class LocalAttachment:
     """A volume's attachment to an instance.
 
     Attributes:
@@ -68,7 +68,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Volume:
+class LocalVolume:
     """A volume.
 
     Attributes:
@@ -86,7 +86,7 @@ class Volume:
     encrypted: bool = False
     snapshot_id: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
-    attachment: Attachment | None = None
+    attachment: LocalAttachment | None = None
 
     def state(self, now: float) -> str:
         """Return creating, available or in-use."""
@@ -96,7 +96,7 @@ class Volume:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class LocalSnapshot:
     """A snapshot.
 
     Attributes:
@@ -150,7 +150,7 @@ class InstanceProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instance:
+class LocalInstance:
     """An instance. Every instance is launched by a fleet.
 
     Attributes:
@@ -184,7 +184,7 @@ class Instance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetEvent:
+class LocalFleetEvent:
     """One event of a fleet's history: `fleet-change`, `instance-change`, `service-error` or `information`."""
 
     at: float
@@ -195,7 +195,7 @@ class FleetEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
+class LocalFleet:
     """A fleet of type maintain.
 
     Attributes:
@@ -209,7 +209,7 @@ class Fleet:
     request: dict[str, Any]
     created_at: float
     tags: dict[str, str] = field(default_factory=dict)
-    history: tuple[FleetEvent, ...] = ()
+    history: tuple[LocalFleetEvent, ...] = ()
     problem: str = ""
     try_at: float = 0.0
 
@@ -219,7 +219,7 @@ class Fleet:
         specification: dict[str, Any] = self.request["TargetCapacitySpecification"]
         return specification
 
-    def with_event(self, event: FleetEvent) -> Fleet:
+    def with_event(self, event: LocalFleetEvent) -> LocalFleet:
         """Return the fleet with one more event in its history."""
         return replace(self, history=(*self.history, event))
 

@@ -14,14 +14,14 @@ from spotkeep_local.ec2 import events
 from spotkeep_local.ec2.catalog import SpotPrices, describe_instance_types
 from spotkeep_local.ec2.cloud import Cloud, Latencies
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
-from spotkeep_local.ec2.fleets import Fleets
+from spotkeep_local.ec2.fleets import FleetOperations
 from spotkeep_local.ec2.instances import INTERRUPTED, Instances
 from spotkeep_local.ec2.launch import delete_template_versions
 from spotkeep_local.ec2.market import Market, SpotPoolChange
 from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
 from spotkeep_local.ec2.records import AttachmentState, InstanceFacts, InstanceState, Platform
 from spotkeep_local.ec2.tags import Tags, is_ours
-from spotkeep_local.ec2.volumes import Snapshots, Volumes
+from spotkeep_local.ec2.volumes import Snapshots, VolumeOperations
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
 from spotkeep_local.service_base.aws_service import AwsService, HttpRequest
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
-    from spotkeep_local.ec2.records import Attachment, Instance, Volume
+    from spotkeep_local.ec2.records import LocalAttachment, LocalInstance, LocalVolume
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.service_base.aws_service import Answer, Operation
@@ -89,12 +89,12 @@ class Ec2Service:
             on_leaving=lambda instance: fleets.wait_before_replacing(instance),
             on_ended=lambda instance: fleets.note_ended(instance),
         )
-        fleets = Fleets(self.cloud, self.instances)
+        fleets = FleetOperations(self.cloud, self.instances)
         self._background = Background(self.cloud, self.instances, fleets)
         operations: dict[str, Operation] = {
             **self.instances.operations(),
             **fleets.operations(),
-            **Volumes(self.cloud).operations(),
+            **VolumeOperations(self.cloud).operations(),
             **Snapshots(self.cloud).operations(),
             **Tags(self.cloud).operations(),
             **SpotPrices(self.cloud).operations(),
@@ -256,7 +256,7 @@ class Background:
         fleets: Keeps fleets.
     """
 
-    def __init__(self, cloud: Cloud, instances: Instances, fleets: Fleets) -> None:
+    def __init__(self, cloud: Cloud, instances: Instances, fleets: FleetOperations) -> None:
         self._cloud = cloud
         self._instances = instances
         self._fleets = fleets
@@ -304,7 +304,7 @@ class Background:
                 if seconds > 0:
                     self._cloud.changed.wait(seconds)
 
-    def _advance_instance(self, instance: Instance) -> None:
+    def _advance_instance(self, instance: LocalInstance) -> None:
         now = self._cloud.now()
         if instance.state is InstanceState.PENDING and now >= instance.due_at:
             self._instances.boot(instance)
@@ -316,7 +316,7 @@ class Background:
             else:
                 self._cloud.instances.put(replace(instance, interruption=None))
 
-    def _advance_attachment(self, volume: Volume, attachment: Attachment) -> None:
+    def _advance_attachment(self, volume: LocalVolume, attachment: LocalAttachment) -> None:
         if self._cloud.now() < attachment.due_at:
             return
         host = self._cloud.hosts.get(attachment.instance_id)
@@ -334,7 +334,7 @@ class Background:
 
     def _reclaim(self) -> None:
         """Interrupt spot instances that their pool has no room for any more; the youngest first."""
-        pools: dict[tuple[str, str], list[Instance]] = {}
+        pools: dict[tuple[str, str], list[LocalInstance]] = {}
         for instance in self._cloud.instances:
             if instance.spot and instance.state.live:
                 pools.setdefault((instance.instance_type, instance.zone), []).append(instance)

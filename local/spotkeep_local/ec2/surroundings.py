@@ -24,7 +24,7 @@ _DATA_LISTS = ("BlockDeviceMappings", "NetworkInterfaces", "TagSpecifications", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subnet:
+class LocalSubnet:
     """A subnet of a VPC."""
 
     subnet_id: str
@@ -62,14 +62,14 @@ class Surroundings:
         zones = {f"{self._region}{letter}" for letter in "abc"}
         return sorted(zones | {subnet["AvailabilityZone"] for subnet in ec2.subnets()})
 
-    def subnet(self, subnet_id: str) -> Subnet | None:
+    def subnet(self, subnet_id: str) -> LocalSubnet | None:
         """Return a subnet, or None."""
         return next(
             (_subnet(subnet) for subnet in ec2.subnets() if subnet["SubnetId"] == subnet_id),
             None,
         )
 
-    def default_subnets(self) -> list[Subnet]:
+    def default_subnets(self) -> list[LocalSubnet]:
         """Return the default VPC's subnets, one a zone."""
         defaults = [_subnet(subnet) for subnet in ec2.subnets() if subnet.get("DefaultForAz")]
         return sorted(defaults, key=lambda subnet: subnet.zone)
@@ -132,8 +132,8 @@ class Surroundings:
         return any(alarm["StateValue"] == "ALARM" for alarm in alarms)
 
 
-def _subnet(subnet: Mapping[str, Any]) -> Subnet:
-    return Subnet(
+def _subnet(subnet: Mapping[str, Any]) -> LocalSubnet:
+    return LocalSubnet(
         subnet_id=subnet["SubnetId"],
         vpc_id=subnet["VpcId"],
         zone=subnet["AvailabilityZone"],

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.ec2.cloud import Cloud
     from spotkeep_local.ec2.instances import Instances
-    from spotkeep_local.ec2.records import Instance
+    from spotkeep_local.ec2.records import LocalInstance
 
 _INTERRUPT_SPOT = "aws:ec2:send-spot-instance-interruptions"
 _SPOT_INSTANCE = "aws:ec2:spot-instance"
@@ -330,7 +330,7 @@ class FisService:
             _LOG.warning("the state of the alarm %s is not known: %s", arn, error)
             return False
 
-    def _selected(self, experiment: Experiment) -> list[Instance]:
+    def _selected(self, experiment: Experiment) -> list[LocalInstance]:
         target = the_target(experiment.template)
         states = [set(item["values"]) for item in target.get("filters") or []]
         with self._cloud.lock:
@@ -346,7 +346,7 @@ class FisService:
         return random.sample(found, how_many(target["selectionMode"], len(found)))
 
     @contextlib.contextmanager
-    def _lock_and_allow_gone(self, instance: Instance) -> Iterator[None]:
+    def _lock_and_allow_gone(self, instance: LocalInstance) -> Iterator[None]:
         """Ignore that an instance ended by itself after it was selected: that is no failure of the experiment."""
         with self._cloud.lock:
             try:

@@ -50,7 +50,7 @@ class ProcessLifetime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFacts(JsonDocument):
+class LocalJobFacts(JsonDocument):
     """What a local training job went through.
 
     Attributes:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_fleet.channel_files import channel_files
 from spotkeep_fleet.errors import ChannelDataError
-from spotkeep_local.bounded_reading import read_beginning
+from spotkeep_local.hosts.written_files import read_beginning
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, instance_type

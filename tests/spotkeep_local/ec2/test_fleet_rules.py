@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.ec2.fleet_rules import SPOT_STRATEGIES, CandidatePool, choose_on_demand, choose_pool
-from spotkeep_local.ec2.surroundings import Subnet
+from spotkeep_local.ec2.surroundings import LocalSubnet
 
 
 def pool(place: int, **fields: Any) -> CandidatePool:
-    subnet = Subnet(subnet_id="subnet-1", vpc_id="vpc-1", zone="a", cidr="10.0.0.0/24")
+    subnet = LocalSubnet(subnet_id="subnet-1", vpc_id="vpc-1", zone="a", cidr="10.0.0.0/24")
     known = {"config": 0, "instance_type": "m5.large", "subnet": subnet, "price_usd": 0.1}
     return CandidatePool(place=place, **(known | fields))
 

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 
 from spotkeep_local.ec2.cloud import Cloud, Latencies
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.records import Snapshot
-from spotkeep_local.ec2.volumes import Volumes
+from spotkeep_local.ec2.records import LocalSnapshot
+from spotkeep_local.ec2.volumes import VolumeOperations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,10 +163,10 @@ def test_a_snapshot_that_is_not_done_makes_no_volume(tmp_path: Path) -> None:
         send_event=nothing,
         clock=lambda: 100.0,
     )
-    pending = Snapshot(
+    pending = LocalSnapshot(
         snapshot_id="snap-1", volume_id="vol-1", volume_size_gib=1, used_bytes=0, started_at=99.0, ready_at=101.0
     )
     cloud.snapshots.put(pending)
     with pytest.raises(Ec2Error) as refused:
-        Volumes(cloud).create({"AvailabilityZone": "us-east-1a", "SnapshotId": "snap-1"})
+        VolumeOperations(cloud).create({"AvailabilityZone": "us-east-1a", "SnapshotId": "snap-1"})
     assert refused.value.code == "IncorrectState"

@@ -15,7 +15,7 @@ from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.aws_service import HttpRequest, control_service
-from spotkeep_local.training.facts import JobFacts
+from spotkeep_local.training.facts import LocalJobFacts
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ class Training:
         names: list[str] = answer["training_jobs"]
         return names
 
-    def facts(self, name: str) -> JobFacts:
-        return JobFacts.from_document(self.call("JobFacts", CONTROL_TARGET, job_name=name))
+    def facts(self, name: str) -> LocalJobFacts:
+        return LocalJobFacts.from_document(self.call("JobFacts", CONTROL_TARGET, job_name=name))
 
     def wait_ended(self, name: str) -> dict[str, Any]:
         wait_until(lambda: self.describe(name)["TrainingJobStatus"] in ENDED)

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
-from spotkeep_agent.aws.volumes import Volumes
+from spotkeep_agent.aws.volumes import RunVolumes
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
 from spotkeep_agent.volume.actions import Done, Refused, Result, Unavailable
 from spotkeep_fleet.errors import DocumentError
@@ -30,7 +30,7 @@ class Executor:
         self,
         *,
         records: FleetRecords,
-        volumes: Volumes,
+        volumes: RunVolumes,
         machine: VolumeMachine,
         has_second_tier: Callable[[], bool],
     ) -> None:

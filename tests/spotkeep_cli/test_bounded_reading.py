@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.bounded_reading import read_answer, read_beginning, read_end, read_file
+from spotkeep_cli.bounded_reading import read_answer, read_file
 
 
 def test_a_file_may_be_as_large_as_the_bound_and_no_larger(tmp_path: Path) -> None:
@@ -25,7 +25,6 @@ def test_a_file_may_be_as_large_as_the_bound_and_no_larger(tmp_path: Path) -> No
 def test_a_device_without_an_end_is_refused() -> None:
     with pytest.raises(OSError, match="without an end"):
         read_file(Path("/dev/zero"), most_bytes=1000)
-    assert read_beginning(Path("/dev/zero"), most_bytes=3) == bytes(3)
 
 
 def test_a_named_pipe_is_what_its_writer_writes_and_empty_without_one(tmp_path: Path) -> None:
@@ -56,10 +55,3 @@ def test_an_answer_is_read_to_its_end_or_refused() -> None:
     assert read_answer(io.BytesIO(b"{}"), most_bytes=2) == b"{}"
     with pytest.raises(OSError, match="more than 1 bytes"):
         read_answer(io.BytesIO(b"{}"), most_bytes=1)
-
-
-def test_the_end_of_a_long_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"first\nlast\n")
-    assert read_end(log, most_bytes=5) == b"last\n"
-    assert read_end(log, most_bytes=500) == b"first\nlast\n"
