@@ -16,6 +16,8 @@ from spotkeep_local.access.call_rates import CallCounts
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.ec2.records import InstanceFacts, Platform
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.iam.report import REPORTS
+from spotkeep_local.iam.uses import JUDGING_TIME
 from spotkeep_local.training.facts import LocalJobFacts
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults
     from spotkeep_local.ec2.market import SpotPoolChange
+    from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.iam.uses import JudgingTime
     from spotkeep_local.lifecycle import LocalAws
 
 _TIMEOUT_SECONDS = 30.0
@@ -258,3 +262,22 @@ class FleetControl:
     def platform(self) -> Platform:
         """Return what instances are on this machine."""
         return Platform.from_document(self._connection.call("Platform", {}))
+
+
+def permissions(local: LocalAws) -> list[IdentityReport]:
+    """Return what every role and user of a local AWS called since it began, and what it was not used for.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    answer = ControlConnection(local).call("Permissions", {})
+    return REPORTS.validate_python(answer["identities"])
+
+
+def judging_time(local: LocalAws) -> JudgingTime:
+    """Return what judging took since a local AWS began.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    return JUDGING_TIME.validate_python(ControlConnection(local).call("JudgingTime", {}))

@@ -21,7 +21,7 @@ from spotkeep_cli.rehearsal.deployment import QUICK_SYNC, RehearsedDeployment, d
 from spotkeep_cli.rehearsal.evidence import ENDINGS, ReceivedNotification, RehearsalTimeoutError
 from spotkeep_fleet.run_prefixes import PREFIXES
 from spotkeep_jobs.progress.training_logs import LOG_GROUP, JobLogs
-from spotkeep_local import permission_control
+from spotkeep_local import control
 from spotkeep_local.capacity import CallFaults, EventFaults
 from spotkeep_local.control import LocalControl
 
@@ -269,8 +269,8 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
             )
             with rehearsal.none_left_running():
                 report = plan.scenario.perform(rehearsal)
-            permissions = permission_control.permissions(local)
-            judging = permission_control.judging_time(local)
+            permissions = control.permissions(local)
+            judging = control.judging_time(local)
     seconds = {**view.seconds, "total": time.monotonic() - started}
     return replace(report, permissions=permissions, judging=judging, seconds=seconds)
 

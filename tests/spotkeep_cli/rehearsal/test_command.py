@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_cli.shell_path import activation
+from spotkeep_cli.rehearsal.command import activation
 
 
 @pytest.fixture
