@@ -35,16 +35,15 @@ from rich.table import Table
 from benchmarks import report
 from benchmarks.report import PROJECT, STATE
 from benchmarks.synth import WITHOUT_RULES, synth_environment
-from spotkeep_local.access.issued_credentials import AccessKey, Principal
-from spotkeep_local.cdk import npm_package
 from spotkeep_local.daemon.server import server_environment
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.iam.authorization import Authorization
 from spotkeep_local.iam.calls import INVOKE_BY_URL
 from spotkeep_local.iam.evaluation import CallingPrincipal, Policies, Question
 from spotkeep_local.iam.policy import PolicyDocument
-from spotkeep_local.iam.reference import PACKAGE, Reference
+from spotkeep_local.iam.reference import Reference
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.principals import AccessKey, Principal
 from spotkeep_local.service_base.aws_service import HttpRequest
 from tests.infrastructure.conftest import Templates
 from tests.models.aws_requests import CALLS, CONTENT, sent
@@ -69,7 +68,7 @@ def main() -> int:
         templates = _synthesized(Path(scratch))
         calls = _calls(tuple(deployed.Policies(templates).documents("ControllerRole")), rounds=options.rounds)
     with console.status("judging"):
-        reference = Reference(npm_package(PACKAGE) / "data")
+        reference = Reference()
         found = {
             role: _measured(tuple(deployed.Policies(templates).of(role)), reference, rounds=options.rounds)
             for role in _ROLES
@@ -129,7 +128,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
             experiment_tags=lambda _: {},
             batch_tags=lambda _: {},
         )
-        judge = Judge(account=account, reference=Reference(npm_package(PACKAGE) / "data"))
+        judge = Judge(account=account, reference=Reference())
         _make_role(policies)
         principal = Principal(
             arn=f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/worker/session", user_id="AROA:session", account_id=ACCOUNT_ID
@@ -148,7 +147,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
 
 def _make_role(policies: tuple[tuple[str, Mapping[str, Any]], ...]) -> None:
     """Make the caller's role in the ministack of this process."""
-    from spotkeep_local.ministack_seams import handler_of
+    from spotkeep_local.ministack.application import handler_of
 
     everything = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}
     role = {"RoleName": "worker", "AssumeRolePolicyDocument": json.dumps(everything)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import botocore.session
 
-from spotkeep_local.service_base.answer_check import problems_of_answer
+from spotkeep_local.service_base.model_check import problems_of_answer
 from spotkeep_local.service_base.service_models import with_shared_models
 
 if TYPE_CHECKING:

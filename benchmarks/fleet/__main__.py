@@ -19,7 +19,7 @@ from benchmarks import report
 from benchmarks.fleet.recoveries import Floor, Goodbye, InstanceRecovery, MeasuredFleet
 from benchmarks.report import STATE
 from spotkeep_local import lifecycle
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.models.fleet_site import Site
 

@@ -17,11 +17,11 @@ from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.bill import bill
-from spotkeep_cli.rendering.facts import facts
+from spotkeep_cli.rendering.columns import facts
 from spotkeep_cli.rendering.job_event import event_text, progress_text, total_steps
-from spotkeep_cli.rendering.run_description import timeline_cells
-from spotkeep_cli.rendering.run_list import reason_text, state_text
+from spotkeep_cli.rendering.lists import reason_text, state_text
+from spotkeep_cli.rendering.printable import coloured
+from spotkeep_cli.rendering.run_description import bill, timeline_cells
 from spotkeep_cli.signals import CtrlC
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, parse_line
@@ -43,6 +43,20 @@ ReadT = TypeVar("ReadT")
 
 LOST_CONNECTION_TRIES = 10
 """So many polls in a row may fail before following gives up; the run does not care."""
+
+
+_TROUBLE = frozenset(
+    {
+        *(JobEventKind.ENVIRONMENT_NOT_CACHED, JobEventKind.SAVE_FAILED, JobEventKind.FALLBACK, JobEventKind.PUT_ASIDE),
+        *(JobEventKind.UPLOAD_FAILED, JobEventKind.UPLOAD_LATE, JobEventKind.NOT_IN_S3, JobEventKind.NOTICE),
+        JobEventKind.EXIT_ON_NOTICE,
+        *(JobEventKind.INSTANCE_SCRIPT_FAILED, JobEventKind.INSTANCE_FAILED),
+    }
+)
+_STYLES = dict.fromkeys(_TROUBLE, "yellow") | dict.fromkeys(
+    (JobEventKind.RESUME, JobEventKind.FINISH, JobEventKind.PAUSED), "green"
+)
+"""All other events are dim."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,3 +420,40 @@ def _come_back(run: str, *, invocation: Invocation) -> list[NextStep]:
         NextStep(command=invocation.command(f"describe {run}"), what="where it stands"),
         NextStep(command=invocation.command(f"stop {run}"), what="end it"),
     ]
+
+
+class LogPrinter:
+    """Prints log lines.
+
+    Args:
+        console: Where to.
+        raw: Whether events are printed as they stand.
+        hosts: How many hosts the run has; with several, each line says which wrote it.
+    """
+
+    def __init__(self, console: Console, *, raw: bool, hosts: int) -> None:
+        self._console = console
+        self._raw = raw
+        self._hosts = hosts
+        self.printed = 0
+        self._sparse = SparseProgress()
+
+    def show(self, update: Update) -> None:
+        """Print an update, if it is for a log."""
+        match update:
+            case LogLine() as line:
+                self._print(line, coloured(line.text))
+            case Reported(line=line) if self._raw:
+                self._print(line, coloured(line.text))
+            case Reported(event=event) if event.kind is JobEventKind.PROGRESS and not self._sparse.worth_a_line(event):
+                self.printed += 1
+            case Reported(event=event, line=line):
+                self._print(line, Text(f"spotkeep: {event_text(event)}", style=_STYLES.get(event.kind, "dim")))
+
+    def _print(self, line: LogLine, text: Text) -> None:
+        self.printed += 1
+        if not self._raw:
+            clock = quantities.moment(line.time).partition(" ")[2]
+            host = f"{line.stream} " if self._hosts > 1 else ""
+            text = Text.assemble((f"{clock} {host}", "dim"), text)
+        self._console.print(text, soft_wrap=True, highlight=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.commands import (
     best,
     describe,
@@ -38,7 +39,6 @@ from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.commands import schedules as schedule_commands
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.errors import NotConfirmedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from spotkeep_cli.errors import CommandLineError, LocatedProblem
 
@@ -101,8 +102,6 @@ class Terminal:
         problems: tuple[LocatedProblem, ...] = getattr(error, "problems", ())
         self.remarks.print(Text.assemble(("Error: ", "bold red"), error.message), soft_wrap=True, highlight=False)
         if problems:
-            from spotkeep_cli.rendering.problem_list import problem_list
-
             _print(self.remarks, problem_list(problems))
         if error.hint:
             self.remarks.print(Text.assemble(("Hint: ", "bold yellow"), error.hint), soft_wrap=True, highlight=False)
@@ -144,3 +143,38 @@ def _console(*, stderr: bool) -> Console:
     from spotkeep_cli.rendering.printable import PrintableConsole
 
     return PrintableConsole(stderr=stderr)
+
+
+def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style: str = "red") -> RenderableType:
+    """Return one block a problem; long text wraps under itself."""
+    from rich.console import Group
+    from rich.text import Text
+
+    blocks: list[RenderableType] = []
+    for problem in problems:
+        if not problem.field:
+            blocks.append(_indented(Text.assemble((f"{mark} ", style), problem.problem), by=2))
+            continue
+        heading = Text.assemble((f"{mark} ", style), (problem.field, "bold"))
+        if problem.line is not None:
+            heading.append(f"  line {problem.line}", style="dim")
+        elif problem.overridden:
+            heading.append("  --set", style="dim")
+        if problem.found:
+            heading.append(f"  found {_shortened(problem.found)}", style="dim")
+        blocks.append(_indented(heading, by=2))
+        blocks.append(_indented(Text(problem.problem), by=4))
+        if problem.fix:
+            blocks.append(_indented(Text(f"→ {problem.fix}", style="green"), by=4))
+    return Group(*blocks)
+
+
+def _indented(text: Text, *, by: int) -> RenderableType:
+    from rich.padding import Padding
+
+    return Padding(text, (0, 0, 0, by), expand=False)
+
+
+def _shortened(found: str) -> str:
+    one_line = " ".join(found.split())
+    return one_line if len(one_line) <= 60 else one_line[:57] + "..."

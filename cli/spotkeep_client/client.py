@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spotkeep_cli.aws.connection import connect, spot_market
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
 from spotkeep_cli.launching.json_values import plain

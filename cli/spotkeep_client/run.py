@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,12 @@ from spotkeep_cli.errors import RunNotFoundError, UsageError
 from spotkeep_cli.following import Reported, Update, follow, raise_unless_done, read_lines
 from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.resume_changes import resume_changes
+from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
+from spotkeep_cli.rendering.lists import reason_text, where
+from spotkeep_cli.rendering.metric_list import at_step, sparkline
+from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.run_description import RunStory
-from spotkeep_client.page import run_page
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
@@ -24,6 +28,54 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record import record
+    from spotkeep_jobs.record.record import ScriptMetrics
+
+
+def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
+    """Warn the caller of `launch` or `resume`: of a branch, which moves; of files that stay behind.
+
+    Args:
+        problems: A warning each.
+        inside: How many functions of ours the caller's line is away: 1 in the one that they call.
+    """
+    for problem in problems:
+        warnings.warn(str(problem), UserWarning, stacklevel=inside + 2)
+
+
+def run_page(run: record.Run, *, metrics: ScriptMetrics | None) -> str:
+    """Return HTML without scripts and without styles of its own.
+
+    Args:
+        run: The run item.
+        metrics: What its script measures.
+    """
+    reason = reason_text(run.end_reason)
+    rows = [
+        ("state", f"{run.state.value.lower()}{f', {reason}' if reason else ''}"),
+        ("runs on", where(run)),
+        ("attempt", str(run.attempt)),
+        ("interruptions", str(run.interruptions)),
+        ("created", f"{quantities.moment(run.created_at)} UTC"),
+    ]
+    if run.cost is not None:
+        rows.append(
+            ("cost", f"{quantities.dollars(run.cost.billed_usd)}, {quantities.percent(run.cost.saved_percent)} saved")
+        )
+    if run.failure_reason:
+        rows.append(("said", run.failure_reason))
+    if run.output_uri:
+        rows.append(("model", run.output_uri))
+    rows.append(("checkpoints", run.checkpoint_uri))
+    for name, metric in () if metrics is None else metrics.metrics.items():
+        best = "" if metric.best is None else f", best {at_step(metric.best, metric.best_step)}"
+        curve = sparkline([value for _, value in metric.points])
+        rows.append((name, f"{at_step(metric.last, metric.last_step)}{best} {curve}"))
+    cells = "".join(f"<tr><th>{_shown(name)}</th><td>{_shown(text)}</td></tr>" for name, text in rows)
+    return f"<table><caption>{_shown(run.run)}</caption>{cells}</table>"
+
+
+def _shown(text: str) -> str:
+    return escape(printable_line(text, longest=1_000))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,14 +273,3 @@ def _line(update: Update) -> str | None:
     if isinstance(update, Reported):
         return f"spotkeep: {event_text(update.event)}"
     return None
-
-
-def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
-    """Warn the caller of `launch` or `resume`: of a branch, which moves; of files that stay behind.
-
-    Args:
-        problems: A warning each.
-        inside: How many functions of ours the caller's line is away: 1 in the one that they call.
-    """
-    for problem in problems:
-        warnings.warn(str(problem), UserWarning, stacklevel=inside + 2)

@@ -32,7 +32,7 @@ from sagemaker.train.tuner import HyperparameterTuner
 from sagemaker.train.utils import safe_serialize
 
 from spotkeep_cli.aws.connection import boto_session_of
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LocatedProblem, RefusedError
 from spotkeep_cli.importing.sdk_arguments import import_arguments
 from spotkeep_cli.importing.training_job import LeftOut

@@ -1,23 +1,49 @@
-"""When the local AWS interrupts a job's capacity and lets it return: a script, instead of a market.
+"""The script of the local AWS's capacity, and its faults, as values that travel as JSON.
 
-On AWS no one can choose when a spot instance is reclaimed; here it is chosen exactly, so that a rehearsal
-tests what it says it tests. The types are values that travel as JSON; the training service acts on them.
+On AWS no one can choose when a spot instance is reclaimed. Here it is chosen exactly, so that a rehearsal tests what it
+says it tests.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from spotkeep_local.json_document import JsonDocument
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
 
 _EXACT = ConfigDict(extra="forbid")
 _Seconds = Annotated[float, Field(ge=0, strict=True)]
 _Part = Annotated[float, Field(ge=0, le=1, strict=True)]
 _Switch = Annotated[bool, Field(strict=True)]
+
+
+class JsonDocument:
+    """The base of a dataclass that travels."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        document: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json")
+        return document
+
+    @classmethod
+    def from_document(cls, document: object) -> Self:
+        """Read what `to_document` wrote.
+
+        Raises:
+            ValidationError: Unknown fields or wrong values; names every one.
+        """
+        found: Self = _adapter(cls).validate_python(document)
+        return found
+
+
+def _adapter(kind: type[JsonDocument]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)

@@ -2,17 +2,96 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import urllib.error
+import urllib.request
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from spotkeep_local.access.call_rates import CallCounts
-from spotkeep_local.control_connection import ControlConnection
-from spotkeep_local.training.facts import JobFacts
+from spotkeep_local.daemon.state_directory import CONTROL_TARGET
+from spotkeep_local.ec2.records import InstanceFacts, Platform
+from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.iam.report import REPORTS
+from spotkeep_local.iam.uses import JUDGING_TIME
+from spotkeep_local.training.facts import LocalJobFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults
+    from spotkeep_local.ec2.market import SpotPoolChange
+    from spotkeep_local.iam.report import IdentityReport
+    from spotkeep_local.iam.uses import JudgingTime
     from spotkeep_local.lifecycle import LocalAws
+
+_TIMEOUT_SECONDS = 30.0
+_MOST_ANSWER_BYTES = 64 * 1024 * 1024
+_MOST_ERROR_BYTES = 64 * 1024
+
+
+class ControlError(LocalAwsError):
+    """The local AWS refused a request, or is not there."""
+
+
+class ControlConnection:
+    """Calls operations of the control plane.
+
+    Args:
+        local: The local AWS.
+    """
+
+    def __init__(self, local: LocalAws) -> None:
+        self._endpoint_url = local.endpoint_url
+        self._signer = SigV4Auth(
+            Credentials(local.access_key.access_key_id, local.access_key.secret_access_key), "sagemaker", local.region
+        )
+        # A proxy in the environment has no business between this machine and itself.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def call(self, operation: str, document: dict[str, Any]) -> dict[str, Any]:
+        """Carry one operation out.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        signed = AWSRequest(
+            method="POST",
+            url=self._endpoint_url,
+            data=json.dumps(document).encode(),
+            headers={
+                "Content-Type": "application/x-amz-json-1.1",
+                "X-Amz-Target": f"{CONTROL_TARGET}.{operation}",
+            },
+        )
+        self._signer.add_auth(signed)
+        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
+            self._endpoint_url, data=signed.data, headers=dict(signed.headers.items())
+        )
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+                body: dict[str, Any] = json.loads(answer.read(_MOST_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ControlError(
+                    f"the local AWS refused {operation}: {_message(error.read(_MOST_ERROR_BYTES))}"
+                ) from error
+        except (OSError, ValueError) as error:
+            raise ControlError(
+                f"no local AWS answers at {self._endpoint_url} ({error}); start one with `spotkeep local up`"
+            ) from error
+        return body
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")
 
 
 class LocalControl:
@@ -122,10 +201,83 @@ class LocalControl:
         """
         self._connection.call("ImageProgram", {"image": image, "program": list(program)})
 
-    def job_facts(self, job_name: str) -> JobFacts:
+    def job_facts(self, job_name: str) -> LocalJobFacts:
         """Return what really happened to a training job's processes.
 
         Raises:
             ControlError: There is no such job, or no local AWS.
         """
-        return JobFacts.from_document(self._connection.call("JobFacts", {"job_name": job_name}))
+        return LocalJobFacts.from_document(self._connection.call("JobFacts", {"job_name": job_name}))
+
+
+class FleetControl:
+    """Talks to the control plane of a local AWS's EC2. Every method raises ControlError when that refuses.
+
+    Args:
+        local: The local AWS, as `lifecycle.status` finds it.
+    """
+
+    def __init__(self, local: LocalAws) -> None:
+        self._connection = ControlConnection(local)
+
+    def interrupt(
+        self, instance_id: str, *, notice: bool = True, notice_seconds: float | None = None, takes_place: bool = True
+    ) -> float:
+        """Interrupt a spot instance.
+
+        Args:
+            instance_id: The instance's id.
+            notice: Whether it gets a notice. Without, its power is cut now.
+            notice_seconds: The time from the notice to the end; None for two minutes, divided by the time scale.
+            takes_place: False for a notice that no interruption follows.
+
+        Returns:
+            When it is gone, epoch seconds.
+        """
+        document = {"notice": notice, "notice_seconds": notice_seconds, "takes_place": takes_place}
+        return float(
+            self._connection.call("InterruptInstance", {"instance_id": instance_id, **document})["interrupted_at"]
+        )
+
+    def warn_of(self, instance_id: str) -> None:
+        """Send the event of an interruption notice for any instance id, which may belong to no instance here."""
+        self._connection.call("WarnOfInstance", {"instance_id": instance_id})
+
+    def change_pool(self, change: SpotPoolChange) -> None:
+        """Change a zone's capacity or price from now on. Spot instances without room are interrupted."""
+        self._connection.call("ChangePool", asdict(change))
+
+    def script_market(self, changes: Sequence[SpotPoolChange]) -> None:
+        """Replace the script of the whole spot market by one that begins now."""
+        self._connection.call("ScriptMarket", {"changes": [asdict(change) for change in changes]})
+
+    def unseen_for(self, seconds: float) -> None:
+        """Hide fleets, instances and versions of launch templates from requests for so long after they are made."""
+        self._connection.call("Consistency", {"unseen_seconds": seconds})
+
+    def instance_facts(self, instance_id: str) -> InstanceFacts:
+        """Return the facts about an instance."""
+        return InstanceFacts.from_document(self._connection.call("InstanceFacts", {"instance_id": instance_id}))
+
+    def platform(self) -> Platform:
+        """Return what instances are on this machine."""
+        return Platform.from_document(self._connection.call("Platform", {}))
+
+
+def permissions(local: LocalAws) -> list[IdentityReport]:
+    """Return what every role and user of a local AWS called since it began, and what it was not used for.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    answer = ControlConnection(local).call("Permissions", {})
+    return REPORTS.validate_python(answer["identities"])
+
+
+def judging_time(local: LocalAws) -> JudgingTime:
+    """Return what judging took since a local AWS began.
+
+    Raises:
+        ControlError: The local AWS refused, or is not there.
+    """
+    return JUDGING_TIME.validate_python(ControlConnection(local).call("JudgingTime", {}))

@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from spotkeep_local import process_identity
 from spotkeep_local.access.admission import HEALTH_PATH
-from spotkeep_local.access.clients import LocalSession
-from spotkeep_local.access.issued_credentials import AccessKey, PersonKeys, read_person_keys
-from spotkeep_local.bounded_reading import read_answer, read_end
-from spotkeep_local.daemon.record import ServerRecord
-from spotkeep_local.daemon.state_directory import StateDirectory
+from spotkeep_local.daemon.state_directory import ServerRecord, StateDirectory
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
+from spotkeep_local.hosts import process_identity
+from spotkeep_local.hosts.written_files import read_end
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.principals import AccessKey, PersonKeys, read_person_keys
+from spotkeep_local.service_base.clients import LocalSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -316,7 +315,7 @@ def _answers(record: ServerRecord) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(record.endpoint_url + HEALTH_PATH, timeout=_HEALTH_TIMEOUT_SECONDS) as answer:
-            return bool(json.loads(read_answer(answer, most_bytes=_MOST_HEALTH_BYTES))["nonce"] == record.nonce)
+            return bool(json.loads(answer.read(_MOST_HEALTH_BYTES))["nonce"] == record.nonce)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 
 _Seconds = Annotated[float, Field(ge=0, le=3600, strict=True)]
 _Scale = Annotated[float, Field(ge=1, le=1000, strict=True)]

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from instance_credentials.aws import Boto3Aws
 from spotkeep_cli.account.local_people import let_developer_train
 from spotkeep_fleet.run_session import RunSession
-from spotkeep_local.access.clients import LocalSession
-from spotkeep_local.access.issued_credentials import AccessKey, Principal
+from spotkeep_local.principals import AccessKey, Principal
+from spotkeep_local.service_base.clients import LocalSession
 
 if TYPE_CHECKING:
     from .conftest import DeployedApp

@@ -26,20 +26,19 @@ from typer.testing import CliRunner
 
 from spotkeep.events import EVENT_PREFIX
 from spotkeep_cli.account.local_people import let_developer_train
+from spotkeep_cli.aws.calls import Connection
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.main import app as command_line
 from spotkeep_cli.seams import Seams
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local import cdk, lifecycle
-from spotkeep_local.control import LocalControl
+from spotkeep_local.control import FleetControl, LocalControl
 from spotkeep_local.daemon.state_directory import StateDirectory
-from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.hosts.host_platform import job_isolation
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
 from tests.permissions import control

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.credentials import Credentials
 
+from spotkeep_cli.aws.calls import Connection
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.launcher_calls import LauncherUrl
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_local import cdk
 
 from .conftest import CONTEXT, PROJECT

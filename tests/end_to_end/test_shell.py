@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_jobs.record.states import RunState
-from spotkeep_local.permission_control import permissions
+from spotkeep_local.control import permissions
 from tests.permissions.control import missed, withhold
 from tests.permissions.withheld import WithheldGrant
 

@@ -19,8 +19,8 @@ from spotkeep_fleet.record import FleetRecord, new_record
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
+from spotkeep_local.control import FleetControl
 from spotkeep_local.ec2.market import SpotPoolChange
-from spotkeep_local.fleet_control import FleetControl
 from tests.models.credentials_function import place_credentials_function
 from tests.models.granted import make_role
 from tests.models.run_table import make_run_table

@@ -6,13 +6,13 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.access.issued_credentials import DEVELOPER
+from spotkeep_local.principals import DEVELOPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spotkeep_local.access.clients import LocalSession
     from spotkeep_local.lifecycle import LocalAws
+    from spotkeep_local.service_base.clients import LocalSession
 
 
 def make_role(local: LocalAws, name: str, *, actions: tuple[str, ...] = ("*",), service: str | None = None) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import ReadTimeoutError
 
-from spotkeep_local.service_base.busy_errors import BUSY_ERRORS
+from spotkeep_local.service_base.error_answers import BUSY_ERRORS
 from tests.models.faults import Fault, client_error
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from spotkeep_cli.aws.connection import (
     project_directory,
     spot_market,
 )
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import (
     CommandLineError,
     ExitCode,
@@ -35,7 +35,7 @@ from spotkeep_cli.errors import (
 )
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal import engine
-from spotkeep_cli.rehearsal.command import judged_app
+from spotkeep_cli.rehearsal.command import activation, judged_app
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.fleet import fleet_scenario
@@ -47,12 +47,11 @@ from spotkeep_cli.rehearsal.spot import spot_scenario
 from spotkeep_cli.rehearsal.sweep import sweep_scenario
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage
 from spotkeep_cli.seams import Invocation, Seams
-from spotkeep_cli.shell_path import activation
 from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_cli.terminal import NextStep, Terminal
 from spotkeep_local import lifecycle
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from tests.permissions import control
 from tests.permissions.live import (
     FAILS_ONCE,

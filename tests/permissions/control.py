@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
 from spotkeep_local import lifecycle
-from spotkeep_local.control_connection import ControlConnection
+from spotkeep_local.control import ControlConnection
 from tests.permissions.proof import PROOFS
 from tests.permissions.withheld import MISSED, WITHHELD
 

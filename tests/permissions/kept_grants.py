@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spotkeep_cli.rehearsal.permissions import readable_name
-from spotkeep_local.access.issued_credentials import DEVELOPER
+from spotkeep_local.principals import DEVELOPER
 
 USERS: Final = DEVELOPER
 """Who has the users' policy on the local AWS."""
@@ -255,7 +255,7 @@ KEPT: Final = (
             "servicequotas:ListServiceQuotas",
         ),
         reason="`spotkeep doctor --account` finds orphans, missing service roles and quotas.",
-        shown_by="tests/spotkeep_cli/account/test_own_training_jobs.py::test_jobs_of_others_are_passed_over",
+        shown_by="tests/spotkeep_cli/account/test_check.py::test_jobs_of_others_are_passed_over",
     ),
     KeptGrant(
         roles=(USERS,),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_local import lifecycle
+from spotkeep_local.control import permissions
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.permission_control import permissions
 from tests.discarding import discard
 from tests.models.granted import make_role
 from tests.permissions.control import missed, proofs, start, withhold

@@ -23,8 +23,8 @@ from spotkeep_agent.training import metadata_door
 from spotkeep_agent.training.metadata_door import close_metadata
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import FINISHED
-from spotkeep_local.ec2.machine_images import PYTORCH
-from spotkeep_local.fleet_control import FleetControl
+from spotkeep_local.control import FleetControl
+from spotkeep_local.ec2.catalog import PYTORCH
 from tests.infrastructure.conftest import SharedDirectory, templates_of
 from tests.instance_jobs import instance_job
 from tests.models.fleet_site import Site

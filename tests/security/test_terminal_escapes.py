@@ -25,7 +25,7 @@ from rich.text import Text
 from spotkeep_cli import main
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import LocalFailureError
-from spotkeep_cli.log_view import LogPrinter
+from spotkeep_cli.following import LogPrinter
 from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
 from spotkeep_jobs.notifications.notification_topic import NotificationTopic

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep_agent.volume import actions as do
-from spotkeep_agent.volume.facts import MachineVolumes, Refused
+from spotkeep_agent.volume.actions import MachineVolumes, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR
-from spotkeep_local.ec2.machine_images import DOCKER
+from spotkeep_local.ec2.catalog import DOCKER
 
 from .cloud import Cloud, Instance
 from .conftest import HELD, ends_well, events_of, job, launch, one_volume, total

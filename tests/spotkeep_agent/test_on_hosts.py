@@ -16,7 +16,7 @@ from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local import lifecycle
 from spotkeep_local.ec2.market import SpotPoolChange
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 from tests.instance_jobs import instance_job
 from tests.models.fleet_site import ZONES, Site

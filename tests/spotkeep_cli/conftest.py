@@ -17,9 +17,9 @@ from botocore.exceptions import EndpointConnectionError
 from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account.check import AccountCheck
+from spotkeep_cli.aws.calls import Connection
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeploymentClient
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
@@ -187,17 +187,23 @@ class FakeDeployment(DeploymentClient):
     def systems_manager_url(self) -> str:
         return f"https://ssm.{self.region}.amazonaws.com"
 
-    def drill(self, run: str) -> FakeDrill:
-        return self.drills.setdefault(run, FakeDrill([]))
-
-    def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
-        assert clock() == NOW
-        return self.account
-
 
 @pytest.fixture
-def deployment() -> FakeDeployment:
-    return FakeDeployment()
+def deployment(monkeypatch: pytest.MonkeyPatch) -> FakeDeployment:
+    made = FakeDeployment()
+
+    def check_account(deployment: DeploymentClient, *, clock: Callable[[], datetime]) -> AccountCheck:
+        assert deployment is made
+        assert clock() == NOW
+        return made.account
+
+    def drill(deployment: DeploymentClient, *, run: str) -> FakeDrill:
+        assert deployment is made
+        return made.drills[run]
+
+    monkeypatch.setattr("spotkeep_cli.account.check.check_account", check_account)
+    monkeypatch.setattr("spotkeep_cli.drill.on_aws.Drill", drill)
+    return made
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import pytest
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.state.encoding import encode_state
 from spotkeep_cli.aws.connection import connect
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws

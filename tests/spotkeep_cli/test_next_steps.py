@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_jobs.record.states import EndReason, RunState

@@ -20,10 +20,9 @@ from spotkeep_agent.training.supplies import Supplies
 from spotkeep_fleet.channel_files import channel_files
 from spotkeep_fleet.errors import ChannelDataError
 from spotkeep_fleet.instance_job import VolumeSpec
-from spotkeep_local.training.channels import download_channels
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore
-from spotkeep_local.training.opt_ml import OptMl
+from spotkeep_local.training.opt_ml import OptMl, download_channels
 from tests.instance_jobs import instance_job
 from tests.models.s3 import Objects
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_local.capacity import EventFaults
-from spotkeep_local.control import LocalControl
-from spotkeep_local.control_connection import ControlError
-from spotkeep_local.fleet_control import FleetControl
+from spotkeep_local.control import ControlError, FleetControl, LocalControl
 from spotkeep_local.lifecycle import free_port
 
 if TYPE_CHECKING:

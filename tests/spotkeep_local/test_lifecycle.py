@@ -20,10 +20,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_local import lifecycle, process_identity
-from spotkeep_local.daemon.record import ServerRecord
-from spotkeep_local.daemon.state_directory import StateDirectory
+from spotkeep_local import lifecycle
+from spotkeep_local.daemon.state_directory import ServerRecord, StateDirectory
 from spotkeep_local.errors import PersistenceError, PortInUseError, RunningElsewhereError, StartError
+from spotkeep_local.hosts import process_identity
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
 from tests.models.granted import make_queue

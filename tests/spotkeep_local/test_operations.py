@@ -15,8 +15,8 @@ from botocore import xform_name
 
 from spotkeep_local.account.price_list import pricing_service
 from spotkeep_local.account.service_quotas import service_quotas
-from spotkeep_local.account.session_manager import SessionManager
-from spotkeep_local.batch.cloudformation import RESOURCE_TYPES
+from spotkeep_local.account.session_manager import LocalSessionManager
+from spotkeep_local.account.stacks import RESOURCE_TYPES
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.fis.service import FisService
@@ -161,7 +161,9 @@ def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: Train
     batch = BatchService(
         state_dir=tmp_path / "batch", options=ServerOptions.fast(), training=training, publish_event=lambda *_: None
     )
-    sessions = SessionManager(_not_asked, cloud=ec2.cloud, job=training.job, may_connect=lambda _role, _instance: True)
+    sessions = LocalSessionManager(
+        _not_asked, cloud=ec2.cloud, job=training.job, may_connect=lambda _role, _instance: True
+    )
     services: list[tuple[AwsService, dict[str, str]]] = [
         (training.api, SAGEMAKER),
         (ec2.api, EC2),

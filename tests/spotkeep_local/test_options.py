@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
 
 options = st.builds(

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from spotkeep_local.capacity import CallFaults
 from spotkeep_local.control import LocalControl
-from spotkeep_local.service_base.busy_errors import BUSY_ERRORS
+from spotkeep_local.service_base.error_answers import BUSY_ERRORS
 
 ASKED = {
     "batch": lambda client: client.describe_job_queues(),

@@ -49,7 +49,7 @@ from .aws.event_bus import EventBus
 from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
 from .aws.run_credentials import RENEW_SECONDS, RunCredentials, wait_for
-from .aws.volumes import Volumes
+from .aws.volumes import RunVolumes
 from .containers.container import Container, container_environment
 from .containers.docker import Docker
 from .errors import (
@@ -209,7 +209,9 @@ class Agent:
         self._machine = machine
         executor = Executor(
             records=FleetRecords(self._calls, table=settings.run_table, run=identity.run),
-            volumes=Volumes(self._calls, deployment=identity.deployment, run=identity.run, instance=identity.instance),
+            volumes=RunVolumes(
+                self._calls, deployment=identity.deployment, run=identity.run, instance=identity.instance
+            ),
             machine=machine,
             has_second_tier=self._has_second_tier,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,32 +10,41 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_cli.account.own_training_jobs import OwnTrainingJobs
 from spotkeep_cli.account.quotas import Usage, read_quotas
-from spotkeep_cli.account.service_roles import read_service_roles
+from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.errors import isolated
+from spotkeep_jobs.document.times import MAX_WAIT_SECONDS
+from spotkeep_jobs.errors import AwsRefusedError, isolated
 from spotkeep_jobs.orphans.collector import ask
 from spotkeep_jobs.orphans.sources import OrphanSearch, sources_of
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.adoption import surprises_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mypy_boto3_sagemaker.client import SageMakerClient
+
     from spotkeep_cli.account.quotas import Quota
-    from spotkeep_cli.account.service_roles import ServiceRole
-    from spotkeep_cli.aws_calls import ClientFactory, Connection
-    from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+    from spotkeep_cli.aws.calls import ClientFactory, Connection
+    from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
     from spotkeep_jobs.record.record import Run
-    from spotkeep_jobs.record.run_table import RunTable
 
 MOST_RUNS: Final = 50
 """How many of the newest runs are read for the instance types that matter."""
+
+
+_DENIED: Final = "AccessDeniedException"
+_LONGEST_JOB: Final = timedelta(seconds=MAX_WAIT_SECONDS)
+"""SageMaker ends every job by then, which bounds the history that a list goes through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,17 +141,24 @@ def wanted_quotas(
     return wanted
 
 
-def check_account(
-    *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
-) -> AccountCheck:
-    """Find what the controller finds, and read the quotas of the types that runs use.
+def check_account(deployment: DeploymentClient, *, clock: Callable[[], datetime]) -> AccountCheck:
+    """Find what the controller finds, and read the quotas of the types that runs use. Changes nothing.
 
     Args:
-        connection: Where everything is.
-        client: Makes a boto3 client of a service.
-        table: The run table.
+        deployment: The deployment, whose credentials are the user's own.
         clock: The time, aware.
+
+    Raises:
+        NoConnectionError: The run table cannot be read. The check names everything else that cannot be.
     """
+    table = RunTable(client=deployment.client("dynamodb"), table_name=deployment.connection.run_table)
+    with translated_aws_errors("reading what the account holds", options=deployment.options):
+        return _checked(connection=deployment.connection, client=deployment.client, table=table, clock=clock)
+
+
+def _checked(
+    *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
+) -> AccountCheck:
     prices = KnownPrices({}, region=connection.region)
     prices.refresh(table, now=clock())
     around = OrphanSearch(
@@ -235,3 +251,91 @@ def _quotas(client: Any, *, types: set[str]) -> tuple[tuple[Quota, ...], str | N
         return read_quotas(client, types=types), None
     except (BotoCoreError, ClientError) as error:
         return (), str(error)
+
+
+class OwnTrainingJobs(SageMakerTrainingJobs):
+    """The training jobs that carry the deployment's tag, with the credentials of a user."""
+
+    def __init__(self, client: SageMakerClient, *, clock: Callable[[], datetime]) -> None:
+        """Bind the client.
+
+        Args:
+            client: A boto3 client of SageMaker, with the user's credentials.
+            clock: The time, aware.
+        """
+        super().__init__(client)
+        self._clock = clock
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
+        """Yield the deployment's jobs in progress, found by their names and their tags instead of a search."""
+        recent = {"StatusEquals": "InProgress", "CreationTimeAfter": self._clock() - _LONGEST_JOB}
+        for summary in self.listed(recent):
+            if self.tags(summary.arn).get(DEPLOYMENT_TAG) != deployment:
+                continue
+            job = self.observe(summary.name)
+            if job is not None and not job.ended:
+                yield job
+
+    def observe(self, job_name: str, /) -> JobView | None:
+        """Describe a job; None if there is none of that name, or it is not the deployment's."""
+        try:
+            return super().observe(job_name)
+        except AwsRefusedError as error:
+            if error.code != _DENIED:
+                raise
+            return None
+
+    def tags(self, arn: str, /) -> Mapping[str, str]:
+        """Return a job's tags; none of a job that is not the deployment's."""
+        try:
+            return super().tags(arn)
+        except AwsRefusedError as error:
+            if error.code != _DENIED:
+                raise
+            return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRole:
+    """A service-linked role, and whether it is there.
+
+    Attributes:
+        name: Its name.
+        service: Whose it is: `ec2fleet.amazonaws.com`.
+        exists: Whether it is there; None where IAM did not say.
+        problem: Why IAM did not say.
+    """
+
+    name: str
+    service: str
+    exists: bool | None
+    problem: str | None = None
+
+    @property
+    def creation(self) -> str:
+        """The command that makes it."""
+        return f"aws iam create-service-linked-role --aws-service-name {self.service}"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the role as JSON."""
+        return {"name": self.name, "service": self.service, "exists": self.exists, "problem": self.problem}
+
+
+def read_service_roles(iam: Any, roles: Mapping[str, str]) -> tuple[ServiceRole, ...]:
+    """Ask IAM for each.
+
+    Args:
+        iam: A boto3 client.
+        roles: Names by service.
+    """
+    return tuple(_read(iam, name=name, service=service) for service, name in roles.items())
+
+
+def _read(iam: Any, *, name: str, service: str) -> ServiceRole:
+    try:
+        iam.get_role(RoleName=name)
+    except iam.exceptions.NoSuchEntityException:
+        return ServiceRole(name=name, service=service, exists=False)
+    except (BotoCoreError, ClientError) as error:
+        return ServiceRole(name=name, service=service, exists=None, problem=str(error))
+    return ServiceRole(name=name, service=service, exists=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spotkeep_local.access.issued_credentials import DEVELOPER
+from spotkeep_local.principals import DEVELOPER
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws

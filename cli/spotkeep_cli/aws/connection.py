@@ -12,17 +12,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     import boto3
     import botocore.session
 
+    from spotkeep_cli.aws.calls import Connection
+    from spotkeep_cli.aws.connection_options import ConnectionOptions
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
-    from spotkeep_cli.aws_calls import Connection
-    from spotkeep_cli.connection_options import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_planner.spot_market import SpotMarket
 
@@ -49,8 +49,8 @@ def connect(options: ConnectionOptions) -> DeploymentClient:
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.
     """
+    from spotkeep_cli.aws.calls import Connection, translated_aws_errors
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.aws_calls import Connection, translated_aws_errors
 
     local = running_local_aws() if options.local else None
     session = aws_session(options) if local is None else _session_of_developer(local)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_cli.aws_calls import translated_aws_errors
+from spotkeep_cli.aws.calls import translated_aws_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_cli.aws.connection_options import ConnectionOptions
 
 HIDDEN_SECONDS: Final = 300
 """For so long a taken message is hidden from other readers, unless it is given back: longer than a replay takes."""

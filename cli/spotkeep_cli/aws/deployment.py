@@ -10,22 +10,19 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from spotkeep_cli.aws.calls import ClientFactory, Connection, translated_aws_errors
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.launcher_calls import DirectInvocation, LauncherCall, UrlCall, ask_until_answered
-from spotkeep_cli.aws_calls import ClientFactory, Connection, translated_aws_errors
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 from spotkeep_jobs.record.run_table import RunTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
-    from spotkeep_cli.account.check import AccountCheck
     from spotkeep_cli.aws.dead_letters import DeadLetters
     from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
     from spotkeep_cli.aws.stored_objects import StoredObjects, StoredVersion
-    from spotkeep_cli.drill.on_aws import Drill
     from spotkeep_jobs.record.record import BackendName
 
 
@@ -49,36 +46,36 @@ class DeploymentClient:
         launcher_url: LauncherUrl | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._launcher_url = launcher_url
         self._sleep = sleep
-        self._client = client
-        self._options = options
+        self.client = client
+        self.options = options
 
     @property
     def name(self) -> str:
         """The deployment's name."""
-        return self._options.deployment
+        return self.options.deployment
 
     @property
     def region(self) -> str:
         """The region of the deployment."""
-        return self._connection.region
+        return self.connection.region
 
     @property
     def systems_manager_url(self) -> str:
         """Where Systems Manager is."""
-        return str(self._client("ssm").meta.endpoint_url)
+        return str(self.client("ssm").meta.endpoint_url)
 
     @property
     def controller_function(self) -> str:
         """The name of its controller."""
-        return self._connection.controller_function
+        return self.connection.controller_function
 
     @property
     def checkpoint_bucket(self) -> str:
         """The bucket of its runs."""
-        return self._connection.checkpoint_bucket
+        return self.connection.checkpoint_bucket
 
     def isolated(self, team: object) -> str | None:
         """Return the team of a job, if that team's runs are stored apart.
@@ -86,18 +83,18 @@ class DeploymentClient:
         Args:
             team: As the job says it.
         """
-        return team if isinstance(team, str) and team in self._connection.isolated_teams.split() else None
+        return team if isinstance(team, str) and team in self.connection.isolated_teams.split() else None
 
     @property
     def notification_topic_arn(self) -> str:
         """The SNS topic of its notifications."""
-        return self._connection.notification_topic_arn
+        return self.connection.notification_topic_arn
 
     @cached_property
     def runs(self) -> RunTable:
         """Its run table, with AWS's errors translated. Commands only read it."""
-        table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
-        return cast("RunTable", _TranslatingRunTable(table, options=self._options))
+        table = RunTable(client=self.client("dynamodb"), table_name=self.connection.run_table)
+        return cast("RunTable", _TranslatingRunTable(table, options=self.options))
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -105,7 +102,7 @@ class DeploymentClient:
         from spotkeep_cli.aws.dead_letters import DeadLetters
 
         return DeadLetters(
-            self._client("sqs"), queue_url=self._connection.dead_notification_queue_url, options=self._options
+            self.client("sqs"), queue_url=self.connection.dead_notification_queue_url, options=self.options
         )
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,22 +118,10 @@ class DeploymentClient:
 
     @cached_property
     def _launcher(self) -> LauncherCall:
-        function = self._connection.launcher_function
+        function = self.connection.launcher_function
         if self._launcher_url is not None:
-            return UrlCall(self._launcher_url, function=function, options=self._options)
-        return DirectInvocation(function, client=self._client, options=self._options)
-
-    def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
-        """Find orphans, and read the quotas that matter. Changes nothing.
-
-        Raises:
-            NoConnectionError: The run table cannot be read; what else cannot be is named in the check.
-        """
-        from spotkeep_cli.account.check import check_account
-
-        table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
-        with translated_aws_errors("reading what the account holds", options=self._options):
-            return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
+            return UrlCall(self._launcher_url, function=function, options=self.options)
+        return DirectInvocation(function, client=self.client, options=self.options)
 
     def job_log(self, *job_names: str, backend: BackendName = "sagemaker") -> AttemptLog:
         """Return the log of an attempt: SageMaker and the instances of fleets have a log group each.
@@ -147,8 +132,8 @@ class DeploymentClient:
         """
         from spotkeep_cli.aws.job_log import AttemptLog
 
-        group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
-        return AttemptLog(self._client("logs"), job_names=job_names, options=self._options, group=group)
+        group = self.connection.fleet_log_group if backend == "ec2" else LOG_GROUP
+        return AttemptLog(self.client("logs"), job_names=job_names, options=self.options, group=group)
 
     def training_job_request(self, name: str) -> dict[str, Any]:
         """Return what DescribeTrainingJob and ListTags say of a job that carries the deployment's tag.
@@ -156,17 +141,11 @@ class DeploymentClient:
         Raises:
             NoConnectionError: SageMaker refused: there is no such job, or it has not the tag.
         """
-        sagemaker = self._client("sagemaker")
-        with translated_aws_errors(f"describing the training job {name}", options=self._options):
+        sagemaker = self.client("sagemaker")
+        with translated_aws_errors(f"describing the training job {name}", options=self.options):
             job: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
             tags = sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]
         return job | {"Tags": tags}
-
-    def drill(self, run: str) -> Drill:
-        """Return a drill on a run: its instance is taken away on purpose."""
-        from spotkeep_cli.drill.on_aws import Drill
-
-        return Drill(connection=self._connection, client=self._client, options=self._options, run=run)
 
     def upload_source(self, uri: str, *, content: bytes) -> None:
         """Put a source archive into the bucket. Its address holds its hash: a repeat changes nothing.
@@ -175,14 +154,14 @@ class DeploymentClient:
             NoConnectionError: S3 refused or could not be reached.
         """
         bucket, _, key = uri.removeprefix("s3://").partition("/")
-        with translated_aws_errors(f"uploading the source to {bucket}", options=self._options):
-            self._client("s3").put_object(Bucket=bucket, Key=key, Body=content)
+        with translated_aws_errors(f"uploading the source to {bucket}", options=self.options):
+            self.client("s3").put_object(Bucket=bucket, Key=key, Body=content)
 
     def stored_objects(self, uri: str) -> StoredObjects:
         """Return what is stored below an S3 URI of this deployment."""
         from spotkeep_cli.aws.stored_objects import StoredObjects
 
-        return StoredObjects(self._client("s3"), uri=uri, options=self._options)
+        return StoredObjects(self.client("s3"), uri=uri, options=self.options)
 
     def stored_versions(self) -> Iterator[StoredVersion]:
         """Yield every version of every run's objects that the bucket still holds.
@@ -192,8 +171,8 @@ class DeploymentClient:
         """
         from spotkeep_cli.aws.stored_objects import versions_by_run
 
-        with translated_aws_errors(f"listing {self.checkpoint_bucket}", options=self._options):
-            yield from versions_by_run(self._client("s3"), bucket=self.checkpoint_bucket)
+        with translated_aws_errors(f"listing {self.checkpoint_bucket}", options=self.options):
+            yield from versions_by_run(self.client("s3"), bucket=self.checkpoint_bucket)
 
 
 class _TranslatingRunTable:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.aws_calls import translated_aws_errors
+from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_jobs.progress.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
-    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_cli.aws.connection_options import ConnectionOptions
 
 
 @dataclass(frozen=True, kw_only=True)

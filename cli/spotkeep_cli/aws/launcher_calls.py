@@ -14,14 +14,14 @@ from botocore.exceptions import ClientError, HTTPClientError, NoCredentialsError
 from botocore.exceptions import ConnectionError as AwsConnectionError
 from botocore.httpsession import URLLib3Session
 
-from spotkeep_cli.aws_calls import ClientFactory, repeat_hint, translated_aws_errors
+from spotkeep_cli.aws.calls import ClientFactory, repeat_hint, translated_aws_errors
+from spotkeep_cli.bounded_reading import read_answer
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
-from spotkeep_local.bounded_reading import read_answer
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
 
-    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_cli.aws.connection_options import ConnectionOptions
 
 _ATTEMPTS = 4
 _CONNECT_SECONDS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.aws_calls import translated_aws_errors
+from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_fleet.run_prefixes import PREFIXES
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_cli.aws.connection_options import ConnectionOptions
 
 
 @dataclass(frozen=True, kw_only=True)

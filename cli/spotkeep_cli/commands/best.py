@@ -24,7 +24,7 @@ Export = Annotated[
 
 def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None, as_json: AsJson = False) -> None:
     """Show the best trial of a sweep, and fetch it."""
-    from spotkeep_cli.rendering.facts import facts
+    from spotkeep_cli.rendering.columns import facts
     from spotkeep_cli.rendering.metric_list import at_step
     from spotkeep_cli.rendering.progress_bars import showing_bytes
     from spotkeep_cli.sweeps.best_trial import export_trial

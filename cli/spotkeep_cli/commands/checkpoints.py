@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spotkeep_cli.checkpoints.export import Exported
+    from spotkeep_cli.checkpoints.listing import VerifiedCheckpoint
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
-    from spotkeep_cli.checkpoints.verification import VerifiedCheckpoint
 
 _MOST_TRAININGS_SHOWN = 10
 
@@ -44,8 +44,8 @@ Step = Annotated[
 @app.command()
 def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> None:
     """List the checkpoints, newest first: sizes are compared, data are not read."""
-    from spotkeep_cli.checkpoints.list_view import checkpoint_list
     from spotkeep_cli.checkpoints.listing import summaries
+    from spotkeep_cli.checkpoints.view import checkpoint_list
 
     inspection = _Inspection(context, target, as_json=as_json)
     with inspection.translated_errors():
@@ -86,11 +86,10 @@ def verify(
 
     Says which checkpoint a resume would take.
     """
-    from spotkeep_cli.checkpoints.list_view import verdict_text
-    from spotkeep_cli.checkpoints.listing import CheckpointState
+    from spotkeep_cli.checkpoints.listing import CheckpointState, taken_by_a_resume
+    from spotkeep_cli.checkpoints.listing import verify as verify_one
     from spotkeep_cli.checkpoints.places import finished_steps, step_of
-    from spotkeep_cli.checkpoints.verification import taken_by_a_resume
-    from spotkeep_cli.checkpoints.verification import verify as verify_one
+    from spotkeep_cli.checkpoints.view import verdict_text
 
     if everything and step is not None:
         raise UsageError("a step and --all were given", hint="give one of them")
@@ -129,7 +128,7 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
     from spotkeep_cli.checkpoints import state_values
     from spotkeep_cli.checkpoints.listing import moment_of
     from spotkeep_cli.checkpoints.places import step_of
-    from spotkeep_cli.checkpoints.tree_view import checkpoint_tree, entry_document
+    from spotkeep_cli.checkpoints.view import checkpoint_tree, entry_document
     from spotkeep_cli.rendering.quantities import moment
 
     inspection = _Inspection(context, target, as_json=as_json)
@@ -177,10 +176,10 @@ def diff(
     """Show what changed: TARGET OLD NEW, or two of TARGET@STEP."""
     from contextlib import ExitStack
 
-    from spotkeep_cli.checkpoints.changes_view import change_document, checkpoint_changes
     from spotkeep_cli.checkpoints.difference import difference
     from spotkeep_cli.checkpoints.elements import numpy_is_installed
     from spotkeep_cli.checkpoints.places import step_of
+    from spotkeep_cli.checkpoints.view import change_document, checkpoint_changes
 
     references = _references(first, second, third)
     inspections = [_Inspection(context, target, as_json=as_json) for target, _ in references]
@@ -283,7 +282,7 @@ class _Inspection:
 
     def translated_errors(self) -> AbstractContextManager[None]:
         """Turn what the library raises into a line and a hint."""
-        from spotkeep_cli.checkpoints.verification import translated_errors
+        from spotkeep_cli.checkpoints.listing import translated_errors
 
         return translated_errors(verify_command=self.command("verify", "--all"))
 

@@ -17,10 +17,9 @@ from spotkeep_cli.launching.judgement import judge
 from spotkeep_cli.planning.launch_forecast import LaunchForecast, forecast_launch
 from spotkeep_cli.planning.plan_view import launch_forecast_view
 from spotkeep_cli.planning.spot_or_pool import MOST_RUNS, Advice, advice_for
-from spotkeep_cli.rendering.problem_list import problem_list
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.seams import Invocation
-from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_cli.terminal import NextStep, Terminal, problem_list
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.document.shell_text import is_block
 from spotkeep_jobs.schedules.document import launched_by_a_schedule

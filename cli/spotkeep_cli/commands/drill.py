@@ -15,6 +15,7 @@ def drill(
     context: typer.Context, run_name: RunName, *, within: Within = 30.0, yes: AssumeYes = False, as_json: AsJson = False
 ) -> None:
     """Take a run's instance away, as EC2 would, and see it come back. Needs the setting drills."""
+    from spotkeep_cli.drill import on_aws
     from spotkeep_cli.drill.recovery import Phase, Recovery, absorb
     from spotkeep_cli.drill.view import drill_report, phase_line
     from spotkeep_cli.errors import DrillFailedError
@@ -23,7 +24,7 @@ def drill(
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command).run
     terminal = Terminal(as_json=as_json)
-    hands = deployment.drill(run)
+    hands = on_aws.Drill(deployment, run=run)
     instance, zone = hands.instance()
     terminal.confirm(f"Take {instance} ({zone}) away from {run}? It has two minutes to save.", assume_yes=yes)
 

@@ -119,7 +119,7 @@ def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
 
 
 def _read(path: Path) -> bytes:
-    from spotkeep_local.bounded_reading import read_file
+    from spotkeep_cli.bounded_reading import read_file
 
     try:
         return read_file(path, most_bytes=_MOST_BYTES)

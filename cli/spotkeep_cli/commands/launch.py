@@ -39,8 +39,8 @@ def launch(
     from spotkeep_cli.planning.launch_forecast import forecast_launch
     from spotkeep_cli.planning.plan_view import launch_forecast_view
     from spotkeep_cli.planning.spot_or_pool import MOST_RUNS, advice_for
-    from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.run_names import find_run
+    from spotkeep_cli.terminal import problem_list
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)

@@ -102,7 +102,7 @@ def down(context: typer.Context, *, as_json: AsJson = False) -> None:
 def status(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Say whether the local AWS runs, and where. Exit code 5 when it does not."""
     from spotkeep_cli.aws.connection import connect, local_state_directory
-    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_cli.aws.connection_options import ConnectionOptions
     from spotkeep_cli.errors import NoConnectionError
     from spotkeep_local import lifecycle
 
@@ -124,7 +124,7 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
     if as_json:
         terminal.give_json(_as_document(local, deployed=deployed))
         return
-    from spotkeep_cli.rendering.facts import facts
+    from spotkeep_cli.rendering.columns import facts
 
     rows = [
         ("local AWS", f"up at {local.endpoint_url}"),

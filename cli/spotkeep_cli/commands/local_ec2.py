@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from spotkeep_local.control import FleetControl
     from spotkeep_local.ec2.market import SpotPoolChange
-    from spotkeep_local.fleet_control import FleetControl
 
 app = typer.Typer(help="Show the local EC2, and take its capacity away.", no_args_is_help=True)
 
@@ -30,7 +30,7 @@ WithoutNotice = Annotated[bool, typer.Option("--without-notice", help="Cut the p
 @app.command()
 def instances(*, as_json: AsJson = False) -> None:
     """List the local EC2's instances, ended ones of the last hour included."""
-    from spotkeep_cli.rendering.instance_list import instance_list
+    from spotkeep_cli.rendering.lists import instance_list
 
     terminal = Terminal(as_json=as_json)
     found = sorted(_instances(), key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
@@ -60,7 +60,7 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     from pathlib import Path
 
     from spotkeep_jobs.printable_text import printable
-    from spotkeep_local.bounded_reading import read_end
+    from spotkeep_local.hosts.written_files import read_end
 
     with local_failures():
         path = Path(_control().instance_facts(instance).console)
@@ -149,7 +149,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Let the local spot market do what a recorded one did. It begins now, and replaces every earlier script."""
-    from spotkeep_local.ec2.trace_file import read_recorded_market
+    from spotkeep_local.ec2.market import read_recorded_market
 
     terminal = Terminal(as_json=as_json)
     changes: list[SpotPoolChange] = []
@@ -175,7 +175,7 @@ def replay(
 
 def _control() -> "FleetControl":
     from spotkeep_cli.aws.connection import running_local_aws
-    from spotkeep_local.fleet_control import FleetControl
+    from spotkeep_local.control import FleetControl
 
     return FleetControl(running_local_aws())
 

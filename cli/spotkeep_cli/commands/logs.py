@@ -19,9 +19,8 @@ def logs(
     attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt's log.", show_default=False)] = None,
 ) -> None:
     """Print a run's log, all attempts in order."""
+    from spotkeep_cli.following import LogPrinter, read_lines
     from spotkeep_cli.following import follow as follow_run
-    from spotkeep_cli.following import read_lines
-    from spotkeep_cli.log_view import LogPrinter
     from spotkeep_cli.next_steps import steps_for_run
 
     invocation = invocation_of(context)

@@ -27,7 +27,7 @@ def list_notifications(
     as_json: AsJson = False,
 ) -> None:
     """List a run's notifications; without a run, those that have not gone out yet, and those that could not."""
-    from spotkeep_cli.rendering.notification_list import notification_list
+    from spotkeep_cli.rendering.lists import notification_list
     from spotkeep_jobs.record.states import NotificationState
 
     invocation = invocation_of(context)

@@ -19,7 +19,7 @@ Duration = Annotated[str, typer.Argument(metavar="TIME", help="How much longer: 
 def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List warm pools: what they run on, whose they are, time left, cost so far."""
     from spotkeep_cli.launching.answers import ask_launcher
-    from spotkeep_cli.rendering.pool_list import pool_list
+    from spotkeep_cli.rendering.lists import pool_list
     from spotkeep_jobs.record.record import Pool
 
     invocation = invocation_of(context)
@@ -48,7 +48,7 @@ def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = N
     """Say which pool a job would take, and for each other one every criterion that differs."""
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_or_refuse, match_document
-    from spotkeep_cli.rendering.pool_list import pool_matches
+    from spotkeep_cli.rendering.lists import pool_matches
     from spotkeep_cli.rendering.quantities import counted
 
     invocation = invocation_of(context)
@@ -88,7 +88,7 @@ def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = N
 def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json: AsJson = False) -> None:
     """Keep a pool longer; beyond the service's limits it is refused with the limit."""
     from spotkeep_cli.launching.answers import ask_launcher
-    from spotkeep_cli.rendering.pool_list import left, machines
+    from spotkeep_cli.rendering.lists import left, machines
     from spotkeep_cli.rendering.quantities import moment
     from spotkeep_cli.run_names import find_run
     from spotkeep_jobs.record.record import Pool
@@ -120,7 +120,7 @@ def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json
 def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
     """End a pool: its instances are given back and cost nothing more."""
     from spotkeep_cli.launching.answers import ask_launcher
-    from spotkeep_cli.rendering.pool_list import machines
+    from spotkeep_cli.rendering.lists import machines
     from spotkeep_cli.rendering.quantities import dollars
     from spotkeep_cli.run_names import find_run
     from spotkeep_jobs.pools.warm_pool import idle_usd

@@ -20,7 +20,7 @@ def ps(
 ) -> None:
     """List the runs and sweeps: those at work, and those that ended in the last day."""
     from spotkeep_cli.next_steps import steps_for_run, steps_for_sweep
-    from spotkeep_cli.rendering.run_list import run_list, worth_listing
+    from spotkeep_cli.rendering.lists import run_list, worth_listing
     from spotkeep_cli.sweeps.sweep_view import sweep_list
 
     invocation = invocation_of(context)

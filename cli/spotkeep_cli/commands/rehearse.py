@@ -7,7 +7,7 @@ import typer
 
 from spotkeep_cli.commands.parameters import AsJson, JobFile, Overrides, invocation_of
 from spotkeep_cli.terminal import Terminal
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 
 InterruptAt = Annotated[
     list[str] | None,

@@ -39,9 +39,9 @@ def resume(
     """
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.resume_changes import overridden_fields, resume_changes
-    from spotkeep_cli.rendering.problem_list import problem_list
+    from spotkeep_cli.rendering.lists import where
     from spotkeep_cli.rendering.quantities import counted
-    from spotkeep_cli.rendering.run_list import where
+    from spotkeep_cli.terminal import problem_list
     from spotkeep_jobs.record.sweep import Sweep
 
     invocation = invocation_of(context)

@@ -12,7 +12,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_cli.savings.run_storage import RunStorage
+    from spotkeep_cli.savings.report import RunStorage
 
 MOST_RUNS = 10_000
 
@@ -67,7 +67,7 @@ def savings(
 
 def _storage(deployment: "DeploymentClient", *, now: datetime) -> "tuple[dict[str, RunStorage] | None, str | None]":
     """Return what is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
-    from spotkeep_cli.savings.run_storage import storage_by_run
+    from spotkeep_cli.savings.report import storage_by_run
 
     try:
         return storage_by_run(deployment.stored_versions(), now=now), None

@@ -13,7 +13,7 @@ app = typer.Typer(help="See and remove schedules: job files that are launched ag
 @app.command()
 def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List schedules: when each fires next, and what came of the last time."""
-    from spotkeep_cli.rendering.schedule_list import schedule_list
+    from spotkeep_cli.rendering.lists import schedule_list
     from spotkeep_jobs.schedules.document import next_firing
 
     invocation = invocation_of(context)

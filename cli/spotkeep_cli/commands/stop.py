@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
     """End a run, or a sweep with its trials. It saves a checkpoint first, and can be resumed."""
     from spotkeep_cli.launching.answers import ask_launcher
-    from spotkeep_cli.rendering.run_list import where
+    from spotkeep_cli.rendering.lists import where
     from spotkeep_jobs.record.sweep import Sweep
 
     invocation = invocation_of(context)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.aws_calls import translated_aws_errors
+from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED, INPUT_ERROR
@@ -15,8 +15,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 
 if TYPE_CHECKING:
-    from spotkeep_cli.aws_calls import ClientFactory, Connection
-    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_cli.aws.deployment import DeploymentClient
 
 _LIVE = ("pending", "running")
 
@@ -25,18 +24,18 @@ class Drill:
     """A drill on one run: its instance is taken away on purpose.
 
     Args:
-        connection: Where everything is.
-        client: Makes a boto3 client of a service.
-        options: How the user named the deployment, for hints.
+        deployment: The run's deployment.
         run: The run's id.
     """
 
-    def __init__(self, *, connection: Connection, client: ClientFactory, options: ConnectionOptions, run: str) -> None:
-        self._connection = connection
-        self._options = options
+    def __init__(self, deployment: DeploymentClient, *, run: str) -> None:
+        self._connection = deployment.connection
+        self._options = deployment.options
         self._run = run
-        self._ec2, self._fis = client("ec2"), client("fis")
-        self._records = FleetTable(client("dynamodb"), table_name=connection.run_table, retention_days=1)
+        self._ec2, self._fis = deployment.client("ec2"), deployment.client("fis")
+        self._records = FleetTable(
+            deployment.client("dynamodb"), table_name=deployment.connection.run_table, retention_days=1
+        )
         self._experiment: str | None = None
 
     def instance(self) -> tuple[str, str]:

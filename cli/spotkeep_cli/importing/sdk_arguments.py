@@ -198,12 +198,12 @@ def import_arguments(
         trainer: The class of the trainer.
         name: The job's name where there is no `base_job_name`.
     """
-    job = _Job(values, left_out, trainer=trainer)
+    job = _SdkJob(values, left_out, trainer=trainer)
     job.read(name=name)
     return ImportedJob.of(job.fields, [*job.left_out, *job.not_taken()])
 
 
-class _Job:
+class _SdkJob:
     """A job document that is made of a trainer's arguments, of which each is taken or left out by name.
 
     Attributes:

@@ -133,7 +133,7 @@ def import_script(text: str, *, name: str) -> ImportedJob:
     calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=lambda call: call.lineno)
     trainer = _only_trainer(tree, calls, names)
     kind = called(trainer, names)
-    reading = _Reading(ScriptValues(tree, positional=_CONFIGURATIONS, before=trainer.lineno))
+    reading = _ScriptReading(ScriptValues(tree, positional=_CONFIGURATIONS, before=trainer.lineno))
     reading.left_out += [*_beside(calls, names), *_repeated(tree, trainer, kind)]
     if kind in _REQUESTS:
         request = reading.request(trainer)
@@ -204,7 +204,7 @@ def _why_computed(computed: Computed) -> str:
     return f"the script computes it: {computed.text!r}"
 
 
-class _Reading:
+class _ScriptReading:
     """Gathers the arguments of a script's calls.
 
     Attributes:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_cli.errors import LauncherError, LocatedProblem, RefusedError
 from spotkeep_cli.launching.json_values import plain
-from spotkeep_cli.rendering.facts import facts
+from spotkeep_cli.rendering.columns import facts
+from spotkeep_cli.rendering.lists import fires_at
 from spotkeep_cli.rendering.quantities import counted
-from spotkeep_cli.rendering.schedule_list import fires_at
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.errors import Problem
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticCustomError
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_jobs.document.command import read_command
 from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, programs_of
 from spotkeep_jobs.errors import Problem
-from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

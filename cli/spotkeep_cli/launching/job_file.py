@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
 from spotkeep_cli.launching.job_schema import FieldSchema
-from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

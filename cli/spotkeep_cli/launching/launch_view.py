@@ -9,9 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.facts import Fact, facts
-from spotkeep_cli.rendering.pool_list import match_in_a_plan
-from spotkeep_cli.rendering.schedule_list import fires_at, rhythm
+from spotkeep_cli.rendering.columns import Fact, facts
+from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
 from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.request import JobRequest

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.launching.source_files import MAX_SOURCE_FILES, LocalSourceError, list_files
 from spotkeep_fleet.run_prefixes import source_prefix
 from spotkeep_jobs.errors import Problem
-from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     from spotkeep_cli.launching.source_files import ListedFiles

@@ -22,7 +22,7 @@ from spotkeep_jobs.record.states import TimelineKind
 if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.launching.judgement import JudgedJob, Judgement
-    from spotkeep_cli.rendering.facts import Fact
+    from spotkeep_cli.rendering.columns import Fact
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Attempt, Run, TimelineEntry
     from spotkeep_planner.capacity_model import SeenSpell, Spells

@@ -8,8 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,20 +18,20 @@ from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
-from spotkeep_cli.rehearsal.errors import SCRIPT_FAILED_HINT, RehearsedRunFailedError
+from spotkeep_cli.rehearsal.evidence import SCRIPT_FAILED_HINT, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
 from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
-from spotkeep_cli.shell_path import activation
 from spotkeep_cli.signals import unwinding_on_sigterm
+from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.schedules.document import launched_by_a_schedule
 from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.training.process_environment import path_with
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.rehearsal.engine import Scenario
@@ -40,6 +41,31 @@ if TYPE_CHECKING:
 _SET_UP_BY_MAKE = frozenset({"torch", "keras", "lightning", "transformers", "accelerate"})
 _PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 """Packages whose name is not that of their module."""
+
+
+def activation(
+    *, environment: Mapping[str, str] = os.environ, prefix: Path = Path(sys.prefix), directory: Path | None = None
+) -> list[NextStep]:
+    """Return the step that comes first where `spotkeep` is in a virtual environment that is not active.
+
+    Args:
+        environment: The environment of this process. Under `make`, its PATH is not that of the person's shell.
+        prefix: The environment that `spotkeep` runs in.
+        directory: Where the person is; the current directory by default.
+
+    Returns:
+        One step, or none where the shell finds `spotkeep`, or where how to reach it is not ours to know.
+    """
+    here = directory or Path.cwd()
+    script = prefix / "bin" / "activate"
+    found = shutil.which("spotkeep", path=environment.get("PATH", ""))
+    on_path = found is not None and Path(found).resolve().parent == (prefix / "bin").resolve()
+    under_make = "MAKELEVEL" in environment
+    active = environment.get("VIRTUAL_ENV") == str(prefix)
+    if active or (on_path and not under_make) or not script.is_file():
+        return []
+    from_here = script.relative_to(here) if script.is_relative_to(here) else script
+    return [NextStep(command=f"source {shlex.quote(str(from_here))}", what="puts spotkeep on the PATH of this shell")]
 
 
 def rehearse_job(

@@ -7,38 +7,41 @@ or its sweep, takes their capacity away, waits for what follows, and reports wha
 from __future__ import annotations
 
 import contextlib
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from spotkeep_cli.aws.connection import local_state_directory
-from spotkeep_cli.rehearsal import staging
-from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
-from spotkeep_cli.rehearsal.earlier_rehearsal import note_run, replace_earlier
-from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
-from spotkeep_cli.rehearsal.evidence import ENDINGS
-from spotkeep_cli.rehearsal.staging import QUICK_SYNC
-from spotkeep_cli.rehearsal.subscriber import Subscriber
-from spotkeep_jobs.progress.training_logs import JobLogs
-from spotkeep_local import permission_control
+from spotkeep_cli.rehearsal.deployment import QUICK_SYNC, RehearsedDeployment, deploy, local_aws
+from spotkeep_cli.rehearsal.evidence import ENDINGS, ReceivedNotification, RehearsalTimeoutError
+from spotkeep_fleet.run_prefixes import PREFIXES
+from spotkeep_jobs.progress.training_logs import LOG_GROUP, JobLogs
+from spotkeep_local import control
 from spotkeep_local.capacity import CallFaults, EventFaults
 from spotkeep_local.control import LocalControl
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sns import SNSClient
+    from mypy_boto3_sqs import SQSClient
 
     from spotkeep_cli.launching.job_file import JobDocument
-    from spotkeep_cli.rehearsal.evidence import ReceivedNotification
     from spotkeep_cli.rehearsal.report import Report
     from spotkeep_cli.rehearsal.view import RehearsalView, Stage
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import NextStep
     from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_local.options import ServerOptions
+
+_NOTE = "rehearsed-runs"
+
 
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 3.0
@@ -47,6 +50,128 @@ _ENDING_SECONDS = 60.0
 
 WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None, "schedule": None}
 """What every scenario takes out of a job file: it launches now, and judges where an interrupted training ends."""
+
+
+class Subscriber:
+    """Receives every notification of a topic through a queue of its own.
+
+    A queue sees duplicates that a mailbox would see too, which is what makes promise I4 checkable.
+    """
+
+    def __init__(self, *, sns: SNSClient, sqs: SQSClient, queue_url: str, subscription_arn: str) -> None:
+        self._sns, self._sqs = sns, sqs
+        self._queue_url, self._subscription_arn = queue_url, subscription_arn
+
+    @classmethod
+    def subscribe(cls, *, sns: SNSClient, sqs: SQSClient, topic_arn: str, queue_name: str) -> Subscriber:
+        """Make a queue and subscribes it to a topic.
+
+        Args:
+            sns: Client of the topic's account.
+            sqs: Client of the same account.
+            topic_arn: The topic of the notifications.
+            queue_name: A name for the queue, new or not.
+        """
+        queue_url = sqs.create_queue(QueueName=queue_name)["QueueUrl"]
+        attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
+        policy = _lets_deliver(queue_arn=attributes["QueueArn"], topic_arn=topic_arn)
+        sqs.set_queue_attributes(QueueUrl=queue_url, Attributes={"Policy": json.dumps(policy)})
+        subscription = sns.subscribe(
+            TopicArn=topic_arn, Protocol="sqs", Endpoint=attributes["QueueArn"], ReturnSubscriptionArn=True
+        )
+        return cls(sns=sns, sqs=sqs, queue_url=queue_url, subscription_arn=subscription["SubscriptionArn"])
+
+    def receive(self, *, wait_seconds: int) -> list[ReceivedNotification]:
+        """Take the notifications that have arrived, waiting up to ``wait_seconds`` (0 to 20) for the first."""
+        answer = self._sqs.receive_message(
+            QueueUrl=self._queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=wait_seconds
+        )
+        notifications = []
+        for message in answer.get("Messages", []):
+            notifications.append(parse_notification(json.loads(message["Body"])))
+            self._sqs.delete_message(QueueUrl=self._queue_url, ReceiptHandle=message["ReceiptHandle"])
+        return notifications
+
+    def close(self) -> None:
+        """End the subscription and delete the queue."""
+        self._sns.unsubscribe(SubscriptionArn=self._subscription_arn)
+        self._sqs.delete_queue(QueueUrl=self._queue_url)
+
+
+def _lets_deliver(*, queue_arn: str, topic_arn: str) -> dict[str, Any]:
+    """Return the policy of a queue that a topic delivers to: without one, SNS delivers nothing."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sns.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": queue_arn,
+        "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
+    """Read a notification from the JSON that SNS delivers to a queue: an envelope, and in it the one for programs.
+
+    Source: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html
+    """
+    attributes = {name: value["Value"] for name, value in envelope.get("MessageAttributes", {}).items()}
+    return ReceivedNotification(
+        run=attributes.get("run") or attributes.get("sweep", ""),
+        status=attributes.get("status", ""),
+        subject=envelope.get("Subject", ""),
+        body=json.loads(envelope["Message"])["text"],
+        received_at=envelope["Timestamp"],
+    )
+
+
+def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) -> None:
+    """Remove what earlier rehearsals' runs left, and note this one's for the next.
+
+    What has not ended keeps everything, and is noted again.
+
+    Args:
+        local: Where they ran.
+        runs: The run table.
+        names: The ids of the runs, or of the sweep, of the rehearsal that begins.
+    """
+    note = local.state_dir / _NOTE
+    alive = []
+    for name in note.read_text().split() if note.exists() else ():
+        sweep, trials = runs.sweep_and_trials(name)
+        of_trials = (runs.trial_run(trial.sweep, trial.number) for trial in trials)
+        found = [run for run in (runs.get(name), *of_trials) if run is not None]
+        # A sweep that goes on resumes trials that have paused.
+        if (sweep is None or sweep.state.ended) and all(run.state.ended for run in found):
+            for run in found:
+                _remove(local, run, job_names=[attempt.job_name for attempt in runs.attempts(run.run)])
+        else:
+            alive.append(name)
+    note.write_text("\n".join([*alive, *names]) + "\n")
+
+
+def note_run(local: LocalAws, name: str) -> None:
+    """Note one more run of the rehearsal under way, for the next rehearsal to remove.
+
+    Args:
+        local: Where it runs.
+        name: Its id.
+    """
+    with (local.state_dir / _NOTE).open("a") as note:
+        note.write(f"{name}\n")
+
+
+def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:
+    session = local.session()
+    bucket = session.resource("s3").Bucket(urlsplit(run.output_prefix).netloc)
+    for prefix in PREFIXES:
+        bucket.object_versions.filter(Prefix=f"{prefix}{run.run}/").delete()
+    logs = session.client("logs")
+    with contextlib.suppress(logs.exceptions.ResourceNotFoundException):  # No job has written a log yet.
+        for job_name in job_names:
+            found = logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/")
+            for stream in found["logStreams"]:
+                logs.delete_log_stream(logGroupName=LOG_GROUP, logStreamName=stream["logStreamName"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +243,12 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
     view.seconds.clear()
     begin = f"{str(plan.document.fields['name'])[:28].rstrip('-')}-{time.strftime('%m%d-%H%M%S')}"
     names = tuple(f"{begin}{suffix}" for suffix in plan.scenario.suffixes)
-    with staging.local_aws(
+    with local_aws(
         local_state_directory(), options=plan.scenario.server, keep_running=plan.keep_running, view=view
     ) as local:
         if plan.deploy:
             name = plan.invocation.options.deployment
-            staging.deploy(local, project_dir=plan.project_dir, deployment=name, settings=plan.settings, view=view)
+            deploy(local, project_dir=plan.project_dir, deployment=name, settings=plan.settings, view=view)
         deployment = RehearsedDeployment.connect(plan.document, invocation=plan.invocation)
         replace_earlier(local, deployment.runs, names=names)
         session = local.session()
@@ -144,8 +269,8 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
             )
             with rehearsal.none_left_running():
                 report = plan.scenario.perform(rehearsal)
-            permissions = permission_control.permissions(local)
-            judging = permission_control.judging_time(local)
+            permissions = control.permissions(local)
+            judging = control.judging_time(local)
     seconds = {**view.seconds, "total": time.monotonic() - started}
     return replace(report, permissions=permissions, judging=judging, seconds=seconds)
 

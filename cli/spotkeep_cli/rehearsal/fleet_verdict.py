@@ -6,27 +6,168 @@ nothing is left to pay for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_agent.agent import HEARTBEAT_SECONDS
-from spotkeep_cli.rehearsal.evidence import Check
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsalCheck, RehearsedProcess
+from spotkeep_jobs.progress.job_events import MARKER
+from spotkeep_local.ec2.instances import INTERRUPTED
+
+if TYPE_CHECKING:
+    from spotkeep_local.ec2.records import InstanceFacts
 
 MOST_CALLS = 13
 """The most calls of a recovery without a move, those of user data among them: docs/volume-protocol.md."""
 _BY_USER_DATA = 1
 
 
-def judge_fleet(evidence: FleetEvidence) -> list[Check]:
+@dataclass(frozen=True, kw_only=True)
+class RehearsedInstance:
+    """One instance of the run's fleet.
+
+    Attributes:
+        instance_id: The instance's id.
+        zone: Where it was.
+        volume_id: The run's volume while it trained.
+        phases_s: Seconds from its boot to the first step of the training, by phase; to the start of a script that
+            reports no steps.
+        calls: AWS calls of the agent until then, by name.
+        process: Its training, until it was gone.
+    """
+
+    instance_id: str
+    zone: str
+    volume_id: str | None
+    phases_s: Mapping[str, float]
+    calls: Mapping[str, int]
+    process: RehearsedProcess
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourcesOfRun:
+    """What of a run is alive in EC2.
+
+    Attributes:
+        fleets: States of its fleets by id, deleted ones left out.
+        instances: Its instances that are not gone, with their states.
+        volumes: Its volumes, with the zone of each.
+        snapshots: Its snapshots, with their states.
+    """
+
+    fleets: Mapping[str, str]
+    instances: Mapping[str, str]
+    volumes: Mapping[str, str]
+    snapshots: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetEvidence:
+    """What a rehearsal on a fleet gathered beside the evidence of any run.
+
+    Attributes:
+        lives: The run's instances, oldest first.
+        before: What was alive of the run before it was launched.
+        trained: What was, while its last instance trained.
+        after: What was, when it had ended.
+        isolation: What instances are on this machine: `namespace` or `relocated`.
+    """
+
+    lives: Sequence[RehearsedInstance]
+    before: ResourcesOfRun
+    trained: ResourcesOfRun
+    after: ResourcesOfRun
+    isolation: str
+
+
+def printed_events(console: str) -> list[Mapping[str, Any]]:
+    """Return the job events of a console."""
+    found: list[Mapping[str, Any]] = []
+    for line in console.splitlines():
+        if line.startswith(MARKER):
+            try:
+                event = json.loads(line[len(MARKER) :])
+            except ValueError:
+                continue  # the power went in the middle of a line
+            if isinstance(event, dict):
+                found.append(event)
+    return found
+
+
+def instance_life(
+    facts: InstanceFacts, *, volume_id: str | None, events: Sequence[Mapping[str, Any]], now: float
+) -> RehearsedInstance:
+    """Join what EC2 saw of an instance with what the instance printed.
+
+    Args:
+        facts: What EC2 saw of it; it has booted.
+        volume_id: The run's volume while it trained.
+        events: What it printed, oldest first.
+        now: Seconds since the epoch.
+    """
+    running_at = facts.running_at or facts.launched_at
+    noticed = facts.interruption is not None
+    taken = facts.reason_code == INTERRUPTED[0]
+    # After a notice it shuts itself down, the sooner the better: EC2's reason is not the interruption then.
+    ending = ProcessEnding.NOTICE if noticed else ProcessEnding.NO_NOTICE if taken else ProcessEnding.EXITED
+    stepped = _event(events, "instance-first-step")
+    first = stepped or _event(events, "instance-training")
+    phases = dict(first["phases"]) if first else {}
+    boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}
+    process = RehearsedProcess(
+        started_at=first["time"] if first else running_at,
+        ended_at=facts.ended_at or now,
+        ending=ending,
+        resumed_from_step=_first(events, "resume", 0 if stepped else None),
+        last_step=max(_steps(events, "progress"), default=None),
+        saved_steps=tuple(_steps(events, "saved")),
+        # What was saved is durable: it is on the volume, which outlives the instance.
+        durable_step=max(_steps(events, "saved"), default=0),
+    )
+    return RehearsedInstance(
+        instance_id=facts.instance_id,
+        zone=facts.zone,
+        volume_id=volume_id,
+        phases_s={**boot, **phases},
+        calls=dict(first.get("calls", {})) if first else {},
+        process=process,
+    )
+
+
+def training_began_at(events: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return when an instance started its training, in seconds since the epoch; None where it has not.
+
+    Args:
+        events: What it printed, oldest first.
+    """
+    begun = _event(events, "instance-training")
+    return None if begun is None else float(begun["time"])
+
+
+def _event(events: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
+    return next((event for event in events if event["event"] == kind), None)
+
+
+def _steps(events: Iterable[Mapping[str, Any]], kind: str) -> list[int]:
+    return [event["step"] for event in events if event["event"] == kind and isinstance(event.get("step"), int)]
+
+
+def _first(events: Iterable[Mapping[str, Any]], kind: str, otherwise: int | None) -> int | None:
+    return next(iter(_steps(events, kind)), otherwise)
+
+
+def judge_fleet(evidence: FleetEvidence) -> list[RehearsalCheck]:
     """Judge a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
     return list(_checks(evidence))
 
 
-def _checks(evidence: FleetEvidence) -> Iterator[Check]:
+def _checks(evidence: FleetEvidence) -> Iterator[RehearsalCheck]:
     lives, after = evidence.lives, evidence.after
     in_turn = all(_one_after_the_other(*pair) for pair in pairwise(lives))
-    yield Check(
+    yield RehearsalCheck(
         expected="three instances, one after the other: two were taken, each was replaced",
         found=", ".join(f"{life.instance_id} in {life.zone}" for life in lives) or "none",
         passed=len(lives) == 3 and in_turn,
@@ -34,24 +175,24 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
     zones = [life.zone for life in lives]
     volumes = [life.volume_id for life in lives]
     moved = len(lives) > 1 and zones[0] != zones[1] and None not in volumes[:2] and volumes[0] != volumes[1]
-    yield Check(
+    yield RehearsalCheck(
         expected="after the first, the volume moved to another zone through a snapshot",
         found=_found(lives[:2]),
         passed=moved and lives[1].calls.get("ec2:CreateSnapshot", 0) == 1,
     )
     stayed = len(lives) > 2 and zones[1] == zones[2] and volumes[1] is not None and volumes[1] == volumes[2]
-    yield Check(
+    yield RehearsalCheck(
         expected="after the second, the next instance in the same zone took the same volume",
         found=_found(lives[1:3]),
         passed=stayed and "ec2:CreateSnapshot" not in lives[2].calls and "ec2:CreateVolume" not in lives[2].calls,
     )
     yield _few_calls(lives[2] if len(lives) > 2 else None)
-    yield Check(
+    yield RehearsalCheck(
         expected="the fleet is gone, and nothing runs that is paid for",
         found=_listed("fleet", after.fleets) + ", " + _listed("instance", after.instances),
         passed=not after.fleets and not after.instances,
     )
-    yield Check(
+    yield RehearsalCheck(
         expected="one volume is left, and no snapshot",
         found=_listed("volume", after.volumes) + ", " + _listed("snapshot", after.snapshots),
         passed=len(after.volumes) == 1 and not after.snapshots,
@@ -63,15 +204,15 @@ def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) ->
     return after.process.started_at > before.process.ended_at
 
 
-def _few_calls(life: RehearsedInstance | None) -> Check:
+def _few_calls(life: RehearsedInstance | None) -> RehearsalCheck:
     """Judge the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
     expected = f"that took at most {MOST_CALLS} AWS calls, heartbeats aside"
     if life is None:
-        return Check(expected=expected, found="unknown", passed=False)
+        return RehearsalCheck(expected=expected, found="unknown", passed=False)
     calls = sum(life.calls.values()) + _BY_USER_DATA
     heartbeats = int(sum(life.phases_s.values()) / HEARTBEAT_SECONDS)
     aside = f", {heartbeats} at most of them heartbeats" if heartbeats else ""
-    return Check(expected=expected, found=f"{calls} calls{aside}", passed=calls <= MOST_CALLS + heartbeats)
+    return RehearsalCheck(expected=expected, found=f"{calls} calls{aside}", passed=calls <= MOST_CALLS + heartbeats)
 
 
 def _found(lives: Sequence[RehearsedInstance]) -> str:

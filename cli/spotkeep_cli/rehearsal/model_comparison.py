@@ -16,10 +16,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.rehearsal import value_comparison
 from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence, ValueDifference
 from spotkeep_jobs.document.shell_text import programs_of
-from spotkeep_local.bounded_reading import read_end, read_file
+from spotkeep_local.hosts.written_files import read_end
 from spotkeep_local.training.process_environment import job_path
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rendering.quantities import counted
-from spotkeep_local.access.issued_credentials import ADMINISTRATOR
 from spotkeep_local.iam.report import REPORTS
 from spotkeep_local.iam.uses import JUDGING_TIME
+from spotkeep_local.principals import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

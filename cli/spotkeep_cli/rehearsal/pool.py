@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
-from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
+from spotkeep_cli.rehearsal.evidence import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.gathering import events_of
 from spotkeep_cli.rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
 from spotkeep_cli.rehearsal.report import PoolReport

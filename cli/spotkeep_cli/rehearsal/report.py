@@ -9,12 +9,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import Check, FileComparison, ReceivedNotification, RunEvidence
-from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, RehearsedInstance
+from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification, RehearsalCheck, RunEvidence
+from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
-from spotkeep_cli.rehearsal.sweep_evidence import RehearsedTrial, SweepEvidence
-from spotkeep_cli.rehearsal.sweep_verdict import duplicates_of, interruptions_of, preemptions_of
+from spotkeep_cli.rehearsal.sweep_verdict import (
+    RehearsedTrial,
+    SweepEvidence,
+    duplicates_of,
+    interruptions_of,
+    preemptions_of,
+)
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_jobs.record.record import Run
 from spotkeep_local.account import price_list
@@ -33,7 +38,7 @@ class Report(abc.ABC):
         judging: What deciding about it took; the engine adds it.
     """
 
-    checks: Sequence[Check] = ()
+    checks: Sequence[RehearsalCheck] = ()
     permissions: Sequence[IdentityReport] = ()
     judging: JudgingTime | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)

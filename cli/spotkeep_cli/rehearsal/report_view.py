@@ -11,7 +11,7 @@ from rich.text import Text
 from spotkeep_cli.rehearsal.evidence import ENDINGS
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.bill import bill
+from spotkeep_cli.rendering.run_description import bill
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from spotkeep_local.account import price_list
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_cli.rehearsal.evidence import CapacityLoss, Check, ReceivedNotification
-    from spotkeep_cli.rehearsal.fleet_evidence import RehearsedInstance
+    from spotkeep_cli.rehearsal.evidence import CapacityLoss, ReceivedNotification, RehearsalCheck
+    from spotkeep_cli.rehearsal.fleet_verdict import RehearsedInstance
     from spotkeep_cli.rehearsal.report import Report
-    from spotkeep_cli.rehearsal.sweep_evidence import SweepEvidence
+    from spotkeep_cli.rehearsal.sweep_verdict import SweepEvidence
     from spotkeep_local.access.call_rates import CallCounts
 
 _SHOWN_CALLS = ("CreateTrainingJob", "SubmitServiceJob", "DescribeTrainingJob", "DescribeServiceJob")
@@ -223,7 +223,7 @@ def _judged(report: Report, *, passed: str) -> Iterator[RenderableType]:
         yield _failed(f"{failed} of {len(report.checks)} did not hold.")
 
 
-def _checked(check: Check) -> RenderableType:
+def _checked(check: RehearsalCheck) -> RenderableType:
     """Return a mark, what should be, and below it what was."""
     row = Table.grid(padding=(0, 1))
     mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")

@@ -19,7 +19,7 @@ from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import MARKER
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
-from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+from spotkeep_local.training.facts import LocalJobFacts, ProcessLifetime
 
 if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence
@@ -171,7 +171,7 @@ class _TrainingView:
                 self._view.job_said(line.text)
         self._show_processes(self._control.job_facts(runs[self._name].job_name))
 
-    def _show_processes(self, facts: JobFacts) -> None:
+    def _show_processes(self, facts: LocalJobFacts) -> None:
         lives = facts.lifetimes
         losses = [life for life in lives if life.interrupted and life.ended_at is not None]
         for life in losses[self._losses_shown :]:

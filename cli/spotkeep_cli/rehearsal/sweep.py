@@ -6,45 +6,59 @@ five minutes: a sweep that takes days on AWS takes a minute here.
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+import subprocess
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.config import Config
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.engine import WHOLE_TRAINING, Rehearsal, Scenario
-from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
+from spotkeep_cli.rehearsal.evidence import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.gathering import events_of, process_life
 from spotkeep_cli.rehearsal.interruption_points import CAPACITY_RETURNS_AFTER_SECONDS, LOCAL_NOTICE_SECONDS
 from spotkeep_cli.rehearsal.report import SweepReport
-from spotkeep_cli.rehearsal.sweep_evidence import (
+from spotkeep_cli.rehearsal.sweep_queue import OtherShare, queue_of, settings_of
+from spotkeep_cli.rehearsal.sweep_verdict import (
     RehearsedTrial,
     SweepEvidence,
     TrialServiceJob,
     TrialTrainingJob,
     curve_of,
+    judge_sweep,
 )
-from spotkeep_cli.rehearsal.sweep_queue import OtherShare, queue_of, settings_of
-from spotkeep_cli.rehearsal.sweep_verdict import judge_sweep
-from spotkeep_cli.rehearsal.trials_left_alone import train_alone
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_cli.terminal import NextStep
+from spotkeep_fleet.training_spec import SPEC_CHANNEL
 from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_jobs.progress.job_events import JobEvent, parse_line
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
+from spotkeep_local.training.process_environment import job_path
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.progress.job_events import JobEvent
+    from mypy_boto3_s3 import S3Client
+
     from spotkeep_jobs.record.sweep import Sweep, Trial
+
+_WITH_FILES: Final = frozenset({"source", SPEC_CHANNEL})
+"""The channels of Spotkeep's own that the runner reads."""
+_AT_A_TIME: Final = 2
+
 
 INTERRUPTED_PART: Final = 4
 """One trial of so many loses its capacity."""
@@ -59,6 +73,79 @@ _KILLS_AFTER_PART: Final = 0.3
 """When so many of its trials have ended or paused, the controller dies."""
 _THROTTLED_OF_BATCH: Final = 0.15
 """The part of all calls of AWS Batch that are refused as one too many."""
+
+
+def train_alone(
+    jobs: Mapping[str, Mapping[str, Any]],
+    *,
+    s3: S3Client,
+    timeout_seconds: float,
+    on_trained: Callable[[str], None] = lambda _name: None,
+) -> dict[str, Sequence[JobEvent]]:
+    """Train each of these and return what it logged about itself.
+
+    Args:
+        jobs: The last training job of each trial, as DescribeTrainingJob gives it, by the trial's run.
+        s3: Where their sources are.
+        timeout_seconds: The longest that one may take.
+        on_trained: Called with the run of each that is done.
+
+    Raises:
+        RehearsalTimeoutError: One took longer.
+        RehearsedRunFailedError: One failed.
+    """
+
+    def trained(run: str) -> Sequence[JobEvent]:
+        with TemporaryDirectory(prefix="spotkeep-alone-") as base:
+            events = _trained(run, jobs[run], base=Path(base), s3=s3, timeout_seconds=timeout_seconds)
+        on_trained(run)
+        return events
+
+    with ThreadPoolExecutor(max_workers=_AT_A_TIME) as pool:
+        return dict(zip(jobs, pool.map(trained, jobs), strict=True))
+
+
+def _trained(
+    run: str, job: Mapping[str, Any], *, base: Path, s3: S3Client, timeout_seconds: float
+) -> Sequence[JobEvent]:
+    _lay_out(job, base=base, s3=s3)
+    algorithm = job["AlgorithmSpecification"]
+    # The entry point is the Python of the image, the bundle, and the bundle's own words.
+    command = [sys.executable, "-m", "spotkeep", *algorithm["ContainerEntrypoint"][2:]]
+    environment = {
+        "PATH": job_path(),
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "HOME": str(base),
+        "TMPDIR": str(base),
+        "SAGEMAKER_BASE_DIR": str(base),
+        **job.get("Environment", {}),
+    }
+    try:
+        done = subprocess.run(
+            command, cwd=base, env=environment, capture_output=True, text=True, check=False, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RehearsalTimeoutError(seconds=timeout_seconds, states={f"{run}, left alone,": "training"}) from error
+    if done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise RehearsedRunFailedError(run=f"{run}, left alone,", failure=" ".join(last))
+    return [event for line in done.stdout.splitlines() if (event := parse_line(line)) is not None]
+
+
+def _lay_out(job: Mapping[str, Any], *, base: Path, s3: S3Client) -> None:
+    """Write what a training job finds on its machine."""
+    configuration = base / "input" / "config"
+    configuration.mkdir(parents=True)
+    (configuration / "hyperparameters.json").write_text(json.dumps(job.get("HyperParameters", {})))
+    for channel in job.get("InputDataConfig", ()):
+        name = channel["ChannelName"]
+        if name in _WITH_FILES:
+            bucket, _, key = channel["DataSource"]["S3DataSource"]["S3Uri"].removeprefix("s3://").partition("/")
+            target = base / "input" / "data" / name / key.rpartition("/")[2]
+            target.parent.mkdir(parents=True)
+            with target.open("wb") as file:
+                shutil.copyfileobj(s3.get_object(Bucket=bucket, Key=key)["Body"], file)
 
 
 def sweep_scenario(*, seed: int) -> Scenario:

@@ -17,7 +17,7 @@ from botocore.config import Config
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.rehearsal.interruption_points import LOCAL_NOTICE_SECONDS
-from spotkeep_cli.rehearsal.sweep_evidence import TrialServiceJob
+from spotkeep_cli.rehearsal.sweep_verdict import TrialServiceJob
 from spotkeep_jobs.document.queue import job_queue_name
 from spotkeep_jobs.sweeps.document import read_sweep
 

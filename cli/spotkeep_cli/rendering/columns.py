@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 _GAP = 3
 """What `box.SIMPLE_HEAD` puts between two columns."""
+
+
+Fact = tuple[str, str | Text]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +75,23 @@ def _width(columns: Sequence[Column]) -> int:
 def _least_important(columns: Sequence[Column]) -> Column | None:
     removable = [column for column in columns if column.importance is not None]
     return min(removable, key=lambda column: column.importance or 0, default=None)
+
+
+def facts(rows: Iterable[Fact], *, indent: int = 2) -> RenderableType:
+    """Return the facts below each other, their values aligned."""
+    listed = list(rows)
+    width = max((len(label) for label, _ in listed), default=0)
+    lines: list[RenderableType] = []
+    for label, value in listed:
+        heading = " " * indent + label.ljust(width)
+        if "://" in str(value):
+            line = Text.assemble((f"{heading}  ", "dim"), value)
+            line.no_wrap, line.overflow = True, "ignore"
+            lines.append(line)
+            continue
+        row = Table.grid(padding=(0, 2))
+        row.add_column(style="dim", no_wrap=True)
+        row.add_column(overflow="fold")
+        row.add_row(heading, value)
+        lines.append(row)
+    return Group(*lines)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.checkpoints.export import ExportFormat, check_target, export
+from spotkeep_cli.checkpoints.listing import translated_errors
 from spotkeep_cli.checkpoints.places import finished_steps, place_of
-from spotkeep_cli.checkpoints.verification import translated_errors
 from spotkeep_cli.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
 from spotkeep_cli.rendering.metric_list import at_step, sparkline
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.sweeps.document import SweepRequest

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.record.record import Pool, Run
 
+
 _OF_A_RUN: Final = rf"(?:{TEAMS_PREFIX}[\w-]+/)?(?:{'|'.join(PREFIXES)})[\w-]+/?"
 _STOP_JOB: Final = "aws sagemaker stop-training-job --training-job-name {}"
 _TERMINATE: Final = "aws batch terminate-service-job --reason orphan --job-id {}"

@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.access.issued_credentials import access_key_id_of, session_token_of
+from spotkeep_local.principals import access_key_id_of, session_token_of
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer, error_form
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from spotkeep_local.access.issued_credentials import AccessKey
+    from spotkeep_local.principals import AccessKey
     from spotkeep_local.service_base.error_answers import ErrorAnswer
 
 HEALTH_PATH = "/_spotkeep/health"

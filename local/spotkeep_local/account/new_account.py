@@ -9,8 +9,8 @@ import json
 from typing import TYPE_CHECKING
 
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
-from spotkeep_local import ministack_seams
-from spotkeep_local.access.issued_credentials import ADMINISTRATOR, PEOPLE
+from spotkeep_local.ministack import identities
+from spotkeep_local.principals import ADMINISTRATOR, PEOPLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +24,12 @@ def missing_from_account() -> Iterator[dict[str, str]]:
     The administrator may do everything. A developer waits for a policy.
     """
     for name in PEOPLE:
-        if ministack_seams.stored_user(name) is None:
+        if identities.stored_user(name) is None:
             yield {"Action": "CreateUser", "UserName": name}
             if name == ADMINISTRATOR:
                 yield {"Action": "AttachUserPolicy", "UserName": name, "PolicyArn": _ADMINISTRATOR_ACCESS}
     for service, name in {**FLEET_SERVICE_ROLES, **DRILL_SERVICE_ROLES}.items():
-        if ministack_seams.stored_role(name) is None:
+        if identities.stored_role(name) is None:
             trusted = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
             yield {
                 "Action": "CreateRole",

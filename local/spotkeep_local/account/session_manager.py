@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spotkeep_local.ec2.cloud import Cloud
-    from spotkeep_local.ministack_seams import RequestHandler
+    from spotkeep_local.ministack.application import RequestHandler
     from spotkeep_local.training.job import TrainingJob
 
 TARGET: Final = "AmazonSSM"
@@ -43,7 +43,7 @@ class InvalidDocumentError(ServiceError):
     code = "InvalidDocument"
 
 
-class SessionManager:
+class LocalSessionManager:
     """Stands before ministack's Systems Manager.
 
     Args:

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from spotkeep_local.batch.errors import ClientError
-from spotkeep_local.batch.records import (
-    JobQueue,
-    QuotaShare,
-    SchedulingPolicy,
-    ServiceEnvironment,
-    ServiceJob,
-)
+from spotkeep_local.batch.records import JobQueue, LocalServiceJob, QuotaShare, SchedulingPolicy, ServiceEnvironment
+from spotkeep_local.batch.request_rules import ClientError
 from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
@@ -26,7 +20,7 @@ _ENVIRONMENTS = TypeAdapter(list[ServiceEnvironment])
 _POLICIES = TypeAdapter(list[SchedulingPolicy])
 _QUEUES = TypeAdapter(list[JobQueue])
 _SHARES = TypeAdapter(list[QuotaShare])
-_JOBS = TypeAdapter(list[ServiceJob])
+_JOBS = TypeAdapter(list[LocalServiceJob])
 
 _Resource = TypeVar("_Resource", ServiceEnvironment, SchedulingPolicy, JobQueue, QuotaShare)
 
@@ -86,7 +80,7 @@ class BatchAccount:
         """Return a quota share by its ARN. Raises `ClientError` for a missing one."""
         return self._find(self.shares, arn, "quota-share")
 
-    def job(self, named: str) -> ServiceJob:
+    def job(self, named: str) -> LocalServiceJob:
         """Return a service job by its id or ARN. Raises `ClientError` for a missing one."""
         job = self.jobs.get(named.rpartition("/")[2])
         if job is None or named not in (job.job_id, job.arn):
@@ -124,7 +118,7 @@ class BatchAccount:
                 return
         self.change_job(self.job(arn).job_id, lambda job: replace(job, tags=tags))
 
-    def change_job(self, job_id: str, change: Callable[[ServiceJob], ServiceJob]) -> ServiceJob:
+    def change_job(self, job_id: str, change: Callable[[LocalServiceJob], LocalServiceJob]) -> LocalServiceJob:
         """Change a job by a pure function, and return the changed job."""
         self.jobs[job_id] = change(self.jobs[job_id])
         return self.jobs[job_id]

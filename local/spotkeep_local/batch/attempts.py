@@ -19,7 +19,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.batch.records import JobStatus, ServiceJob, ServiceJobAttempt, StopCause
+from spotkeep_local.batch.records import JobStatus, LocalServiceJob, ServiceJobAttempt, StopCause
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def training_job_name(job_name: str) -> str:
     return f"{_PREFIX}{kept}{secrets.token_hex(_HASH_CHARACTERS // 2)}"
 
 
-def training_request(job: ServiceJob, *, hands_tags_on: bool) -> dict[str, Any]:
+def training_request(job: LocalServiceJob, *, hands_tags_on: bool) -> dict[str, Any]:
     """Return the CreateTrainingJob request of a job at its dispatch. It is the payload, with Batch's name of it.
 
     Args:
@@ -90,7 +90,7 @@ def needs_of(payload: str) -> dict[str, int]:
     return needs
 
 
-def dispatched(job: ServiceJob, *, now: float) -> ServiceJob:
+def dispatched(job: LocalServiceJob, *, now: float) -> LocalServiceJob:
     """Return a job that is being handed to SageMaker, with the name of its training job."""
     return replace(
         job,
@@ -104,7 +104,7 @@ def dispatched(job: ServiceJob, *, now: float) -> ServiceJob:
     )
 
 
-def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJob:
+def refused(job: LocalServiceJob, *, code: str, message: str, now: float) -> LocalServiceJob:
     """Return a job whose training job SageMaker refused to create.
 
     After a used quota or too many calls the job waits, as for capacity, unless it was terminated.
@@ -119,7 +119,7 @@ def refused(job: ServiceJob, *, code: str, message: str, now: float) -> ServiceJ
     )
 
 
-def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> ServiceJob:
+def follow(job: LocalServiceJob, training: TrainingJob | None, *, now: float) -> LocalServiceJob:
     """Return a job in the status of its training job.
 
     Args:
@@ -140,7 +140,7 @@ def follow(job: ServiceJob, training: TrainingJob | None, *, now: float) -> Serv
     return _after(job, attempt, training, now=now)
 
 
-def _after(job: ServiceJob, attempt: ServiceJobAttempt, training: TrainingJob, *, now: float) -> ServiceJob:
+def _after(job: LocalServiceJob, attempt: ServiceJobAttempt, training: TrainingJob, *, now: float) -> LocalServiceJob:
     if training.status is Status.COMPLETED:
         return _ended(_counting(job, attempt), JobStatus.SUCCEEDED, reason=attempt.reason, now=now)
     if job.terminate_reason is not None:
@@ -154,12 +154,12 @@ def _after(job: ServiceJob, attempt: ServiceJobAttempt, training: TrainingJob, *
     return _after_failure(job, attempt, now=now)
 
 
-def terminated(job: ServiceJob, *, now: float) -> ServiceJob:
+def terminated(job: LocalServiceJob, *, now: float) -> LocalServiceJob:
     """Return a job that TerminateServiceJob ended."""
     return _ended(job, JobStatus.FAILED, reason=job.terminate_reason, now=now)
 
 
-def held_up(job: ServiceJob, *, now: float) -> ServiceJob:
+def held_up(job: LocalServiceJob, *, now: float) -> LocalServiceJob:
     """Return a job that waits, with why and since when it cannot leave the front of its queue."""
     code = (job.status_reason or "").partition(" - ")[0]
     if not job.waits or not code.startswith(_FRONT_REASONS) or code == job.front_reason:
@@ -167,7 +167,9 @@ def held_up(job: ServiceJob, *, now: float) -> ServiceJob:
     return replace(job, front_reason=code, front_since=now)
 
 
-def ended_at_the_front(job: ServiceJob, actions: Sequence[Mapping[str, Any]], *, now: float) -> ServiceJob | None:
+def ended_at_the_front(
+    job: LocalServiceJob, actions: Sequence[Mapping[str, Any]], *, now: float
+) -> LocalServiceJob | None:
     """Return a job that its queue's time limits end now. None if they end none.
 
     Args:
@@ -181,13 +183,13 @@ def ended_at_the_front(job: ServiceJob, actions: Sequence[Mapping[str, Any]], *,
     return _ended(job, JobStatus.FAILED, reason=f"{ENDED_AT_THE_FRONT}{job.front_reason}", now=now)
 
 
-def front_limit_of(job: ServiceJob, actions: Sequence[Mapping[str, Any]]) -> float | None:
+def front_limit_of(job: LocalServiceJob, actions: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the time at which its queue's time limits end a job. None without one."""
     limits = [float(each["maxTimeSeconds"]) for each in actions if each["reason"] == job.front_reason]
     return job.front_since + min(limits) if limits and job.waits and job.front_reason is not None else None
 
 
-def times_out_at(job: ServiceJob) -> float | None:
+def times_out_at(job: LocalServiceJob) -> float | None:
     """Return the time at which a job's present attempt is stopped. None without a limit or before its start."""
     limit = (job.request.get("timeoutConfig") or {}).get("attemptDurationSeconds")
     return None if limit is None or job.started_at is None else job.started_at + float(limit)
@@ -204,7 +206,7 @@ def _had_no_capacity(training: TrainingJob) -> bool:
     return training.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED and training.training_started_at is None
 
 
-def _after_preemption(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float) -> ServiceJob:
+def _after_preemption(job: LocalServiceJob, attempt: ServiceJobAttempt, *, now: float) -> LocalServiceJob:
     count = job.preempted_count + 1
     job = replace(job, preempted=(*job.preempted, attempt)[-_MOST_PREEMPTED_KEPT:], preempted_count=count)
     retries = (job.request.get("preemptionConfiguration") or {}).get("preemptionRetriesBeforeTermination")
@@ -214,22 +216,22 @@ def _after_preemption(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float
     return _runnable(job, reason=None, not_before=0.0)
 
 
-def _after_failure(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float) -> ServiceJob:
+def _after_failure(job: LocalServiceJob, attempt: ServiceJobAttempt, *, now: float) -> LocalServiceJob:
     strategy = job.request.get("retryStrategy") or {"attempts": 1}
     if len(job.attempts) + 1 >= strategy["attempts"] or not _is_retried(strategy, attempt.reason):
         return _failed(job, attempt, now=now)
     return _runnable(_counting(job, attempt), reason=attempt.reason, not_before=0.0)
 
 
-def _failed(job: ServiceJob, attempt: ServiceJobAttempt, *, now: float) -> ServiceJob:
+def _failed(job: LocalServiceJob, attempt: ServiceJobAttempt, *, now: float) -> LocalServiceJob:
     return _ended(_counting(job, attempt), JobStatus.FAILED, reason=attempt.reason, now=now)
 
 
-def _counting(job: ServiceJob, attempt: ServiceJobAttempt) -> ServiceJob:
+def _counting(job: LocalServiceJob, attempt: ServiceJobAttempt) -> LocalServiceJob:
     return replace(job, attempts=(*job.attempts, attempt))
 
 
-def _ended(job: ServiceJob, status: JobStatus, *, reason: str | None, now: float) -> ServiceJob:
+def _ended(job: LocalServiceJob, status: JobStatus, *, reason: str | None, now: float) -> LocalServiceJob:
     return replace(job, status=status, status_reason=reason, stopped_at=now, training_job=None, stop_cause=None)
 
 
@@ -243,7 +245,7 @@ def _is_retried(strategy: Mapping[str, Any], reason: str) -> bool:
     return True
 
 
-def _runnable(job: ServiceJob, *, reason: str | None, not_before: float) -> ServiceJob:
+def _runnable(job: LocalServiceJob, *, reason: str | None, not_before: float) -> LocalServiceJob:
     return replace(
         job,
         status=JobStatus.RUNNABLE,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local.batch.errors import ClientError
 from spotkeep_local.batch.records import (
     SERVICE_JOBS,
     JobQueue,
+    LocalServiceJob,
     QuotaShare,
     SchedulingPolicy,
     ServiceEnvironment,
-    ServiceJob,
     ServiceJobAttempt,
     SharingStrategy,
 )
+from spotkeep_local.batch.request_rules import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def share(described: QuotaShare) -> dict[str, Any]:
     }
 
 
-def job(described: ServiceJob) -> dict[str, Any]:
+def job(described: LocalServiceJob) -> dict[str, Any]:
     """Describe a service job, as DescribeServiceJob answers."""
     return {
         **summary(described),
@@ -113,7 +113,7 @@ def job(described: ServiceJob) -> dict[str, Any]:
     }
 
 
-def summary(described: ServiceJob) -> dict[str, Any]:
+def summary(described: LocalServiceJob) -> dict[str, Any]:
     """Describe a service job in a list."""
     found: dict[str, Any] = {
         "jobArn": described.arn,
@@ -134,12 +134,12 @@ def summary(described: ServiceJob) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def state_change(described: ServiceJob) -> dict[str, Any]:
+def state_change(described: LocalServiceJob) -> dict[str, Any]:
     """Return the detail of a state change event. It is the description without payload and tags."""
     return {name: value for name, value in job(described).items() if value is not None and name not in _NOT_IN_EVENTS}
 
 
-def preemption_started(described: ServiceJob, *, within_share: bool) -> dict[str, Any]:
+def preemption_started(described: LocalServiceJob, *, within_share: bool) -> dict[str, Any]:
     """Return the detail of the event that a job is about to give way."""
     why = (
         "In-share preemption triggered by a job of higher priority"
@@ -153,7 +153,7 @@ def preemption_started(described: ServiceJob, *, within_share: bool) -> dict[str
     }
 
 
-def preemption_completed(described: ServiceJob) -> dict[str, Any]:
+def preemption_completed(described: LocalServiceJob) -> dict[str, Any]:
     """Return the detail of the event that a job has given way."""
     return {
         "preemptedJobArn": described.arn,
@@ -162,7 +162,7 @@ def preemption_completed(described: ServiceJob) -> dict[str, Any]:
     }
 
 
-def preemption_summary(described: ServiceJob) -> dict[str, Any]:
+def preemption_summary(described: LocalServiceJob) -> dict[str, Any]:
     """Return how often a job was preempted, and the last times."""
     return {
         "preemptedAttemptCount": described.preempted_count,
@@ -191,7 +191,7 @@ def page(items: Sequence[Any], request: Mapping[str, Any], *, member: str) -> di
     return {member: list(items[start:end]), "nextToken": str(end) if end < len(items) else None}
 
 
-def _latest(described: ServiceJob) -> dict[str, Any] | None:
+def _latest(described: LocalServiceJob) -> dict[str, Any] | None:
     arn = described.latest_training_job
     if arn is None:
         return None

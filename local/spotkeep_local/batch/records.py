@@ -134,7 +134,7 @@ class ServiceJobAttempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceJob:
+class LocalServiceJob:
     """A service job.
 
     Attributes:

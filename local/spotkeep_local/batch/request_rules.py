@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.batch.records import NUM_INSTANCES, SERVICE_JOBS, SchedulingPolicy
+from spotkeep_local.service_base.aws_service import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MOST_ENVIRONMENTS: Final = 50
 MOST_QUEUES: Final = 50
@@ -26,6 +30,18 @@ _MOST_TAGS: Final = 50
 _PAYLOAD_BYTES: Final = 10 * 1024
 _REQUEST_BYTES: Final = 30 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+
+class ClientError(ServiceError):
+    """The request is not valid, or names something that does not exist."""
+
+    code = "ClientException"
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise a `ClientError` that names every problem, if there is any."""
+    if found := list(problems):
+        raise ClientError("; ".join(found))
 
 
 def name_problems(member: str, name: str) -> Iterator[str]:

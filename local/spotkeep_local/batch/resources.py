@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.batch import description, request_rules
-from spotkeep_local.batch.errors import ClientError, refuse
 from spotkeep_local.batch.records import (
     NUM_INSTANCES,
     UNLIMITED,
@@ -20,6 +19,7 @@ from spotkeep_local.batch.records import (
     ServiceEnvironment,
     SharingStrategy,
 )
+from spotkeep_local.batch.request_rules import ClientError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as BotoClientError
 
 from spotkeep_local.batch import attempts, description, scheduling
-from spotkeep_local.batch.records import JobStatus, ServiceJob, StopCause
+from spotkeep_local.batch.records import JobStatus, LocalServiceJob, StopCause
 from spotkeep_local.service_base.aws_service import ServiceError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Scheduler:
         if self._thread.is_alive():
             self._thread.join()
 
-    def announce(self, job: ServiceJob) -> None:
+    def announce(self, job: LocalServiceJob) -> None:
         """Send the event that a job has another status."""
         self._send(description.state_change(job), description.STATE_CHANGE, [job.arn])
 
@@ -103,10 +103,10 @@ class Scheduler:
                 seconds = 1.0
             self._account.changed.wait(seconds)
 
-    def _jobs(self) -> list[ServiceJob]:
+    def _jobs(self) -> list[LocalServiceJob]:
         return [job for job in self._account.jobs.values() if not job.ended]
 
-    def _put(self, job: ServiceJob) -> None:
+    def _put(self, job: LocalServiceJob) -> None:
         before = self._account.jobs[job.job_id]
         self._account.jobs[job.job_id] = job
         if job.status is not before.status:
@@ -116,7 +116,7 @@ class Scheduler:
 
     # Follow.
 
-    def _bring_up_to_date(self, job: ServiceJob, *, now: float) -> None:
+    def _bring_up_to_date(self, job: LocalServiceJob, *, now: float) -> None:
         if job.status is JobStatus.SUBMITTED:
             self._put(replace(job, status=JobStatus.RUNNABLE))
         elif job.training_job is not None:
@@ -155,7 +155,7 @@ class Scheduler:
         self._send(detail, description.PREEMPTION_STARTED, [job.arn])
         self._put(replace(self._account.jobs[preemption.beneficiary], promised=True))
 
-    def _explain(self, job: ServiceJob, blocked: str | None, *, now: float) -> None:
+    def _explain(self, job: LocalServiceJob, blocked: str | None, *, now: float) -> None:
         was_blocked = (job.status_reason or "").startswith(_MISCONFIGURED)
         if blocked is not None or was_blocked:
             job = replace(job, status_reason=blocked, front_reason=job.front_reason if blocked else None)
@@ -164,7 +164,7 @@ class Scheduler:
         if blocked is not None and not was_blocked:
             self._send(description.state_change(job), description.QUEUE_BLOCKED, [job.arn])
 
-    def _limits_of(self, job: ServiceJob) -> Sequence[Mapping[str, Any]]:
+    def _limits_of(self, job: LocalServiceJob) -> Sequence[Mapping[str, Any]]:
         queue = self._account.queues.get(job.queue)
         return () if queue is None else queue.time_limit_actions
 
@@ -183,16 +183,16 @@ class Scheduler:
 
     # Act.
 
-    def _waits_for_creation(self, job: ServiceJob) -> bool:
+    def _waits_for_creation(self, job: LocalServiceJob) -> bool:
         return job.training_job is not None and self._training.job(job.training_job) is None
 
-    def _has_to_stop(self, job: ServiceJob) -> bool:
+    def _has_to_stop(self, job: LocalServiceJob) -> bool:
         if job.stop_cause is None and job.terminate_reason is None:
             return False
         training = self._training.job(job.training_job or "")
         return training is not None and not training.ended and not training.stop_requested
 
-    def _create(self, job: ServiceJob) -> None:
+    def _create(self, job: LocalServiceJob) -> None:
         try:
             request = attempts.training_request(job, hands_tags_on=self.hands_tags_on)
         except ValueError as error:
@@ -206,7 +206,7 @@ class Scheduler:
             self._refuse(job, code="ValidationException", message=str(error))
         self._account.changed.set()
 
-    def _refuse(self, job: ServiceJob, *, code: str, message: str) -> None:
+    def _refuse(self, job: LocalServiceJob, *, code: str, message: str) -> None:
         with self._account.lock:
             found = self._account.jobs[job.job_id]
             self._put(attempts.refused(found, code=code, message=message, now=self._now()))

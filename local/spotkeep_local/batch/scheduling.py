@@ -29,7 +29,7 @@ from spotkeep_local.batch.records import NUM_INSTANCES, SharingStrategy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from spotkeep_local.batch.records import QuotaShare, ServiceJob
+    from spotkeep_local.batch.records import LocalServiceJob, QuotaShare
 
 ENVIRONMENT_TOO_SMALL: Final = (
     "MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE - Service environment(s) associated with the job queue cannot "
@@ -51,8 +51,8 @@ class SchedulerQueue:
     """
 
     priority: int
-    waiting: tuple[ServiceJob, ...] = ()
-    placed: tuple[ServiceJob, ...] = ()
+    waiting: tuple[LocalServiceJob, ...] = ()
+    placed: tuple[LocalServiceJob, ...] = ()
     shares: tuple[QuotaShare, ...] | None = None
 
 
@@ -135,11 +135,11 @@ class _Scheduler:
     def has_room(self, needed: Mapping[str, int], *, kept: Mapping[str, int] | None = None) -> bool:
         return all(number <= self.free(unit) - (kept or {}).get(unit, 0) for unit, number in needed.items())
 
-    def place(self, job: ServiceJob) -> None:
+    def place(self, job: LocalServiceJob) -> None:
         self.used.update(self.units(job.needs))
         self.dispatched.append(job.job_id)
 
-    def try_to_place(self, job: ServiceJob) -> bool:
+    def try_to_place(self, job: LocalServiceJob) -> bool:
         needed = self.units(job.needs)
         if self.has_room(needed):
             self.place(job)
@@ -152,13 +152,13 @@ class _Scheduler:
         return any(number > self.limits.get(unit, 0) for unit, number in needed.items())
 
 
-def _order_within_share(job: ServiceJob) -> tuple[int, int]:
+def _order_within_share(job: LocalServiceJob) -> tuple[int, int]:
     return (-job.priority, job.number)
 
 
-def _by_share(jobs: Iterable[ServiceJob]) -> dict[str, list[ServiceJob]]:
+def _by_share(jobs: Iterable[LocalServiceJob]) -> dict[str, list[LocalServiceJob]]:
     """Return the jobs of each share, in their order."""
-    found: dict[str, list[ServiceJob]] = {}
+    found: dict[str, list[LocalServiceJob]] = {}
     for job in sorted(jobs, key=_order_within_share):
         found.setdefault(job.share or "", []).append(job)
     return found
@@ -190,13 +190,13 @@ class _QuotaScheduler:
             self._make_room(job)
             self._say_when_blocked(job)
 
-    def _first_jobs(self) -> list[ServiceJob]:
+    def _first_jobs(self) -> list[LocalServiceJob]:
         """Return the first job of each share. Jobs for which others gave way come first, then the oldest."""
         return sorted(
             (jobs[0] for jobs in self._waiting.values() if jobs), key=lambda job: (not job.promised, job.number)
         )
 
-    def _place_where(self, fits: Callable[[ServiceJob], bool]) -> None:
+    def _place_where(self, fits: Callable[[LocalServiceJob], bool]) -> None:
         placed = True
         while placed:
             placed = False
@@ -208,15 +208,15 @@ class _QuotaScheduler:
                     placed = True
                     break
 
-    def _within_its_own(self, job: ServiceJob) -> bool:
+    def _within_its_own(self, job: LocalServiceJob) -> bool:
         share = self._shares[job.share or ""]
         used = self._used[share.name]
         return all(used[unit] + number <= share.limits.get(unit, 0) for unit, number in job.needs.items())
 
-    def _fits_its_own(self, job: ServiceJob) -> bool:
+    def _fits_its_own(self, job: LocalServiceJob) -> bool:
         return self._within_its_own(job) and self._scheduler.has_room(job.needs)
 
-    def _fits_with_borrowing(self, job: ServiceJob) -> bool:
+    def _fits_with_borrowing(self, job: LocalServiceJob) -> bool:
         share = self._shares[job.share or ""]
         used = self._used[share.name]
         return (
@@ -237,7 +237,7 @@ class _QuotaScheduler:
                 kept.update(idle)
         return kept
 
-    def _make_room(self, job: ServiceJob) -> None:
+    def _make_room(self, job: LocalServiceJob) -> None:
         """Let others give way to the first job of a share, if that makes room for it."""
         within = not self._staying_within(job, self._staying(job.share or ""))
         if within and not self._shares[job.share or ""].preempts_within:
@@ -253,7 +253,7 @@ class _QuotaScheduler:
             )
         self._expected.subtract(job.needs)
 
-    def _staying(self, share: str, *, without: Iterable[ServiceJob] = ()) -> Counter[str]:
+    def _staying(self, share: str, *, without: Iterable[LocalServiceJob] = ()) -> Counter[str]:
         """Return the capacity of a share's jobs that do not leave, less further ones."""
         left_out = self._chosen | {job.job_id for job in without}
         held = Counter(self._used[share])
@@ -263,21 +263,21 @@ class _QuotaScheduler:
         return held
 
     def _staying_within(
-        self, job: ServiceJob, staying: Mapping[str, int], most: Mapping[str, int] | None = None
+        self, job: LocalServiceJob, staying: Mapping[str, int], most: Mapping[str, int] | None = None
     ) -> bool:
         limits = self._shares[job.share or ""].limits if most is None else most
         return all(staying[unit] + number <= limits.get(unit, 0) for unit, number in job.needs.items())
 
-    def _has_room_after(self, job: ServiceJob, victims: Iterable[ServiceJob]) -> bool:
+    def _has_room_after(self, job: LocalServiceJob, victims: Iterable[LocalServiceJob]) -> bool:
         freed = Counter(self._expected)
         for victim in victims:
             freed.update(victim.needs)
         return all(number <= freed[unit] for unit, number in job.needs.items())
 
-    def _giving_back(self, job: ServiceJob) -> list[ServiceJob] | None:
+    def _giving_back(self, job: LocalServiceJob) -> list[LocalServiceJob] | None:
         """Return jobs of other shares, each beyond its limits, that make room together. None if none do."""
 
-        def may_go(candidate: ServiceJob, victims: list[ServiceJob]) -> bool:
+        def may_go(candidate: LocalServiceJob, victims: list[LocalServiceJob]) -> bool:
             name = candidate.share or ""
             staying, limits = self._staying(name, without=victims), self._shares[name].limits
             # Never of its own share, which is within these limits.
@@ -285,29 +285,31 @@ class _QuotaScheduler:
 
         return self._fewest(may_go, lambda victims: self._has_room_after(job, victims))
 
-    def _giving_way_within(self, job: ServiceJob) -> list[ServiceJob] | None:
+    def _giving_way_within(self, job: LocalServiceJob) -> list[LocalServiceJob] | None:
         """Return jobs of the same share and a lower priority that make room together. None if none do."""
         name = job.share or ""
         limits, held = self._shares[name].limits, self._staying(name)
         # A share that borrows may go on with as much as it has.
         most = {unit: max(limits.get(unit, 0), held[unit]) for unit in job.needs}
 
-        def may_go(candidate: ServiceJob, _victims: list[ServiceJob]) -> bool:
+        def may_go(candidate: LocalServiceJob, _victims: list[LocalServiceJob]) -> bool:
             useful = any(unit in job.needs for unit in candidate.needs)
             return candidate.share == name and candidate.priority < job.priority and useful
 
-        def makes_room(victims: list[ServiceJob]) -> bool:
+        def makes_room(victims: list[LocalServiceJob]) -> bool:
             staying = self._staying(name, without=victims)
             return self._staying_within(job, staying, most) and self._has_room_after(job, victims)
 
         return self._fewest(may_go, makes_room)
 
     def _fewest(
-        self, may_go: Callable[[ServiceJob, list[ServiceJob]], bool], makes_room: Callable[[list[ServiceJob]], bool]
-    ) -> list[ServiceJob] | None:
+        self,
+        may_go: Callable[[LocalServiceJob, list[LocalServiceJob]], bool],
+        makes_room: Callable[[list[LocalServiceJob]], bool],
+    ) -> list[LocalServiceJob] | None:
         """Return jobs that make room together, none of them in vain. None without such a set."""
         staying = [job for job in self._placed if not job.leaves and job.job_id not in self._chosen]
-        victims: list[ServiceJob] = []
+        victims: list[LocalServiceJob] = []
         for candidate in sorted(staying, key=lambda job: (job.priority, -(job.scheduled_at or 0.0))):
             if makes_room(victims):
                 break
@@ -321,7 +323,7 @@ class _QuotaScheduler:
                 victims = without
         return victims
 
-    def _say_when_blocked(self, job: ServiceJob) -> None:
+    def _say_when_blocked(self, job: LocalServiceJob) -> None:
         share = self._shares[job.share or ""]
         if self._scheduler.exceeds_limits(job.needs):
             self._scheduler.blocked[job.job_id] = ENVIRONMENT_TOO_SMALL

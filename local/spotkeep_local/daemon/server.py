@@ -25,13 +25,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import process_identity
 from spotkeep_local.access.admission import HEALTH_PATH
-from spotkeep_local.access.issued_credentials import PersonKeys, make_person_keys
-from spotkeep_local.daemon.record import ServerRecord
-from spotkeep_local.daemon.state_directory import StateDirectory
+from spotkeep_local.daemon.state_directory import ServerRecord, StateDirectory
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.hosts import process_identity
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.principals import PersonKeys, make_person_keys
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -151,8 +150,8 @@ async def _serve(
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
-    from spotkeep_local import ministack_seams
     from spotkeep_local.daemon.services import LocalServices
+    from spotkeep_local.ministack.application import asgi_application
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -177,7 +176,7 @@ async def _serve(
         # While requests are still answered: jobs upload as they end.
         await asyncio.to_thread(services.stop)
 
-    application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, before_requests=start)
+    application = _Application(inner=asgi_application(), nonce=record.nonce, before_requests=start)
     config = Config()
     config.bind = [f"fd://{listening.detach()}"]
     config.loglevel = _LOG_LEVEL

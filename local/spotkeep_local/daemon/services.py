@@ -12,47 +12,41 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.access.admission import Admission
 from spotkeep_local.access.call_rates import CALLS_A_SECOND, CallRates
-from spotkeep_local.access.clients import LocalSession
-from spotkeep_local.access.enforcement import Enforcement
-from spotkeep_local.access.issued_credentials import CredentialRegistry
-from spotkeep_local.access.unsure_calls import UnsureCalls
+from spotkeep_local.access.enforcement import Enforcement, UnsureCalls
 from spotkeep_local.account import price_list
 from spotkeep_local.account import service_quotas as quotas
 from spotkeep_local.account.new_account import missing_from_account
-from spotkeep_local.account.session_manager import SessionManager
-from spotkeep_local.account.stack_roles import StackRoles
-from spotkeep_local.batch.cloudformation import RESOURCE_TYPES, BatchResource
+from spotkeep_local.account.session_manager import LocalSessionManager
+from spotkeep_local.account.stacks import RESOURCE_TYPES, BatchResource, ExperimentTemplateResource, StackRoles
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.capacity import EventFaults
-from spotkeep_local.cdk import npm_package
-from spotkeep_local.control_connection import CONTROL_TARGET
+from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.ec2 import events as ec2_events
-from spotkeep_local.ec2.machine_images import PYTORCH
+from spotkeep_local.ec2.catalog import PYTORCH
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.ec2.surroundings import Surroundings
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
 from spotkeep_local.fis.service import FisService
-from spotkeep_local.iam.judge import Judge
+from spotkeep_local.iam.judge import Judge, agent_may_connect, is_allowed
 from spotkeep_local.iam.local_account import LocalAccount
-from spotkeep_local.iam.reference import PACKAGE, Reference
-from spotkeep_local.iam.service_calls import agent_may_connect, is_allowed
+from spotkeep_local.iam.reference import Reference
+from spotkeep_local.ministack import application as ministack
+from spotkeep_local.ministack import cloudformation, ec2, functions, identities, messages, storage
+from spotkeep_local.ministack.functions import UnpackedArchives
+from spotkeep_local.principals import CredentialRegistry
 from spotkeep_local.service_base.aws_service import control_service
+from spotkeep_local.service_base.clients import LocalSession
 from spotkeep_local.training import service as training_service
 from spotkeep_local.training.service import TrainingService
-from spotkeep_local.unpacked_archives import UnpackedArchives
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from spotkeep_local.access.issued_credentials import PersonKeys
-    from spotkeep_local.daemon.record import ServerRecord
-    from spotkeep_local.daemon.state_directory import StateDirectory
-    from spotkeep_local.iam.authorization import ServiceCall
+    from spotkeep_local.daemon.state_directory import ServerRecord, StateDirectory
     from spotkeep_local.options import ServerOptions
+    from spotkeep_local.principals import PersonKeys, ServiceCall
 
 
 class LocalServices:
@@ -78,20 +72,20 @@ class LocalServices:
         people: PersonKeys,
         judge: type[Judge],
     ) -> None:
-        ministack_seams.check()
-        ministack_seams.name_queues_alike_on_every_port()
-        ministack_seams.know_transactions_by_what_was_sent()
-        ministack_seams.save_layers_as_files()
-        ministack_seams.share_service_models()
+        ministack.check()
+        messages.name_queues_alike_on_every_port()
+        storage.know_transactions_by_what_was_sent()
+        functions.save_layers_as_files()
+        ministack.share_service_models()
         self._archives = UnpackedArchives(directory.unpacked)
-        ministack_seams.unpack_once(self._archives)
+        functions.unpack_once(self._archives)
         self._options = options
         self._record = record
         self._registry = CredentialRegistry(
             account_id=options.account_id,
             people=people,
-            sessions=ministack_seams.StsSessions(asyncio.get_running_loop(), account_id=options.account_id),
-            role_id=ministack_seams.role_id,
+            sessions=identities.StsSessions(asyncio.get_running_loop(), account_id=options.account_id),
+            role_id=identities.role_id,
         )
         self._training = TrainingService(
             state_dir=directory.training,
@@ -121,7 +115,7 @@ class LocalServices:
             publish_event=lambda detail, detail_type, resources: _publish_event(
                 ec2_events.source_of(detail_type), detail, detail_type, resources
             ),
-            ministack=ministack_seams.handler_of("ec2"),
+            ministack=ministack.handler_of("ec2"),
         )
         self._fis = FisService(
             state_dir=directory.fis, cloud=self._ec2.cloud, instances=self._ec2.instances, is_allowed=self._service_may
@@ -133,7 +127,7 @@ class LocalServices:
             experiment_tags=self._fis.tags_of,
             batch_tags=self._batch.account.tags_of,
         )
-        self._judge = judge(account=self._account, reference=Reference(npm_package(PACKAGE) / "data"))
+        self._judge = judge(account=self._account, reference=Reference())
         self._register_services()
         self._stand_before_ministack()
 
@@ -149,7 +143,7 @@ class LocalServices:
         Raises:
             LocalAwsError: IAM refuses.
         """
-        iam = ministack_seams.handler_of("iam")
+        iam = ministack.handler_of("iam")
         for call in missing_from_account():
             status, _, answer = await iam("POST", "/", {}, urlencode(call).encode(), {})
             if status != HTTPStatus.OK:
@@ -168,7 +162,7 @@ class LocalServices:
         """Return an application behind what decides who is answered, and what calls meet.
 
         Args:
-            application: Hands requests to `ministack_seams.asgi_application`.
+            application: Hands requests to `ministack.application.asgi_application`.
         """
         calls = UnsureCalls(application, rates=CallRates(CALLS_A_SECOND if self._options.call_rates else {}))
         control = control_service(
@@ -180,10 +174,10 @@ class LocalServices:
                 **self._judge.control_operations(),
                 **calls.control_operations(),
                 "EventFaults": self._set_event_faults,
-                "EndInvocations": lambda request: {"ended": ministack_seams.end_invocations(str(request["function"]))},
+                "EndInvocations": lambda request: {"ended": functions.end_invocations(str(request["function"]))},
             },
         )
-        ministack_seams.register_service(
+        ministack.register_service(
             "spotkeep-control", handler=control.handle_request, target_prefixes=[f"{CONTROL_TARGET}."]
         )
         judged = Enforcement(application, judge=self._judge, find=self._registry.find, calls=calls)
@@ -200,7 +194,7 @@ class LocalServices:
             ("batch", self._batch.api, None, r"^batch\."),
             ("fis", self._fis.api, None, r"fis\."),
         ):
-            ministack_seams.register_service(
+            ministack.register_service(
                 name,
                 handler=service.handle_request,
                 target_prefixes=[] if target is None else [f"{target}."],
@@ -209,40 +203,40 @@ class LocalServices:
 
     def _stand_before_ministack(self) -> None:
         """Take requests before ministack's own services, and decide what these do by themselves."""
-        ministack_seams.replace_handler("ec2", self._ec2.handle_request)
-        ministack_seams.add_public_image(
+        ministack.replace_handler("ec2", self._ec2.handle_request)
+        ec2.add_public_image(
             PYTORCH.image_id, parameter=PYTORCH.parameter, name=PYTORCH.name, root_device=PYTORCH.root_device
         )
-        sessions = SessionManager(
-            ministack_seams.handler_of("ssm"),
+        sessions = LocalSessionManager(
+            ministack.handler_of("ssm"),
             cloud=self._ec2.cloud,
             job=self._training.job,
             may_connect=lambda role, instance_arn: agent_may_connect(
                 role, instance_arn, judge=self._judge, account=self._account
             ),
         )
-        ministack_seams.replace_handler("ssm", sessions.handle_request)
-        stack_roles = StackRoles(ministack_seams.handler_of("cloudformation"), is_allowed=self._service_may)
-        ministack_seams.replace_handler("cloudformation", stack_roles.handle_request)
-        ministack_seams.on_first_request("cloudformation", lambda: self._extend_cloudformation(stack_roles))
-        ministack_seams.give_functions_credentials(
+        ministack.replace_handler("ssm", sessions.handle_request)
+        stack_roles = StackRoles(ministack.handler_of("cloudformation"), is_allowed=self._service_may)
+        ministack.replace_handler("cloudformation", stack_roles.handle_request)
+        ministack.on_first_request("cloudformation", lambda: self._extend_cloudformation(stack_roles))
+        functions.give_functions_credentials(
             lambda arn, name, role: self._registry.of_role(role, session=name, holder=arn).environment()
         )
-        ministack_seams.name_callers_of_function_urls(self._registry.find)
-        ministack_seams.judge_service_calls(self._service_may)
+        functions.name_callers_of_function_urls(self._registry.find)
+        messages.judge_service_calls(self._service_may)
 
     def _extend_cloudformation(self, stack_roles: StackRoles) -> None:
-        ministack_seams.judge_custom_resources(
+        cloudformation.judge_custom_resources(
             lambda function_arn, stack_id: stack_roles.may_invoke(function_arn, stack_id=stack_id)
         )
-        ministack_seams.resolve_function_urls_to(self._record.endpoint_url)
-        ministack_seams.refuse_taken_names()
+        cloudformation.resolve_function_urls_to(self._record.endpoint_url)
+        cloudformation.refuse_taken_names()
         made_by: dict[str, ExperimentTemplateResource | BatchResource] = {
             "AWS::FIS::ExperimentTemplate": ExperimentTemplateResource(self._fis),
             **{name: BatchResource(self._batch, resource_type) for name, resource_type in RESOURCE_TYPES.items()},
         }
         for name, resource in made_by.items():
-            ministack_seams.add_resource_type(
+            cloudformation.add_resource_type(
                 name, create=resource.create, update=resource.update, delete=resource.delete
             )
 
@@ -257,4 +251,4 @@ class LocalServices:
 
 
 def _publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
-    ministack_seams.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)
+    messages.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)

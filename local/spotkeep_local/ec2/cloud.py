@@ -10,6 +10,7 @@ import functools
 import math
 import secrets
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -17,19 +18,65 @@ from pydantic import TypeAdapter
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.filters import in_one_page, matches
 from spotkeep_local.ec2.market import Market
-from spotkeep_local.ec2.records import Fleet, Instance, Snapshot, Volume
+from spotkeep_local.ec2.records import LocalFleet, LocalInstance, LocalSnapshot, LocalVolume
 from spotkeep_local.service_base.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from spotkeep_local.ec2.latencies import Latencies
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.hosts.host_platform import HostPlatform
     from spotkeep_local.hosts.instance_host import InstanceHost
 
-_Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
+NOTICE_SECONDS = 120.0
+
+
+_Resource = TypeVar("_Resource", LocalVolume, LocalSnapshot, LocalInstance, LocalFleet)
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Durations on this machine.
+
+    Args:
+        time_scale: How many times faster than on AWS.
+    """
+
+    time_scale: float
+
+    def scaled(self, seconds: float) -> float:
+        """Return a duration of AWS's as it is here."""
+        return seconds / self.time_scale
+
+    @property
+    def notice_seconds(self) -> float:
+        """From an interruption notice to the interruption."""
+        return self.scaled(NOTICE_SECONDS)
+
+    @property
+    def instance_seconds(self) -> float:
+        """From a launch to `running`."""
+        return self.scaled(2.0)
+
+    @property
+    def shutdown_seconds(self) -> float:
+        """From SIGTERM to SIGKILL when an instance is terminated."""
+        return self.scaled(30.0)
+
+    @property
+    def volume_seconds(self) -> float:
+        """`creating`, `attaching` and `detaching` take this long each."""
+        return self.scaled(1.0)
+
+    @property
+    def fleet_seconds(self) -> float:
+        """From the loss of a fleet's instance to the launch of another."""
+        return self.scaled(5.0)
+
+    def snapshot_seconds(self, used_bytes: int) -> float:
+        """Return the time from CreateSnapshot to `completed`."""
+        return self.scaled(5.0 + used_bytes / (100 << 20))
 
 
 class Table(Generic[_Resource]):
@@ -173,25 +220,25 @@ class Cloud:
         """For how long a fleet, an instance or a version of a launch template is NotFound to requests: EC2 is
         eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
         self.volumes = Table(
-            Volume,
+            LocalVolume,
             id_field="volume_id",
             since_field="created_at",
             not_found=("InvalidVolume.NotFound", "The volume '{id}' does not exist."),
         )
         self.snapshots = Table(
-            Snapshot,
+            LocalSnapshot,
             id_field="snapshot_id",
             since_field="started_at",
             not_found=("InvalidSnapshot.NotFound", "The snapshot '{id}' does not exist."),
         )
         self.instances = Table(
-            Instance,
+            LocalInstance,
             id_field="instance_id",
             since_field="launched_at",
             not_found=("InvalidInstanceID.NotFound", "The instance ID '{id}' does not exist"),
         )
         self.fleets = Table(
-            Fleet,
+            LocalFleet,
             id_field="fleet_id",
             since_field="created_at",
             not_found=("InvalidFleetId.NotFound", "The fleet ID '{id}' does not exist"),

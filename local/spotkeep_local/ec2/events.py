@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spotkeep_local.ec2.records import FleetEvent, Instance, InstanceState
+    from spotkeep_local.ec2.records import InstanceState, LocalFleetEvent, LocalInstance
 
 Event = tuple[dict[str, Any], str, list[str]]
 
@@ -47,7 +47,7 @@ def state_change(*, instance_id: str, state: InstanceState, arn: str) -> Event:
     return {"instance-id": instance_id, "state": state.value}, STATE_CHANGE, [arn]
 
 
-def fleet_event(event: FleetEvent, *, arn: str) -> Event:
+def fleet_event(event: LocalFleetEvent, *, arn: str) -> Event:
     """Return the event of one entry in a fleet's history."""
     detail: dict[str, Any] = {"sub-type": event.sub_type}
     if event.instance_id:
@@ -57,7 +57,7 @@ def fleet_event(event: FleetEvent, *, arn: str) -> Event:
     return detail, _FLEET_DETAIL_TYPES[event.event_type], [arn]
 
 
-def instance_description(instance: Instance) -> str:
+def instance_description(instance: LocalInstance) -> str:
     """Return how a fleet's history describes an instance: JSON in a text."""
     return json.dumps(
         {

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2 import events, fleet_rules
-from spotkeep_local.ec2.allocation import CandidatePool, choose_on_demand, choose_pool
 from spotkeep_local.ec2.cloud import refuse_other_request, requested_tags, tag_list
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.filters import in_one_page
+from spotkeep_local.ec2.fleet_rules import CandidatePool, choose_on_demand, choose_pool
 from spotkeep_local.ec2.instances import USER_INITIATED
 from spotkeep_local.ec2.launch import find_subnets, find_template, new_instance
-from spotkeep_local.ec2.records import Fleet, FleetEvent, FleetState, Instance
+from spotkeep_local.ec2.records import FleetState, LocalFleet, LocalFleetEvent, LocalInstance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ENDING_STATES = (FleetState.DELETED_RUNNING, FleetState.DELETED_TERMINATING)
 
 
-class Fleets:
+class FleetOperations:
     """The operations on fleets, and what keeps their capacity.
 
     Args:
@@ -58,7 +58,7 @@ class Fleets:
                     return {"FleetId": fleet.fleet_id}
         if problems := list(fleet_rules.problems(request)):
             raise invalid("; ".join(problems))
-        fleet = Fleet(
+        fleet = LocalFleet(
             fleet_id=f"fleet-{uuid.uuid4()}",
             state=FleetState.ACTIVE,
             request=request,
@@ -141,7 +141,7 @@ class Fleets:
 
     # What keeps their capacity.
 
-    def keep(self, fleet: Fleet) -> None:
+    def keep(self, fleet: LocalFleet) -> None:
         """Launch the instances that one fleet lacks, and marks a fleet as deleted when its last instance ended."""
         if fleet.state in _ENDING_STATES:
             if not any(i.fleet_id == fleet.fleet_id and i.ended_at is None for i in self._cloud.instances):
@@ -150,21 +150,21 @@ class Fleets:
         elif fleet.state is FleetState.ACTIVE and self._cloud.now() >= fleet.try_at:
             self._launch_missing(fleet)
 
-    def note_notice(self, instance: Instance) -> None:
+    def note_notice(self, instance: LocalInstance) -> None:
         """Write to the fleet's history that an interruption of one of its instances was announced."""
         self._add_instance_event(instance, "termination_notified")
 
-    def note_ended(self, instance: Instance) -> None:
+    def note_ended(self, instance: LocalInstance) -> None:
         """Write to the fleet's history that one of its instances ended."""
         self._add_instance_event(instance, "terminated")
 
-    def wait_before_replacing(self, instance: Instance) -> None:
+    def wait_before_replacing(self, instance: LocalInstance) -> None:
         """Let some time pass between the loss of an instance and the launch of another."""
         if instance.fleet_id in self._cloud.fleets:
             fleet = self._cloud.fleets[instance.fleet_id]
             self._cloud.fleets.put(replace(fleet, try_at=self._cloud.now() + self._cloud.latencies.fleet_seconds))
 
-    def _launch_missing(self, fleet: Fleet) -> None:
+    def _launch_missing(self, fleet: LocalFleet) -> None:
         spot_missing, on_demand_missing = self._missing(fleet)
         if spot_missing <= 0 and on_demand_missing <= 0:
             return
@@ -188,7 +188,7 @@ class Fleets:
         try_at = self._cloud.now() + self._cloud.latencies.fleet_seconds if description else fleet.try_at
         self._cloud.fleets.put(replace(fleet, problem=description, try_at=try_at))
 
-    def _launch(self, fleet: Fleet, candidate: CandidatePool, *, spot: bool) -> None:
+    def _launch(self, fleet: LocalFleet, candidate: CandidatePool, *, spot: bool) -> None:
         config = fleet.request["LaunchTemplateConfigs"][candidate.config]
         template = find_template(self._cloud, config["LaunchTemplateSpecification"])
         own_tags = {
@@ -207,7 +207,7 @@ class Fleets:
         self._instances.launch(instance)
         self._add_instance_event(instance, "launched")
 
-    def _candidates(self, fleet: Fleet) -> Iterator[CandidatePool]:
+    def _candidates(self, fleet: LocalFleet) -> Iterator[CandidatePool]:
         """Yield every pool that the fleet may take from, in the order of its request."""
         place = 0
         for number, config in enumerate(fleet.request["LaunchTemplateConfigs"]):
@@ -239,18 +239,18 @@ class Fleets:
             for instance in self._cloud.instances
         )
 
-    def _missing(self, fleet: Fleet) -> tuple[int, int]:
+    def _missing(self, fleet: LocalFleet) -> tuple[int, int]:
         spot, on_demand = fleet_rules.spot_and_on_demand(fleet.target)
         live = self._live(fleet)
         return spot - sum(i.spot for i in live), on_demand - sum(not i.spot for i in live)
 
-    def _shown(self, ids: list[str] | None) -> list[Fleet]:
+    def _shown(self, ids: list[str] | None) -> list[LocalFleet]:
         return self._cloud.fleets.shown(ids, made_before=self._cloud.shown_before)
 
-    def _live(self, fleet: Fleet) -> list[Instance]:
+    def _live(self, fleet: LocalFleet) -> list[LocalInstance]:
         return [i for i in self._cloud.instances if i.fleet_id == fleet.fleet_id and i.state.live]
 
-    def _deletable(self, fleet_id: str) -> Fleet:
+    def _deletable(self, fleet_id: str) -> LocalFleet:
         if not any(fleet.fleet_id == fleet_id for fleet in self._shown(None)):
             raise Ec2Error("fleetIdDoesNotExist", f"The fleet ID '{fleet_id}' does not exist")
         fleet = self._cloud.fleets[fleet_id]
@@ -258,7 +258,7 @@ class Fleets:
             raise Ec2Error("fleetNotInDeletableState", f"The fleet {fleet_id} is {fleet.state.value}")
         return fleet
 
-    def _add_instance_event(self, instance: Instance, sub_type: str) -> None:
+    def _add_instance_event(self, instance: LocalInstance, sub_type: str) -> None:
         if instance.fleet_id in self._cloud.fleets:
             fleet = self._cloud.fleets[instance.fleet_id]
             description = events.instance_description(instance)
@@ -267,9 +267,15 @@ class Fleets:
             )
 
     def _add_event(
-        self, fleet: Fleet, event_type: str, sub_type: str, description: str = "", *, instance_id: str | None = None
-    ) -> Fleet:
-        event = FleetEvent(
+        self,
+        fleet: LocalFleet,
+        event_type: str,
+        sub_type: str,
+        description: str = "",
+        *,
+        instance_id: str | None = None,
+    ) -> LocalFleet:
+        event = LocalFleetEvent(
             at=self._cloud.now(),
             event_type=event_type,
             sub_type=sub_type,
@@ -279,7 +285,7 @@ class Fleets:
         self._cloud.send_event(*events.fleet_event(event, arn=self._cloud.arn("fleet", fleet.fleet_id)))
         return fleet.with_event(event)
 
-    def _describe(self, fleet: Fleet) -> dict[str, Any]:
+    def _describe(self, fleet: LocalFleet) -> dict[str, Any]:
         request = fleet.request
         live = self._live(fleet)
         spot, on_demand = fleet_rules.spot_and_on_demand(fleet.target)
@@ -303,7 +309,7 @@ class Fleets:
             "Tags": tag_list(fleet.tags),
         }
 
-    def _activity(self, fleet: Fleet) -> str:
+    def _activity(self, fleet: LocalFleet) -> str:
         if fleet.state is not FleetState.ACTIVE:
             return "pending_termination" if self._live(fleet) else "fulfilled"
         if fleet.problem:
@@ -311,7 +317,7 @@ class Fleets:
         return "pending_fulfillment" if max(self._missing(fleet)) > 0 else "fulfilled"
 
 
-def _spot_strategy(fleet: Fleet) -> str:
+def _spot_strategy(fleet: LocalFleet) -> str:
     return str((fleet.request.get("SpotOptions") or {}).get("AllocationStrategy", fleet_rules.DEFAULT_STRATEGY))
 
 

@@ -8,15 +8,15 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2 import events
+from spotkeep_local.ec2.catalog import PYTORCH
 from spotkeep_local.ec2.cloud import tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.machine_images import PYTORCH
-from spotkeep_local.ec2.records import AnnouncedInterruption, Instance, InstanceState
+from spotkeep_local.ec2.records import AnnouncedInterruption, InstanceState, LocalInstance
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification
 from spotkeep_local.hosts.metadata import InstanceMetadata
+from spotkeep_local.hosts.written_files import read_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +47,9 @@ class Instances:
         self,
         cloud: Cloud,
         *,
-        on_notice: Callable[[Instance], None],
-        on_leaving: Callable[[Instance], None],
-        on_ended: Callable[[Instance], None],
+        on_notice: Callable[[LocalInstance], None],
+        on_leaving: Callable[[LocalInstance], None],
+        on_ended: Callable[[LocalInstance], None],
     ) -> None:
         self._cloud = cloud
         self._on_notice = on_notice
@@ -112,13 +112,13 @@ class Instances:
 
     # What happens to them.
 
-    def launch(self, instance: Instance) -> None:
+    def launch(self, instance: LocalInstance) -> None:
         """Launch an instance; it boots when it is due."""
         self._cloud.instances.put(instance)
         self._announce(instance)
         self._cloud.wake()
 
-    def boot(self, instance: Instance) -> None:
+    def boot(self, instance: LocalInstance) -> None:
         """Boot a pending instance; it ends where this machine refuses it a host."""
         cloud = self._cloud
         try:
@@ -136,7 +136,7 @@ class Instances:
         cloud.instances.put(running)
         self._announce(running)
 
-    def end(self, instance_id: str, *, reason: tuple[str, str], power_off: bool) -> Instance:
+    def end(self, instance_id: str, *, reason: tuple[str, str], power_off: bool) -> LocalInstance:
         """Begin to end an instance; it is `terminated` when nothing of it is left.
 
         Args:
@@ -228,7 +228,7 @@ class Instances:
                 if instance.state is not InstanceState.TERMINATED:
                     self._ended(instance)
 
-    def _live_spot(self, instance_id: str) -> Instance:
+    def _live_spot(self, instance_id: str) -> LocalInstance:
         instance = self._cloud.instances[instance_id]
         if not instance.spot:
             raise Ec2Error("InvalidParameterCombination", f"The instance {instance_id} is not a Spot Instance")
@@ -249,7 +249,7 @@ class Instances:
                 self._on_leaving(instance)
             self._ended(replace(instance, user_data_exit_code=host.user_data_exit_code if host else None))
 
-    def _ended(self, instance: Instance) -> None:
+    def _ended(self, instance: LocalInstance) -> None:
         cloud = self._cloud
         ended = replace(instance, state=InstanceState.TERMINATED, ended_at=cloud.now())
         cloud.instances.put(ended)
@@ -261,11 +261,11 @@ class Instances:
         self._on_ended(ended)
         cloud.wake()
 
-    def _announce(self, instance: Instance) -> None:
+    def _announce(self, instance: LocalInstance) -> None:
         arn = self._cloud.arn("instance", instance.instance_id)
         self._cloud.send_event(*events.state_change(instance_id=instance.instance_id, state=instance.state, arn=arn))
 
-    def _specification(self, instance: Instance) -> HostSpecification:
+    def _specification(self, instance: LocalInstance) -> HostSpecification:
         image = PYTORCH if instance.image_id == PYTORCH.image_id else None
         return HostSpecification(
             instance_id=instance.instance_id,
@@ -309,7 +309,7 @@ class Instances:
 
     # What describes them.
 
-    def _describe(self, instance: Instance) -> dict[str, Any]:
+    def _describe(self, instance: LocalInstance) -> dict[str, Any]:
         settings = instance.settings
         return {
             "InstanceId": instance.instance_id,
@@ -358,7 +358,7 @@ class Instances:
         }
 
 
-def _filter_values(instance: Instance) -> dict[str, list[str]]:
+def _filter_values(instance: LocalInstance) -> dict[str, list[str]]:
     return {
         "instance-id": [instance.instance_id],
         "instance-state-name": [instance.state.value],
@@ -366,9 +366,9 @@ def _filter_values(instance: Instance) -> dict[str, list[str]]:
     }
 
 
-def _reservation_id(instance: Instance) -> str:
+def _reservation_id(instance: LocalInstance) -> str:
     return f"r-{instance.instance_id.removeprefix('i-')}"
 
 
-def _hostname(instance: Instance) -> str:
+def _hostname(instance: LocalInstance) -> str:
     return "ip-" + instance.private_ip.replace(".", "-")

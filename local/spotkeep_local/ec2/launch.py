@@ -9,19 +9,19 @@ import ipaddress
 import random
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.ec2.cloud import new_id, requested_tags
 from spotkeep_local.ec2.errors import Ec2Error, invalid
-from spotkeep_local.ec2.records import Instance, InstanceState
+from spotkeep_local.ec2.records import InstanceState, LocalInstance
 from spotkeep_local.ec2.tags import check_tags
 from spotkeep_local.hosts.metadata import MetadataSettings
+from spotkeep_local.ministack import ec2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spotkeep_local.ec2.cloud import Cloud
-    from spotkeep_local.ec2.records import Fleet, InstanceProfile
-    from spotkeep_local.ec2.surroundings import LaunchTemplateVersion, Subnet
+    from spotkeep_local.ec2.records import InstanceProfile, LocalFleet
+    from spotkeep_local.ec2.surroundings import LaunchTemplateVersion, LocalSubnet
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _RESERVED_ADDRESSES = 4
@@ -53,7 +53,7 @@ def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTempl
 def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
     """DeleteLaunchTemplateVersions, of any but the default version; the answer says which cannot be deleted."""
     template_id, name = request.get("LaunchTemplateId"), request.get("LaunchTemplateName")
-    template = ministack_seams.launch_template(template_id=template_id, name=name)
+    template = ec2.launch_template(template_id=template_id, name=name)
     if template is None:
         code = "InvalidLaunchTemplateId.NotFound" if template_id else "InvalidLaunchTemplateName.NotFoundException"
         raise Ec2Error(code, f"The specified launch template, {template_id or name}, does not exist.")
@@ -70,7 +70,7 @@ def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
         elif int(number) == template["DefaultVersionNumber"]:
             code, message = "unexpectedError", "The default version cannot be deleted"
         else:
-            ministack_seams.delete_template_version(template, found)
+            ec2.delete_template_version(template, found)
             deleted.append(entry)
             continue
         refused.append({**entry, "ResponseError": {"Code": code, "Message": message}})
@@ -80,7 +80,7 @@ def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[Subnet]:
+def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[LocalSubnet]:
     """Return where an instance with these data may go: its subnet, or the default VPC's in its zone or in any.
 
     Raises:
@@ -100,8 +100,14 @@ def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[Subnet]:
 
 
 def new_instance(
-    cloud: Cloud, data: Mapping[str, Any], *, subnet: Subnet, fleet: Fleet, own_tags: Mapping[str, str], spot: bool
-) -> Instance:
+    cloud: Cloud,
+    data: Mapping[str, Any],
+    *,
+    subnet: LocalSubnet,
+    fleet: LocalFleet,
+    own_tags: Mapping[str, str],
+    spot: bool,
+) -> LocalInstance:
     """Return the record of an instance that is about to be launched.
 
     Args:
@@ -127,7 +133,7 @@ def new_instance(
     tags = requested_tags(data, "instance")
     check_tags(tags, in_metadata=settings.tags)
     now = cloud.now()
-    return Instance(
+    return LocalInstance(
         instance_id=new_id("i"),
         fleet_id=fleet.fleet_id,
         instance_type=str(data["InstanceType"]),
@@ -169,7 +175,7 @@ def _profile(cloud: Cloud, given: Mapping[str, str]) -> InstanceProfile | None:
     return profile
 
 
-def _free_address(cloud: Cloud, subnet: Subnet) -> str:
+def _free_address(cloud: Cloud, subnet: LocalSubnet) -> str:
     network = ipaddress.ip_network(subnet.cidr)
     taken = {instance.private_ip for instance in cloud.instances if instance.state.live}
     while True:

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer
-from spotkeep_local.service_base.model_constraints import WrongTypeError, check
+from spotkeep_local.service_base.model_check import WrongTypeError, check
 from spotkeep_local.service_base.query_parameters import (
     UnreadableParameterError,
     form_parameters,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from spotkeep_local.capacity import JsonDocument
 from spotkeep_local.hosts.metadata import MetadataSettings
 
 
@@ -50,7 +51,7 @@ class FleetState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attachment:
+class LocalAttachment:
     """A volume's attachment to an instance.
 
     Attributes:
@@ -67,7 +68,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Volume:
+class LocalVolume:
     """A volume.
 
     Attributes:
@@ -85,7 +86,7 @@ class Volume:
     encrypted: bool = False
     snapshot_id: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
-    attachment: Attachment | None = None
+    attachment: LocalAttachment | None = None
 
     def state(self, now: float) -> str:
         """Return creating, available or in-use."""
@@ -95,7 +96,7 @@ class Volume:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class LocalSnapshot:
     """A snapshot.
 
     Attributes:
@@ -149,7 +150,7 @@ class InstanceProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instance:
+class LocalInstance:
     """An instance. Every instance is launched by a fleet.
 
     Attributes:
@@ -183,7 +184,7 @@ class Instance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetEvent:
+class LocalFleetEvent:
     """One event of a fleet's history: `fleet-change`, `instance-change`, `service-error` or `information`."""
 
     at: float
@@ -194,7 +195,7 @@ class FleetEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
+class LocalFleet:
     """A fleet of type maintain.
 
     Attributes:
@@ -208,7 +209,7 @@ class Fleet:
     request: dict[str, Any]
     created_at: float
     tags: dict[str, str] = field(default_factory=dict)
-    history: tuple[FleetEvent, ...] = ()
+    history: tuple[LocalFleetEvent, ...] = ()
     problem: str = ""
     try_at: float = 0.0
 
@@ -218,6 +219,48 @@ class Fleet:
         specification: dict[str, Any] = self.request["TargetCapacitySpecification"]
         return specification
 
-    def with_event(self, event: FleetEvent) -> Fleet:
+    def with_event(self, event: LocalFleetEvent) -> LocalFleet:
         """Return the fleet with one more event in its history."""
         return replace(self, history=(*self.history, event))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceFacts(JsonDocument):
+    """The facts about an instance, as the local AWS knows them. Times are epoch seconds.
+
+    Attributes:
+        running_at: When its user data began.
+        reason_code: Why it ended, as `StateReason.Code`.
+        interruption: What was announced; None when nothing was.
+        process_id: Its first process on this machine; None when it has none any more.
+        user_data_exit_code: None while the user data runs, or when it was killed.
+        console: The file with what the user data printed.
+    """
+
+    instance_id: str
+    fleet_id: str
+    zone: str
+    spot: bool
+    state: str
+    launched_at: float
+    running_at: float | None
+    ended_at: float | None
+    reason_code: str
+    interruption: AnnouncedInterruption | None
+    process_id: int | None
+    user_data_exit_code: int | None
+    console: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform(JsonDocument):
+    """What instances are on this machine.
+
+    Attributes:
+        isolation: `namespace`: hosts with a network, processes and mounts of their own, and volumes that are loop
+            devices. `relocated`: process groups with directories for volumes.
+        reason: Why not namespaces; None with them.
+    """
+
+    isolation: str
+    reason: str | None

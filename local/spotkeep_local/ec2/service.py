@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
+import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.ec2.background import Background
-from spotkeep_local.ec2.cloud import Cloud
-from spotkeep_local.ec2.control import Ec2Control
-from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.fleets import Fleets
-from spotkeep_local.ec2.instance_types import describe_instance_types
-from spotkeep_local.ec2.instances import Instances
-from spotkeep_local.ec2.latencies import Latencies
+from spotkeep_local.ec2 import events
+from spotkeep_local.ec2.catalog import SpotPrices, describe_instance_types
+from spotkeep_local.ec2.cloud import Cloud, Latencies
+from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
+from spotkeep_local.ec2.fleets import FleetOperations
+from spotkeep_local.ec2.instances import INTERRUPTED, Instances
 from spotkeep_local.ec2.launch import delete_template_versions
+from spotkeep_local.ec2.market import Market, SpotPoolChange
 from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
-from spotkeep_local.ec2.snapshots import Snapshots
-from spotkeep_local.ec2.spot_prices import SpotPrices
+from spotkeep_local.ec2.records import AttachmentState, InstanceFacts, InstanceState, Platform
 from spotkeep_local.ec2.tags import Tags, is_ours
-from spotkeep_local.ec2.volumes import Volumes
+from spotkeep_local.ec2.volumes import Snapshots, VolumeOperations
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
 from spotkeep_local.service_base.aws_service import AwsService, HttpRequest
@@ -28,15 +29,22 @@ from spotkeep_local.service_base.query_parameters import form_parameters
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
+    from spotkeep_local.ec2.records import LocalAttachment, LocalInstance, LocalVolume
     from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.service_base.aws_service import Answer, Operation
 
 _ON_OUR_RESOURCES = re.compile(r".*(Instance|Volume|Snapshot|Fleet|Spot|Console).*|DescribeTags")
 """ministack would answer these operations from resources of its own, which are not ours."""
+
+
+_LOG = logging.getLogger(__name__)
+_BUSY_CHECK_SECONDS = 0.1
+"""While a volume is busy: unmounting it sends no signal."""
+_LONGEST_WAIT_SECONDS = 60.0
 
 
 class Ec2Service:
@@ -81,12 +89,12 @@ class Ec2Service:
             on_leaving=lambda instance: fleets.wait_before_replacing(instance),
             on_ended=lambda instance: fleets.note_ended(instance),
         )
-        fleets = Fleets(self.cloud, self.instances)
+        fleets = FleetOperations(self.cloud, self.instances)
         self._background = Background(self.cloud, self.instances, fleets)
         operations: dict[str, Operation] = {
             **self.instances.operations(),
             **fleets.operations(),
-            **Volumes(self.cloud).operations(),
+            **VolumeOperations(self.cloud).operations(),
             **Snapshots(self.cloud).operations(),
             **Tags(self.cloud).operations(),
             **SpotPrices(self.cloud).operations(),
@@ -138,3 +146,223 @@ class Ec2Service:
                     raise Ec2Error("InternalError", str(error), status=500) from error
 
         return {name: functools.partial(locked, operation) for name, operation in operations.items()}
+
+
+class Ec2Control:
+    """The operations of the control plane, each from a JSON object to a JSON object.
+
+    Args:
+        cloud: The local EC2.
+        instances: Interrupts instances.
+    """
+
+    def __init__(self, cloud: Cloud, instances: Instances) -> None:
+        self._cloud = cloud
+        self._instances = instances
+
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """Return the operations by name."""
+        return {
+            "InterruptInstance": self._interrupt,
+            "WarnOfInstance": self._warn,
+            "ChangePool": self._change_pool,
+            "ScriptMarket": self._script_market,
+            "Consistency": self._consistency,
+            "InstanceFacts": self._instance_facts,
+            "Platform": self._platform,
+        }
+
+    def _interrupt(self, request: dict[str, Any]) -> dict[str, Any]:
+        instance_id = _text(request, "instance_id")
+        if not request.get("notice", True):
+            self._instances.interrupt_now(instance_id)
+            return {"interrupted_at": self._cloud.now()}
+        notice_seconds = request.get("notice_seconds")
+        if notice_seconds is None:
+            notice_seconds = self._cloud.latencies.notice_seconds
+        interruption = self._instances.announce_interruption(
+            instance_id,
+            notice_seconds=_seconds(notice_seconds, "notice_seconds"),
+            takes_place=bool(request.get("takes_place", True)),
+        )
+        return {"interrupted_at": interruption.at}
+
+    def _warn(self, request: dict[str, Any]) -> dict[str, Any]:
+        zone = f"{self._cloud.region}a"
+        self._cloud.send_event(*events.interruption_warning(instance_id=_text(request, "instance_id"), zone=zone))
+        return {}
+
+    def _change_pool(self, request: dict[str, Any]) -> dict[str, Any]:
+        change = SpotPoolChange.from_document(request)
+        self._cloud.market = self._cloud.market.with_change(change, now=self._cloud.now())
+        return {}
+
+    def _script_market(self, request: dict[str, Any]) -> dict[str, Any]:
+        changes = request.get("changes")
+        if not isinstance(changes, list):
+            raise invalid(f"changes must be a list, found {changes!r}")
+        self._cloud.market = Market(
+            self._cloud.now(), tuple(SpotPoolChange.from_document(change) for change in changes)
+        )
+        return {}
+
+    def _consistency(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._cloud.unseen_seconds = _seconds(request.get("unseen_seconds", 0), "unseen_seconds")
+        return {}
+
+    def _instance_facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        instance = self._cloud.instances[_text(request, "instance_id")]
+        host = self._cloud.hosts.get(instance.instance_id)
+        return InstanceFacts(
+            instance_id=instance.instance_id,
+            fleet_id=instance.fleet_id,
+            zone=instance.zone,
+            spot=instance.spot,
+            state=instance.state.value,
+            launched_at=instance.launched_at,
+            running_at=instance.running_at,
+            ended_at=instance.ended_at,
+            reason_code=instance.reason_code,
+            interruption=instance.interruption,
+            process_id=host.process_id if host else None,
+            user_data_exit_code=host.user_data_exit_code if host else instance.user_data_exit_code,
+            console=str(self._cloud.hosts_folder / f"{instance.instance_id}.console"),
+        ).to_document()
+
+    def _platform(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation has one
+        platform = self._cloud.platform
+        return Platform(isolation=platform.isolation.value, reason=platform.reason).to_document()
+
+
+def _text(request: dict[str, Any], name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str) or not value:
+        raise missing(name)
+    return value
+
+
+def _seconds(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise invalid(f"{name} must be a number of seconds from 0, found {value!r}")
+    return float(value)
+
+
+class Background:
+    """Boots and interrupts instances, attaches and detaches volumes, and lets fleets keep their capacity.
+
+    Args:
+        cloud: The local EC2.
+        instances: Boots and ends instances.
+        fleets: Keeps fleets.
+    """
+
+    def __init__(self, cloud: Cloud, instances: Instances, fleets: FleetOperations) -> None:
+        self._cloud = cloud
+        self._instances = instances
+        self._fleets = fleets
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="ec2-background", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; return when it has ended."""
+        with self._cloud.changed:
+            self._stopping = True
+            self._cloud.changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def step(self) -> float:
+        """Do what is due, with the lock held.
+
+        Returns:
+            When something is due next, epoch seconds.
+        """
+        for instance in self._cloud.instances:
+            self._advance_instance(instance)
+        for volume in self._cloud.volumes:
+            if volume.attachment is not None:
+                self._advance_attachment(volume, volume.attachment)
+        self._reclaim()
+        for fleet in self._cloud.fleets:
+            self._fleets.keep(fleet)
+        self._instances.forget_the_old()
+        return min(self._moments())
+
+    def _run(self) -> None:
+        with self._cloud.changed:
+            while not self._stopping:
+                try:
+                    next_at = self.step()
+                except Exception:  # noqa: BLE001 - without it nothing would ever happen again
+                    _LOG.exception("the local EC2 could not do what was due; trying again")
+                    next_at = self._cloud.now() + 1.0
+                seconds = next_at - self._cloud.now()
+                if seconds > 0:
+                    self._cloud.changed.wait(seconds)
+
+    def _advance_instance(self, instance: LocalInstance) -> None:
+        now = self._cloud.now()
+        if instance.state is InstanceState.PENDING and now >= instance.due_at:
+            self._instances.boot(instance)
+        elif instance.state is not InstanceState.RUNNING:
+            return
+        elif (interruption := instance.interruption) is not None and now >= interruption.at:
+            if interruption.takes_place:
+                self._instances.end(instance.instance_id, reason=INTERRUPTED, power_off=True)
+            else:
+                self._cloud.instances.put(replace(instance, interruption=None))
+
+    def _advance_attachment(self, volume: LocalVolume, attachment: LocalAttachment) -> None:
+        if self._cloud.now() < attachment.due_at:
+            return
+        host = self._cloud.hosts.get(attachment.instance_id)
+        if attachment.state is AttachmentState.ATTACHING:
+            if host is not None:
+                host.attach(volume.volume_id)
+            attached = replace(attachment, state=AttachmentState.ATTACHED)
+            self._cloud.volumes.put(replace(volume, attachment=attached))
+        elif attachment.state in (AttachmentState.DETACHING, AttachmentState.BUSY):
+            if host is None or host.detach(volume.volume_id, force=attachment.force):
+                self._cloud.volumes.put(replace(volume, attachment=None))
+            elif attachment.state is AttachmentState.DETACHING:
+                busy = replace(attachment, state=AttachmentState.BUSY)
+                self._cloud.volumes.put(replace(volume, attachment=busy))
+
+    def _reclaim(self) -> None:
+        """Interrupt spot instances that their pool has no room for any more; the youngest first."""
+        pools: dict[tuple[str, str], list[LocalInstance]] = {}
+        for instance in self._cloud.instances:
+            if instance.spot and instance.state.live:
+                pools.setdefault((instance.instance_type, instance.zone), []).append(instance)
+        for (instance_type, zone), running in pools.items():
+            pool = self._cloud.market.pool(instance_type=instance_type, zone=zone, now=self._cloud.now())
+            if pool.capacity is None:
+                continue
+            staying = [i for i in running if i.interruption is None or not i.interruption.takes_place]
+            for instance in sorted(staying, key=lambda instance: instance.launched_at)[pool.capacity :]:
+                if pool.notice:
+                    notice_seconds = self._cloud.latencies.notice_seconds
+                    self._instances.announce_interruption(instance.instance_id, notice_seconds=notice_seconds)
+                else:
+                    self._instances.interrupt_now(instance.instance_id)
+
+    def _moments(self) -> Iterator[float]:
+        now = self._cloud.now()
+        yield now + _LONGEST_WAIT_SECONDS
+        for instance in self._cloud.instances:
+            if instance.state is InstanceState.PENDING:
+                yield instance.due_at
+            if instance.state is InstanceState.RUNNING and instance.interruption is not None:
+                yield instance.interruption.at
+        for volume in self._cloud.volumes:
+            if volume.attachment is not None and volume.attachment.state is not AttachmentState.ATTACHED:
+                yield max(volume.attachment.due_at, now + _BUSY_CHECK_SECONDS)
+        for fleet in self._cloud.fleets:
+            if fleet.try_at > now:
+                yield fleet.try_at
+        if (change_at := self._cloud.market.next_change_at(now)) is not None:
+            yield change_at

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import ministack_seams
-from spotkeep_local.access.clients import FROM_INSIDE
 from spotkeep_local.ec2.records import InstanceProfile
 from spotkeep_local.hosts.metadata import RoleCredentials
+from spotkeep_local.ministack import ec2, identities
+from spotkeep_local.service_base.clients import FROM_INSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_local.access.clients import LocalSession
-    from spotkeep_local.access.issued_credentials import CredentialRegistry
+    from spotkeep_local.principals import CredentialRegistry
+    from spotkeep_local.service_base.clients import LocalSession
 
 _CREDENTIALS_SECONDS = 6 * 3600.0
 _DATA_LISTS = ("BlockDeviceMappings", "NetworkInterfaces", "TagSpecifications", "SecurityGroupIds")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subnet:
+class LocalSubnet:
     """A subnet of a VPC."""
 
     subnet_id: str
@@ -60,25 +60,25 @@ class Surroundings:
     def zones(self) -> list[str]:
         """Return the zones of the region."""
         zones = {f"{self._region}{letter}" for letter in "abc"}
-        return sorted(zones | {subnet["AvailabilityZone"] for subnet in ministack_seams.subnets()})
+        return sorted(zones | {subnet["AvailabilityZone"] for subnet in ec2.subnets()})
 
-    def subnet(self, subnet_id: str) -> Subnet | None:
+    def subnet(self, subnet_id: str) -> LocalSubnet | None:
         """Return a subnet, or None."""
         return next(
-            (_subnet(subnet) for subnet in ministack_seams.subnets() if subnet["SubnetId"] == subnet_id),
+            (_subnet(subnet) for subnet in ec2.subnets() if subnet["SubnetId"] == subnet_id),
             None,
         )
 
-    def default_subnets(self) -> list[Subnet]:
+    def default_subnets(self) -> list[LocalSubnet]:
         """Return the default VPC's subnets, one a zone."""
-        defaults = [_subnet(subnet) for subnet in ministack_seams.subnets() if subnet.get("DefaultForAz")]
+        defaults = [_subnet(subnet) for subnet in ec2.subnets() if subnet.get("DefaultForAz")]
         return sorted(defaults, key=lambda subnet: subnet.zone)
 
     def launch_template(
         self, *, template_id: str | None, name: str | None, version: str
     ) -> LaunchTemplateVersion | None:
         """Return a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
-        template = ministack_seams.launch_template(template_id=template_id, name=name)
+        template = ec2.launch_template(template_id=template_id, name=name)
         if template is None:
             return None
         numbers = {
@@ -98,7 +98,7 @@ class Surroundings:
 
     def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
         """Return an instance profile and its role, or None."""
-        profile = ministack_seams.instance_profile(name or str(arn).rpartition("/")[2])
+        profile = identities.instance_profile(name or str(arn).rpartition("/")[2])
         if profile is None:
             return None
         return InstanceProfile(
@@ -132,8 +132,8 @@ class Surroundings:
         return any(alarm["StateValue"] == "ALARM" for alarm in alarms)
 
 
-def _subnet(subnet: Mapping[str, Any]) -> Subnet:
-    return Subnet(
+def _subnet(subnet: Mapping[str, Any]) -> LocalSubnet:
+    return LocalSubnet(
         subnet_id=subnet["SubnetId"],
         vpc_id=subnet["VpcId"],
         zone=subnet["AvailabilityZone"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.cloud import new_id, refuse_other_request, requested_tags, tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error, invalid, missing
-from spotkeep_local.ec2.records import Attachment, AttachmentState, InstanceState, Volume
+from spotkeep_local.ec2.records import AttachmentState, InstanceState, LocalAttachment, LocalSnapshot, LocalVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ _SIZES_GIB = {
 }
 
 
-class Volumes:
+class VolumeOperations:
     """The operations on volumes. Each takes a checked request and returns the answer as the model has it."""
 
     def __init__(self, cloud: Cloud) -> None:
@@ -73,7 +73,7 @@ class Volumes:
         low, high = _SIZES_GIB[volume_type]
         if not low <= size_gib <= high:
             raise invalid(f"Volume of {size_gib}GiB is not from {low} to {high} GiB, which type {volume_type} allows")
-        volume = Volume(
+        volume = LocalVolume(
             volume_id=new_id("vol"),
             zone=zone,
             size_gib=size_gib,
@@ -117,7 +117,7 @@ class Volumes:
             for other in cloud.volumes
         ):
             raise invalid(f"Invalid value '{device}' for unixDevice. Attachment point {device} is already in use")
-        attachment = Attachment(
+        attachment = LocalAttachment(
             instance_id=instance.instance_id,
             device=device,
             state=AttachmentState.ATTACHING,
@@ -169,7 +169,7 @@ class Volumes:
         found = self._cloud.volumes.described(request, ids="VolumeIds", values=self._filter_values)
         return {"Volumes": [self._describe(volume) for volume in found]}
 
-    def _filter_values(self, volume: Volume) -> dict[str, list[str]]:
+    def _filter_values(self, volume: LocalVolume) -> dict[str, list[str]]:
         attachment = volume.attachment
         return {
             "volume-id": [volume.volume_id],
@@ -178,7 +178,7 @@ class Volumes:
             "attachment.instance-id": [attachment.instance_id] if attachment else [],
         }
 
-    def _describe(self, volume: Volume) -> dict[str, Any]:
+    def _describe(self, volume: LocalVolume) -> dict[str, Any]:
         return {
             "VolumeId": volume.volume_id,
             "AvailabilityZone": volume.zone,
@@ -198,7 +198,7 @@ class Volumes:
         }
 
 
-def _attachment(volume: Volume) -> dict[str, Any]:
+def _attachment(volume: LocalVolume) -> dict[str, Any]:
     attachment = volume.attachment
     assert attachment is not None  # noqa: S101 - asked for attached volumes only
     return {
@@ -209,3 +209,76 @@ def _attachment(volume: Volume) -> dict[str, Any]:
         "AttachTime": attachment.requested_at,
         "DeleteOnTermination": False,
     }
+
+
+class Snapshots:
+    """The operations on snapshots. Each takes a checked request and returns the answer as the model has it."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """Return the operations by the API's names."""
+        return {
+            "CreateSnapshot": self.create,
+            "DeleteSnapshot": self.delete,
+            "DescribeSnapshots": self.describe,
+        }
+
+    def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """CreateSnapshot: the volume as it is now, whatever is written to it while the snapshot is pending."""
+        cloud = self._cloud
+        volume = cloud.volumes[request["VolumeId"]]
+        now = cloud.now()
+        if volume.state(now) == "creating":
+            raise Ec2Error("IncorrectState", f"Volume '{volume.volume_id}' is in the 'creating' state.")
+        snapshot_id = new_id("snap")
+        cloud.platform.images.create(snapshot_id, size_gib=volume.size_gib, source_id=volume.volume_id)
+        used_bytes = cloud.platform.images.used_bytes(snapshot_id)
+        snapshot = LocalSnapshot(
+            snapshot_id=snapshot_id,
+            volume_id=volume.volume_id,
+            volume_size_gib=volume.size_gib,
+            used_bytes=used_bytes,
+            started_at=now,
+            ready_at=now + cloud.latencies.snapshot_seconds(used_bytes),
+            description=request.get("Description", ""),
+            encrypted=volume.encrypted,
+            tags=requested_tags(request, "snapshot"),
+        )
+        return self._describe(cloud.snapshots.put(snapshot))
+
+    def delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DeleteSnapshot, pending or not."""
+        snapshot = self._cloud.snapshots[request["SnapshotId"]]
+        self._cloud.snapshots.remove(snapshot.snapshot_id)
+        self._cloud.platform.images.delete(snapshot.snapshot_id)
+        return {}
+
+    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DescribeSnapshots: the account's own; the local AWS has no public ones."""
+        found = self._cloud.snapshots.described(request, ids="SnapshotIds", values=self._filter_values)
+        return {"Snapshots": [self._describe(snapshot) for snapshot in found]}
+
+    def _filter_values(self, snapshot: LocalSnapshot) -> dict[str, list[str]]:
+        return {
+            "snapshot-id": [snapshot.snapshot_id],
+            "volume-id": [snapshot.volume_id],
+            "status": [snapshot.state(self._cloud.now())],
+        }
+
+    def _describe(self, snapshot: LocalSnapshot) -> dict[str, Any]:
+        now = self._cloud.now()
+        return {
+            "SnapshotId": snapshot.snapshot_id,
+            "VolumeId": snapshot.volume_id,
+            "VolumeSize": snapshot.volume_size_gib,
+            "FullSnapshotSizeInBytes": snapshot.used_bytes,
+            "State": snapshot.state(now),
+            "Progress": f"{snapshot.progress_percent(now)}%",
+            "StartTime": snapshot.started_at,
+            "Description": snapshot.description,
+            "Encrypted": snapshot.encrypted,
+            "OwnerId": self._cloud.account_id,
+            "Tags": tag_list(snapshot.tags),
+        }

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from spotkeep_local.hosts import boot
-from spotkeep_local.process_identity import start_time
+from spotkeep_local.hosts.process_identity import start_time
 
 _ROOT_VARIABLE = "SPOTKEEP_LOCAL_INSTANCE_ROOT"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

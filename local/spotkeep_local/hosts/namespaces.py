@@ -9,19 +9,21 @@ Source: the kernel's `EXT4_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN` (the same numbe
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
+import socket
 import stat
 import struct
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.forwarding import Forwarding
 from spotkeep_local.hosts.host import Host
 from spotkeep_local.hosts.instance_host import InstanceHost, by_id_name
-from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata_service import MetadataService
 
 if TYPE_CHECKING:
@@ -30,11 +32,174 @@ if TYPE_CHECKING:
     from spotkeep_local.hosts.instance_host import HostSpecification
     from spotkeep_local.hosts.metadata import InstanceMetadata
 
+_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64 = 0x4C00, 0x4C01, 0x4C04
+_LOOP_CTL_GET_FREE = 0x4C82
+_LO_FLAGS_AUTOCLEAR = 4
+_TRIES = 50
+_STATUS = struct.Struct("=5Q4I64s64s32s2Q")
+"""struct loop_info64: device, inode, rdevice, offset, size limit; number, encryption type and key size, flags; ..."""
+
+
+_CHUNK_BYTES = 1 << 16
+
+
 _LOG = logging.getLogger(__name__)
 _METADATA_ENDPOINT = "http://169.254.169.254"
 _SETTLE_SECONDS = 10.0
 _SHUT_FILE_SYSTEM_DOWN = 0x8004587D
 _WITHOUT_FLUSHING_THE_JOURNAL = 2
+
+
+class LoopDevice:
+    """One attached image.
+
+    Args:
+        image: A file; its size is the device's.
+
+    Raises:
+        OSError: The machine has no loop devices, or none is free.
+    """
+
+    def __init__(self, image: Path) -> None:
+        self._image = image.resolve()
+        self._descriptor = _attach(image)
+        status = os.fstat(self._descriptor)
+        self.number = status.st_rdev
+        """The device number, for mknod."""
+
+    def release(self) -> None:
+        """Let go of the device: it is free at once, or when the last file system on it is unmounted."""
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            fcntl.ioctl(descriptor, _LOOP_CLR_FD, 0)
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENXIO):
+                raise
+        finally:
+            os.close(descriptor)
+
+    def wait_until_free(self, *, seconds: float) -> bool:
+        """Wait until nothing reads or writes the image any more, once the device was released.
+
+        Returns:
+            False when it is still in use after these seconds.
+        """
+        backing = Path(f"/sys/block/loop{os.minor(self.number)}/loop/backing_file")
+        give_up_at = time.monotonic() + seconds
+        while _backs(backing, self._image):
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(0.005)
+        return True
+
+
+def _backs(path: Path, image: Path) -> bool:
+    try:
+        return path.read_text().strip() == str(image)
+    except OSError:
+        return False
+
+
+def _attach(image: Path) -> int:
+    backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+            device = os.open(f"/dev/loop{number}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(device, _LOOP_SET_FD, backing)
+                name = os.fsencode(image)[-63:]
+                status = _STATUS.pack(0, 0, 0, 0, 0, 0, 0, 0, _LO_FLAGS_AUTOCLEAR, name, b"", b"", 0, 0)
+                fcntl.ioctl(device, _LOOP_SET_STATUS64, status)
+            except OSError as error:
+                os.close(device)
+                if error.errno != errno.EBUSY:  # another process was faster
+                    raise
+                continue
+            return device
+        raise OSError(errno.EBUSY, "every loop device was taken by another process")
+    finally:
+        os.close(control)
+        os.close(backing)
+
+
+class Forwarding:
+    """Takes connections on one socket and carries their bytes to a port of this machine's loopback.
+
+    Args:
+        listening: In the network of an instance; closed with this.
+        port: The port of the local AWS, on 127.0.0.1.
+    """
+
+    def __init__(self, listening: socket.socket, *, port: int) -> None:
+        self._listening = listening
+        self._port = port
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="instance-forwarding", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it and every connection; return when no new one can come."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._open)
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for connection in connections:
+            _shut(connection)
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                if self._closed:
+                    client.close()
+                    server.close()
+                    return
+                self._open |= {client, server}
+            for connection in (client, server):
+                # A client sends its headers and its body one after the other: over a connection that is kept open, the
+                # body would wait for the acknowledgement of the headers, 40 ms (RFC 896; tcp(7), TCP_QUICKACK).
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._carry_both_ways, args=(client, server), daemon=True).start()
+
+    def _carry_both_ways(self, client: socket.socket, server: socket.socket) -> None:
+        back = threading.Thread(target=_carry, args=(server, client), daemon=True)
+        back.start()
+        _carry(client, server)
+        back.join()
+        with self._lock:
+            self._open -= {client, server}
+        client.close()
+        server.close()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(_CHUNK_BYTES):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class NamespaceHost(InstanceHost):

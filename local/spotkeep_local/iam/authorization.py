@@ -63,26 +63,6 @@ class Authorization:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceCall:
-    """What one of AWS's services is about to do by itself.
-
-    Attributes:
-        service: Its principal, for example `events.amazonaws.com`; also the name of its session where it acts in a
-            role.
-        actions: As in policies.
-        resource: The ARN of what it acts on; `*` where the actions know no resource types.
-        source_arn: The ARN of the rule, schedule, topic, function or experiment that it acts for.
-        role_arn: The role in which it acts; None where it acts as itself.
-    """
-
-    service: str
-    actions: tuple[str, ...]
-    resource: str
-    source_arn: str
-    role_arn: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class EncryptionKey:
     """A customer's KMS key that encrypts something. Keys that AWS manages let in all principals of the account.
 

@@ -209,7 +209,7 @@ class _Address:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _ParameterLocation:
     """Where a member of an input stands in a request.
 
     Attributes:
@@ -254,14 +254,14 @@ def _addresses(service: str) -> Mapping[str, list[tuple[re.Pattern[str], list[_A
     }
 
 
-def _required(shape: Shape | None) -> list[_Place]:
+def _required(shape: Shape | None) -> list[_ParameterLocation]:
     if shape is None:
         return []
     return [place for place in _places(shape) if place.name in shape.required_members]
 
 
 @functools.cache
-def _places(shape: Shape) -> list[_Place]:
+def _places(shape: Shape) -> list[_ParameterLocation]:
     """Return the members of an input that do not stand in the body."""
     places = []
     for name, member in shape.members.items():  # type: ignore[attr-defined]
@@ -269,7 +269,7 @@ def _places(shape: Shape) -> list[_Place]:
         if location in ("uri", "querystring", "header", "headers"):
             key = member.serialization.get("name", name)
             places.append(
-                _Place(
+                _ParameterLocation(
                     name=name,
                     location=location,
                     key=key.lower() if location.startswith("header") else key,
@@ -315,7 +315,7 @@ def _addressed(service: str, request: HttpRequest) -> tuple[str, Mapping[str, st
     raise _UnreadableError(f"{service} has no operation for {request.method} {request.path}.")
 
 
-def _value_at(place: _Place, request: HttpRequest, labels: Mapping[str, str]) -> Any:
+def _value_at(place: _ParameterLocation, request: HttpRequest, labels: Mapping[str, str]) -> Any:
     if place.location == "uri":
         return read_scalar(labels[place.key], place.shape, place.name)
     if place.location == "header":

@@ -240,7 +240,7 @@ class _Naming(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _PolicyFindings:
     """What the policies of one kind say about a request."""
 
     denies: tuple[str, ...] = ()
@@ -248,7 +248,7 @@ class _Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FoundOfResource(_Found):
+class _FoundOfResource(_PolicyFindings):
     """What the policy of the resource says.
 
     Attributes:
@@ -311,11 +311,11 @@ def _of_service(by_resource: _FoundOfResource) -> AuthorizationDecision:
     return AuthorizationDecision(reason=Reason.NO_RESOURCE_ALLOW)
 
 
-def _found(question: Question, policies: Iterable[PolicyDocument]) -> _Found:
+def _found(question: Question, policies: Iterable[PolicyDocument]) -> _PolicyFindings:
     applying = [
         statement for policy in policies for statement in policy.about(question.action) if question.satisfies(statement)
     ]
-    return _Found(
+    return _PolicyFindings(
         denies=tuple(statement.id for statement in applying if statement.effect is Effect.DENY),
         allows=tuple(statement.id for statement in applying if statement.effect is Effect.ALLOW),
     )

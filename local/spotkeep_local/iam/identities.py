@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.evaluation import CallingPrincipal
 from spotkeep_local.iam.policy import PolicyDocument, PolicyKind, read_policy
+from spotkeep_local.ministack import identities
 
 if TYPE_CHECKING:
-    from spotkeep_local.access.issued_credentials import AccessKey
-    from spotkeep_local.ministack_seams import StoredIdentity, StoredPolicy
+    from spotkeep_local.ministack.identities import StoredIdentity, StoredPolicy
+    from spotkeep_local.principals import AccessKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def identity_of(key: AccessKey) -> Identity | None:
     arn = key.principal.arn
     kind, _, named = arn.split(":", 5)[5].partition("/")
     if kind == "user":
-        user = ministack_seams.stored_user(named.rpartition("/")[2])
+        user = identities.stored_user(named.rpartition("/")[2])
         if user is None:
             return None
         return _identity(
@@ -63,10 +63,10 @@ def identity_of(key: AccessKey) -> Identity | None:
             session=None,
         )
     name = named.partition("/")[0]
-    role = ministack_seams.stored_role(name)
+    role = identities.stored_role(name)
     if role is None:
         return None
-    tags, session = ministack_seams.session_of(key.access_key_id)
+    tags, session = identities.session_of(key.access_key_id)
     caller = CallingPrincipal.role_session(
         arn, role_arn=role.arn, user_id=key.principal.user_id, tags={**role.tags, **tags}
     )
@@ -84,12 +84,12 @@ def identity_of_role(role_arn: str, *, session: str) -> Identity | None:
         IamPolicyError: One of its policies cannot be read.
     """
     name = role_arn.rpartition("/")[2]
-    role = ministack_seams.stored_role(name)
+    role = identities.stored_role(name)
     if role is None:
         return None
     arn = f"arn:aws:sts::{role_arn.split(':')[4]}:assumed-role/{name}/{session}"
     caller = CallingPrincipal.role_session(
-        arn, role_arn=role.arn, user_id=f"{ministack_seams.role_id(name)}:{session}", tags=role.tags
+        arn, role_arn=role.arn, user_id=f"{identities.role_id(name)}:{session}", tags=role.tags
     )
     return _identity(role, name=name, caller=caller, session=None)
 
@@ -104,7 +104,7 @@ def resource_policy(service: str, arn: str) -> PolicyDocument | None:
     Raises:
         IamPolicyError: It cannot be read.
     """
-    stored = ministack_seams.resource_policy(service, arn)
+    stored = identities.resource_policy(service, arn)
     kind = PolicyKind.TRUST if service == "sts" else PolicyKind.RESOURCE
     return None if stored is None else read_stored(stored, name=arn, kind=kind)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.errors import IamPolicyError
 from spotkeep_local.iam.authorization import Authorization, Call, UnknownCall
 from spotkeep_local.iam.authorizations import authorizations_of
+from spotkeep_local.iam.authorizations.asking import ask
 from spotkeep_local.iam.calls import read_call, region_of
 from spotkeep_local.iam.denial import Denial
 from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Policies, Question
@@ -17,16 +18,25 @@ from spotkeep_local.iam.identities import Identity, identity_of, identity_of_rol
 from spotkeep_local.iam.policy import PolicyDocument, PolicyKind
 from spotkeep_local.iam.report import REPORTS, report_of
 from spotkeep_local.iam.uses import JUDGING_TIME, Uses
+from spotkeep_local.ministack.identities import StoredIdentity, stored_identities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from spotkeep_local.access.issued_credentials import AccessKey
     from spotkeep_local.iam.local_account import LocalAccount
     from spotkeep_local.iam.reference import Reference
+    from spotkeep_local.principals import AccessKey, ServiceCall
     from spotkeep_local.service_base.aws_service import HttpRequest, Operation
 
 _ACCOUNT_SECTION: Final = 4
+
+
+_LOG = logging.getLogger(__name__)
+_KEY_ACTIONS = {
+    "sqs:SendMessage": ("kms:GenerateDataKey", "kms:Decrypt"),
+    "sqs:ReceiveMessage": ("kms:Decrypt",),
+    "sns:Publish": ("kms:GenerateDataKey", "kms:Decrypt"),
+}
 
 
 class Judge:
@@ -158,10 +168,10 @@ class Judge:
 
 def stored_policies() -> dict[str, tuple[list[PolicyDocument], list[str]]]:
     """Return the identity policies of each role and user by its name, and why others of them cannot be read."""
-    return {name: _read(identity) for name, identity in ministack_seams.stored_identities().items()}
+    return {name: _read(identity) for name, identity in stored_identities().items()}
 
 
-def _read(identity: ministack_seams.StoredIdentity) -> tuple[list[PolicyDocument], list[str]]:
+def _read(identity: StoredIdentity) -> tuple[list[PolicyDocument], list[str]]:
     policies, problems = [], []
     for name, document in identity.documents.items():
         try:
@@ -190,3 +200,90 @@ def _account_of(arn: str) -> str:
     """Return the account in an ARN; empty where it names none, as those of buckets."""
     sections = arn.split(":")
     return sections[_ACCOUNT_SECTION] if len(sections) > _ACCOUNT_SECTION else ""
+
+
+def is_allowed(call: ServiceCall, *, judge: Judge, account: LocalAccount) -> bool:
+    """Return whether a service may do what it is about to do.
+
+    Args:
+        call: What it is about to do.
+        judge: Decides, and counts it as a use.
+        account: What is in the account.
+    """
+    for role_arn, authorization in _asked(call, account):
+        service, _, action = authorization.action.partition(":")
+        operation = "Invoke" if action == "InvokeFunction" else action
+        decision = judge.decision_for_service(
+            Call(service=service, operation=operation, parameters={}),
+            authorization,
+            role_arn=role_arn,
+            session=call.service,
+        )
+        if not decision.allowed:
+            _LOG.warning(
+                "denied: %s may not %s on %s: %s",
+                role_arn or call.service,
+                authorization.action,
+                authorization.resource,
+                decision.unknown or decision.reason.value,
+            )
+            return False
+    return True
+
+
+def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, account: LocalAccount) -> bool:
+    """Return whether Systems Manager's agent may open its channels, and so take sessions.
+
+    Args:
+        role: The name of the training job's, or of the instance's.
+        instance_arn: The ARN of the instance; None in a training job.
+        judge: Decides, and counts it as a use.
+        account: What is in the account.
+    """
+    role_arn = account.role_arn(role)
+    return role_arn is not None and all(
+        judge.decision_for_service(
+            Call(service="ssmmessages", operation=operation, parameters={}),
+            ask(f"ssmmessages:{operation}", keys={"ec2:sourceinstancearn": instance_arn}),
+            role_arn=role_arn,
+            session="amazon-ssm-agent",
+        ).allowed
+        for operation in ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
+    )
+
+
+def _asked(call: ServiceCall, account: LocalAccount) -> Iterator[tuple[str | None, Authorization]]:
+    """Yield all that a call asks for, each with the role that is asked for it; None where it is the service itself."""
+    if call.role_arn is not None:
+        source = _source_of_trust(call)
+        keys = {"aws:sourcearn": source, "aws:sourceaccount": source and account.account_id}
+        yield None, ask("sts:AssumeRole", call.role_arn, keys=keys)
+        itself = {}
+    else:
+        itself = {"aws:sourcearn": call.source_arn, "aws:sourceaccount": account.account_id}
+    for action in call.actions:
+        of_ec2 = action.startswith("ec2:")
+        yield (
+            call.role_arn,
+            ask(
+                action,
+                call.resource,
+                keys=itself | ({"ec2:region": account.region} if of_ec2 else {}),
+                resource_tags=account.tags(call.resource) if of_ec2 and call.resource != "*" else None,
+                tag_prefixes=("aws", "ec2"),
+            ),
+        )
+        if action in _KEY_ACTIONS and (key := account.key_of(call.resource)) is not None:
+            via = {"kms:viaservice": f"{action.partition(':')[0]}.{account.region}.amazonaws.com"}
+            for key_action in _KEY_ACTIONS[action]:
+                yield call.role_arn, ask(key_action, key.arn, keys=itself or via)
+
+
+def _source_of_trust(call: ServiceCall) -> str | None:
+    """Return the `aws:SourceArn` with which a service takes a role; None where AWS documents none."""
+    if call.service == "fis.amazonaws.com":
+        return call.source_arn
+    if call.service == "scheduler.amazonaws.com":
+        # Of the schedule's group, not of the schedule.
+        return call.source_arn.rpartition("/")[0].replace(":schedule/", ":schedule-group/")
+    return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import ministack_seams
 from spotkeep_local.iam.authorization import EncryptionKey, FunctionUrl, LaunchTemplate
+from spotkeep_local.ministack import application, functions, identities, messages, storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,12 +47,12 @@ class LocalAccount:
         Args:
             region: The region that it is signed for; None: that of the local AWS.
         """
-        ministack_seams.begin_request(region)
+        application.begin_request(region)
 
     @property
     def region(self) -> str:
         """The region that is asked: of a request its own, otherwise that of the local AWS."""
-        return ministack_seams.request_region()
+        return application.request_region()
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """Return the tags of a resource; none where there is no such resource."""
@@ -67,12 +67,12 @@ class LocalAccount:
         if service == "ec2" and (ours := self._resource(kind, name)) is not None:
             tags: Mapping[str, str] = ours.tags
             return tags
-        return ministack_seams.resource_tags(arn)
+        return identities.resource_tags(arn)
 
     def has_object(self, arn: str) -> bool:
         """Return whether S3 has an object."""
         bucket, _, key = arn.split(":", 5)[5].partition("/")
-        return ministack_seams.has_object(bucket, key)
+        return storage.has_object(bucket, key)
 
     def key_of(self, arn: str) -> EncryptionKey | None:
         """Return the customer's key that encrypts a resource.
@@ -84,18 +84,18 @@ class LocalAccount:
         service, resource = arn.split(":")[2], arn.split(":", 5)[5]
         if service == "s3":
             bucket, _, key = resource.partition("/")
-            headers = ministack_seams.encryption_headers(bucket, key or None)
-            return self._key(headers.get(_KEY_HEADER), bucket_key=ministack_seams.bucket_key_enabled(bucket))
+            headers = storage.encryption_headers(bucket, key or None)
+            return self._key(headers.get(_KEY_HEADER), bucket_key=storage.bucket_key_enabled(bucket))
         if service == "dynamodb":
-            table = ministack_seams.table(resource.split("/")[1]) or {}
+            table = storage.table(resource.split("/")[1]) or {}
             return self._key((table.get("SSEDescription") or {}).get("KMSMasterKeyArn"))
         if service == "sqs":
-            return self._key(ministack_seams.queue_attributes(arn).get("KmsMasterKeyId"))
+            return self._key(messages.queue_attributes(arn).get("KmsMasterKeyId"))
         if service == "sns":
-            return self._key((ministack_seams.topic(arn) or {}).get("attributes", {}).get("KmsMasterKeyId"))
+            return self._key((messages.topic(arn) or {}).get("attributes", {}).get("KmsMasterKeyId"))
         if service == "ssm":
-            found = ministack_seams.parameter(resource.removeprefix("parameter"))
-            found = found or ministack_seams.parameter(resource.removeprefix("parameter/")) or {}
+            found = storage.parameter(resource.removeprefix("parameter"))
+            found = found or storage.parameter(resource.removeprefix("parameter/")) or {}
             return self._key(found.get("KeyId"))
         if service == "ec2":
             kind, _, name = resource.partition("/")
@@ -105,12 +105,12 @@ class LocalAccount:
 
     def key_arn(self, key_id: str) -> str | None:
         """Return the ARN of the key with an id, an ARN or an alias; None where there is none."""
-        return ministack_seams.key_arn(key_id)
+        return storage.key_arn(key_id)
 
     def partition_key(self, arn: str) -> str | None:
         """Return the name of the partition key of a table or an index of DynamoDB."""
         parts = arn.split(":", 5)[5].split("/")
-        table = ministack_seams.table(parts[1])
+        table = storage.table(parts[1])
         if table is None:
             return None
         schemas = (
@@ -140,18 +140,18 @@ class LocalAccount:
 
     def role_arn(self, name: str) -> str | None:
         """Return the ARN, with its path, of the role with a name; None where there is none."""
-        role = ministack_seams.stored_role(name)
+        role = identities.stored_role(name)
         return None if role is None else role.arn
 
     def role_of_profile(self, profile: str) -> str | None:
         """Return the ARN of the role in an instance profile, which is given by its ARN or its name."""
-        roles = ministack_seams.instance_profile_roles(profile.rpartition("/")[2])
-        role = ministack_seams.stored_role(roles[0]) if roles else None
+        roles = identities.instance_profile_roles(profile.rpartition("/")[2])
+        role = identities.stored_role(roles[0]) if roles else None
         return None if role is None else role.arn
 
     def function_url(self, url_id: str) -> FunctionUrl | None:
         """Return the URL with an id."""
-        found = ministack_seams.function_url(url_id)
+        found = functions.function_url(url_id)
         return None if found is None else FunctionUrl(function_arn=found[0], auth_type=found[1])
 
     def properties(self, arn: str) -> Mapping[str, str]:

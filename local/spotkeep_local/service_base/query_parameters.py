@@ -63,12 +63,12 @@ def read_query_parameters(shape: Shape, form: Mapping[str, str], *, ec2: bool) -
         for part in name.split("."):
             node = node.below.setdefault(part, _Node())
         node.name, node.text = name, text
-    reader = _Reader(ec2=ec2, unread=set(form))
+    reader = _ParameterReader(ec2=ec2, unread=set(form))
     return reader.read(shape, root) or {}, reader.unread
 
 
 @dataclass
-class _Reader:
+class _ParameterReader:
     """Reads one form.
 
     Attributes:

@@ -232,7 +232,7 @@ class CheckpointSync:
         version = _version(path)
         try:
             with path.open("rb", buffering=0) as file:
-                body = _Snapshot(file, self._lost)
+                body = _UploadedFile(file, self._lost)
                 self._store.upload(cast("BinaryIO", body), self._remote.child(relative))
         except FileNotFoundError:
             self._unmark(relative)
@@ -287,7 +287,7 @@ class CheckpointSync:
                 yield key.removeprefix(folder.key)
 
 
-class _Snapshot:
+class _UploadedFile:
     """A file as long as it was when its upload began, unreadable once its host is lost.
 
     The job may write to the file meanwhile. Growth is for the next upload; a file that shrank cannot fill the

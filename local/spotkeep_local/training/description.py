@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
+from spotkeep_local.service_base.aws_service import ValidationError
 from spotkeep_local.training.job import SecondaryStatusTransition, TrainingJob
 from spotkeep_local.training.request_rules import instance_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 _IN_EVENTS = (
     "AlgorithmSpecification",
@@ -34,6 +39,20 @@ _ECHOED = (
 )
 
 EVENT_DETAIL_TYPE = "SageMaker Training Job State Change"
+
+
+_DEFAULT_PAGE = 10
+_PAGES = frozenset({"MaxResults", "NextToken", "SortBy", "SortOrder"})
+_FILTERS: dict[str, Callable[[TrainingJob, Any], bool]] = {
+    "NameContains": lambda job, text: text.lower() in job.name.lower(),
+    "StatusEquals": lambda job, status: bool(job.status == status),
+    "CreationTimeAfter": lambda job, moment: bool(job.created_at >= moment),
+    "LastModifiedTimeAfter": lambda job, moment: bool(job.updated_at >= moment),
+    "WarmPoolStatusEquals": lambda job, status: job.warm_pool is not None and job.warm_pool.status == status,
+}
+
+
+_UNKNOWN_FIELDS = ("NestedFilters", "SubExpressions")
 
 
 def describe(job: TrainingJob, *, now: float) -> dict[str, Any]:
@@ -132,3 +151,93 @@ def _transition(transition: SecondaryStatusTransition, *, unit: int) -> dict[str
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
+
+
+def list_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a ListTrainingJobs request that fits the service model.
+
+    Raises:
+        ValidationError: The local AWS has no such filter or order, or the token is not one of ours.
+    """
+    if problems := list(_problems(request)):
+        raise ValidationError.of(problems)
+    ordered = sorted(jobs, key=lambda job: (job.created_at, job.name), reverse=request.get("SortOrder") == "Descending")
+    wanted = [(_FILTERS[name], value) for name, value in request.items() if name in _FILTERS]
+    left = ordered[_place_after(request.get("NextToken"), ordered) :]
+    found = [job for job in left if all(passes(job, value) for passes, value in wanted)]
+    limit = request.get("MaxResults", _DEFAULT_PAGE)
+    page = found[:limit]
+    answer: dict[str, Any] = {"TrainingJobSummaries": [summarize(job, now=time.time()) for job in page]}
+    if len(found) > limit:
+        answer["NextToken"] = page[-1].name
+    return answer
+
+
+def _problems(request: dict[str, Any]) -> Iterator[str]:
+    for name in request.keys() - _FILTERS.keys() - _PAGES:
+        yield f"the local AWS lists training jobs by {', '.join(_FILTERS)}, not by {name}"
+    if (order := request.get("SortBy", "CreationTime")) != "CreationTime":
+        yield f"the local AWS lists training jobs in the order of their CreationTime, not of their {order}"
+
+
+def _place_after(token: str | None, jobs: list[TrainingJob]) -> int:
+    """Return where a page begins. A token names the last job of a page: jobs that start between two shift nothing."""
+    if token is None:
+        return 0
+    names = [job.name for job in jobs]
+    if token not in names:
+        raise ValidationError("The NextToken is not valid.")
+    return names.index(token) + 1
+
+
+def search_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a Search request that fits the service model, in the order of the jobs' names.
+
+    Every filter must hold. Resources other than training jobs, operators other than Equals and nested expressions are
+    refused.
+
+    Raises:
+        ValidationError: The request asks for what the local AWS does not have; names every such thing.
+    """
+    expression = request.get("SearchExpression", {})
+    filters = expression.get("Filters", [])
+    if problems := _problems_of_search(request, expression, filters):
+        raise ValidationError.of(problems)
+    now = time.time()
+    after = request.get("NextToken", "")
+    found = sorted((job for job in jobs if job.name > after and _matches(job, filters, now)), key=lambda job: job.name)
+    limit = request.get("MaxResults", _DEFAULT_PAGE)
+    page = found[:limit]
+    answer: dict[str, Any] = {"Results": [{"TrainingJob": _record(job, now)} for job in page]}
+    if len(found) > limit:
+        answer["NextToken"] = page[-1].name
+    return answer
+
+
+def _problems_of_search(
+    request: dict[str, Any], expression: dict[str, Any], filters: list[dict[str, Any]]
+) -> list[str]:
+    problems = []
+    if request["Resource"] != "TrainingJob":
+        problems.append(f"the local AWS searches TrainingJob only, not {request['Resource']}")
+    problems += [f"the local AWS knows no {name} in a search" for name in _UNKNOWN_FIELDS if expression.get(name)]
+    if expression.get("Operator", "And") != "And":
+        problems.append("the local AWS joins the filters of a search with And only")
+    operators = {each.get("Operator", "Equals") for each in filters}
+    problems += [f"the local AWS knows no operator {name} in a search" for name in sorted(operators - {"Equals"})]
+    return problems
+
+
+def _matches(job: TrainingJob, filters: list[dict[str, Any]], now: float) -> bool:
+    described = describe(job, now=now)
+    return all(_holds(job, described, each) for each in filters)
+
+
+def _holds(job: TrainingJob, described: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    name = wanted["Name"]
+    found = job.tags.get(name.removeprefix("Tags.")) if name.startswith("Tags.") else described.get(name)
+    return found is not None and str(found) == wanted.get("Value", "")
+
+
+def _record(job: TrainingJob, now: float) -> dict[str, Any]:
+    return describe(job, now=now) | {"Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spotkeep_local.json_document import JsonDocument
+from spotkeep_local.capacity import JsonDocument
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ProcessLifetime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFacts(JsonDocument):
+class LocalJobFacts(JsonDocument):
     """What a local training job went through.
 
     Attributes:

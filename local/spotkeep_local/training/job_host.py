@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.host_platform import job_isolation
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.opt_ml import BASE, OptMl, relocate
 

@@ -9,15 +9,38 @@ Of a script with several trainings the steps of all are added up.
 from __future__ import annotations
 
 import json
+import logging
+import queue
+import tarfile
+import tempfile
+import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_local.training.object_store import ObjectStore, S3Location
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spotkeep_local.training.facts import ProcessLifetime
+    from spotkeep_local.training.opt_ml import OptMl
 
 PREFIX = "spotkeep-event:"
 _RESUME = "resume"
 _REPORT_COMPLETED_STEPS = ("progress", "saved", "finish")
+
+
+_LOG = logging.getLogger(__name__)
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+_BATCH_LINES = 1000
+_BATCH_SECONDS = 0.1
+_LINE_BYTES = 200_000
+_GONE = "ResourceNotFoundException"
+_EXISTS = "ResourceAlreadyExistsException"
 
 
 def observe(lifetime: ProcessLifetime, line: str) -> ProcessLifetime:
@@ -57,3 +80,110 @@ def _event(line: str) -> dict[str, Any] | None:
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def upload_model(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> S3Location:
+    """Copy the model, which may be empty, to S3.
+
+    Returns:
+        Where it went: ModelArtifacts.S3ModelArtifacts.
+    """
+    location = _output_folder(request).child("model.tar.gz")
+    _upload(store, opt_ml.model, location)
+    return location
+
+
+def upload_output_data(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> None:
+    """Copy other output to S3, if there is any."""
+    if any(opt_ml.output_data.iterdir()):
+        _upload(store, opt_ml.output_data, _output_folder(request).child("output.tar.gz"))
+
+
+def _output_folder(request: dict[str, Any]) -> S3Location:
+    base = S3Location.parse(request["OutputDataConfig"]["S3OutputPath"])
+    return base.child(f"{request['TrainingJobName']}/output")
+
+
+def _upload(store: ObjectStore, folder: Path, location: S3Location) -> None:
+    with tempfile.TemporaryFile(dir=folder.parent) as archive:
+        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
+            for path in sorted(folder.iterdir()):
+                tar.add(path, arcname=path.name)
+        archive.seek(0)
+        store.upload(archive, location)
+
+
+class JobLogWriter:
+    """Ships lines to one log stream in the background, in order, within fractions of a second.
+
+    Args:
+        client: A boto3 CloudWatch Logs client.
+        stream: The stream's name.
+    """
+
+    def __init__(self, *, client: Any, stream: str) -> None:
+        self._client = client
+        self._stream = stream
+        self._lines: queue.SimpleQueue[tuple[int, str] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._ship, name=f"logs-{stream}", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Take one line; return at once."""
+        # CloudWatch Logs refuses empty messages.
+        message = line.encode()[:_LINE_BYTES].decode(errors="ignore") or " "
+        self._lines.put((int(time.time() * 1000), message))
+
+    def close(self) -> None:
+        """Wait until every line is in CloudWatch Logs."""
+        self._lines.put(None)
+        self._thread.join()
+
+    def _ship(self) -> None:
+        self._make_stream()
+        while True:
+            batch, over = self._next_batch()
+            if batch:
+                self._put(batch)
+            if over:
+                return
+
+    def _next_batch(self) -> tuple[list[tuple[int, str]], bool]:
+        entry = self._lines.get()
+        batch: list[tuple[int, str]] = []
+        until = time.monotonic() + _BATCH_SECONDS
+        while entry is not None:
+            batch.append(entry)
+            if len(batch) == _BATCH_LINES:
+                return batch, False
+            try:
+                entry = self._lines.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _put(self, batch: list[tuple[int, str]]) -> None:
+        events = [{"timestamp": timestamp, "message": message} for timestamp, message in batch]
+        try:
+            try:
+                self._client.put_log_events(logGroupName=LOG_GROUP, logStreamName=self._stream, logEvents=events)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != _GONE:
+                    raise
+                self._make_stream()
+                self._client.put_log_events(logGroupName=LOG_GROUP, logStreamName=self._stream, logEvents=events)
+        except (ClientError, BotoCoreError) as error:
+            _LOG.warning("%d lines of %s are lost: %s", len(batch), self._stream, error)
+
+    def _make_stream(self) -> None:
+        for call, names in (
+            (self._client.create_log_group, {"logGroupName": LOG_GROUP}),
+            (self._client.create_log_stream, {"logGroupName": LOG_GROUP, "logStreamName": self._stream}),
+        ):
+            try:
+                call(**names)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != _EXISTS:
+                    _LOG.warning("cannot make %s: %s", names, error)
+            except BotoCoreError as error:
+                _LOG.warning("cannot make %s: %s", names, error)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotkeep_local.access.issued_credentials import AccessKey
     from spotkeep_local.options import ServerOptions
+    from spotkeep_local.principals import AccessKey
     from spotkeep_local.training.job import TrainingJob
 
 SESSION_NAME = "SageMaker"

@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from spotkeep_local.training.image_programs import Programs, program_of
+from spotkeep_local.service_base.aws_service import ValidationError
 from spotkeep_local.training.object_store import S3Location
+
+Programs = Mapping[str, tuple[str, ...]]
+"""The words of a program by image: whole, or without its registry: `sagemaker-xgboost:1.7-1`."""
+
 
 MAX_RUNTIME_LIMIT_SECONDS = 28 * 24 * 3600
 """Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html"""
@@ -33,6 +38,36 @@ _ELSEWHERE = {
     "ServerlessJobConfig": "serverless jobs",
     "ModelPackageConfig": "model packages",
 }
+
+
+def program_of(request: Mapping[str, Any], *, programs: Programs) -> tuple[str, ...] | None:
+    """Return the command line that a job runs: its own, or that of its image; None where neither is known.
+
+    Args:
+        request: A CreateTrainingJob request.
+        programs: What stands for images.
+    """
+    algorithm = request["AlgorithmSpecification"]
+    arguments = algorithm.get("ContainerArguments")
+    if "ContainerEntrypoint" in algorithm:
+        return (*algorithm["ContainerEntrypoint"], *(arguments or ()))
+    image = algorithm.get("TrainingImage", "")
+    program = programs.get(image) or programs.get(image.partition("/")[2])
+    return None if program is None else (*program, *(arguments or ("train",)))
+
+
+def named_program(request: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Read an image and its program.
+
+    Raises:
+        ValidationError: One of the two is missing.
+    """
+    image, program = request.get("image"), request.get("program")
+    if not isinstance(image, str) or not image:
+        raise ValidationError(f"image must be the name of an image, found {image!r}")
+    if not isinstance(program, list) or not program or not all(isinstance(word, str) for word in program):
+        raise ValidationError(f"program must be a list of words, found {program!r}")
+    return image, tuple(program)
 
 
 def create_problems(request: dict[str, Any], *, programs: Programs) -> list[str]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_local.access.clients import FROM_INSIDE, LocalSession
-from spotkeep_local.training.channels import download_channels
+from spotkeep_local.service_base.clients import FROM_INSIDE, LocalSession
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.facts import ProcessLifetime
@@ -36,11 +35,9 @@ from spotkeep_local.training.job import (
     exit_ending,
 )
 from spotkeep_local.training.job_host import resolve_isolation, start_host
-from spotkeep_local.training.job_logs import JobLogWriter
-from spotkeep_local.training.job_output import observe
+from spotkeep_local.training.job_output import JobLogWriter, observe, upload_model, upload_output_data
 from spotkeep_local.training.object_store import ObjectStore, S3Location
-from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
-from spotkeep_local.training.output import upload_model, upload_output_data
+from spotkeep_local.training.opt_ml import HOST_NAME, OptMl, download_channels
 from spotkeep_local.training.process_environment import SESSION_NAME, job_environment
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
@@ -55,10 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from spotkeep_local.access.issued_credentials import AccessKey, CredentialRegistry
     from spotkeep_local.capacity import CapacityScript, Interruption
     from spotkeep_local.hosts.host import Host
     from spotkeep_local.options import ServerOptions
+    from spotkeep_local.principals import AccessKey, CredentialRegistry
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,22 +14,21 @@ from spotkeep_local.capacity import CapacityScript, belongs_to_run
 from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, Operation, ValidationError
 from spotkeep_local.service_base.state_change_events import PublishEvent, StateChangeEvents
 from spotkeep_local.service_base.state_file import StateFile
-from spotkeep_local.training.channels import no_objects_message
-from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
+from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail, list_jobs, search_jobs
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, ResourceLimitExceededError, not_found
-from spotkeep_local.training.facts import JobFacts
-from spotkeep_local.training.image_programs import named_program, program_of
+from spotkeep_local.training.facts import LocalJobFacts
 from spotkeep_local.training.job import PoolStatus, SecondaryStatus, TrainingJob, WarmPool, advance
 from spotkeep_local.training.job_host import resolve_isolation
-from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import S3Location
+from spotkeep_local.training.opt_ml import no_objects_message
 from spotkeep_local.training.request_rules import (
     MAX_KEEP_ALIVE_SECONDS,
     create_problems,
     keep_alive_seconds,
+    named_program,
+    program_of,
 )
 from spotkeep_local.training.runner import JobContext, JobRunner
-from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
     expires_at,
@@ -41,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from spotkeep_local.access.issued_credentials import CredentialRegistry
     from spotkeep_local.capacity import EventFaults
     from spotkeep_local.options import ServerOptions
+    from spotkeep_local.principals import CredentialRegistry
 
 TARGET = "SageMaker"
 _JOBS = TypeAdapter(list[TrainingJob])
@@ -337,7 +336,7 @@ class TrainingService:
             isolation = resolve_isolation(self._options.isolation).value
         except JobFailedError:
             isolation = "none"
-        return JobFacts(
+        return LocalJobFacts(
             job_name=job.name,
             status=job.status.value,
             secondary_status=job.secondary.value,

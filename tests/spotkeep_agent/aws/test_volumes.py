@@ -11,9 +11,9 @@ import pytest
 from botocore.serialize import create_serializer
 
 from spotkeep_agent.aws.calls import AwsCalls
-from spotkeep_agent.aws.volumes import Volumes
+from spotkeep_agent.aws.volumes import RunVolumes
+from spotkeep_agent.ebs import EbsAttachment, EbsSnapshot, EbsVolume
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError
-from spotkeep_agent.volume.facts import Attachment, Snapshot, Volume
 from spotkeep_fleet.instance_job import VolumeSpec
 
 MODEL = botocore.session.get_session().get_service_model("ec2")
@@ -36,7 +36,7 @@ class Wire:
         self.calls = AwsCalls(
             region="us-east-1", environment=ENVIRONMENT, transport=self._transport, sleep=lambda seconds: None
         )
-        self.volumes = Volumes(self.calls, deployment="spotkeep", run="run", instance="i-1")
+        self.volumes = RunVolumes(self.calls, deployment="spotkeep", run="run", instance="i-1")
 
     def _transport(self, method: str, url: str, **request: Any) -> tuple[int, dict[str, str], bytes]:
         assert (method, url) == ("POST", "http://ec2.local/")
@@ -141,7 +141,7 @@ SPEC = VolumeSpec(size_gb=8, type="gp3", throughput_mib_s=250, initialization_ra
     ],
 )
 def test_a_call_is_the_one_that_botocore_sends(
-    call: Callable[[Volumes], object], action: str, parameters: dict[str, Any]
+    call: Callable[[RunVolumes], object], action: str, parameters: dict[str, Any]
 ) -> None:
     wire = Wire((200, "<volumeId>vol-9</volumeId><snapshotId>snap-9</snapshotId>"))
     call(wire.volumes)
@@ -167,8 +167,8 @@ def test_volumes_are_read_as_ec2_shows_them() -> None:
         ),
     )
     assert wire.volumes.volumes(["vol-1"]) == (
-        Volume("vol-1", "us-east-1a", "in-use", 80, (Attachment("i-1", "busy"),), operation=4),
-        Volume("vol-2", "us-east-1b", "available", 8, snapshot="snap-1"),
+        EbsVolume("vol-1", "us-east-1a", "in-use", 80, (EbsAttachment("i-1", "busy"),), operation=4),
+        EbsVolume("vol-2", "us-east-1b", "available", 8, snapshot="snap-1"),
     )
     assert wire.sent[1]["NextToken"] == "more"
 
@@ -191,7 +191,7 @@ def test_a_snapshot_is_read_with_its_progress_and_with_what_it_holds_once_ec2_sa
         )
     )
     made, whole = wire.volumes.snapshots(id_="snap-1", operation=None)
-    assert made == Snapshot("snap-1", "pending", "vol-1", 8, None, "37%")
+    assert made == EbsSnapshot("snap-1", "pending", "vol-1", 8, None, "37%")
     assert (whole.size_gb, whole.full_bytes) == (8, 524_288)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from spotkeep_agent.ebs import EbsAttachment, EbsSnapshot, EbsVolume
 from spotkeep_agent.volume import actions as do
-from spotkeep_agent.volume.facts import Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Unavailable, Volume
+from spotkeep_agent.volume.actions import Done, MachineVolumes, Refused, Result, Unavailable
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.orphans import Resource, orphans
@@ -33,7 +34,7 @@ class Disk:
     state: str = "creating"
     content: int = 0
     filesystem: str = ""  # "", "half" when mkfs was cut off, "ext4"
-    attachment: Attachment | None = None
+    attachment: EbsAttachment | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def lose(world: World, machine: Machine, *, stuck: bool = False) -> World:
     world = world.with_machine(replace(machine, running=False, agent=None, mounted=None, training=False))
     for disk in world.disks:
         if disk.attachment is not None and disk.attachment.instance == machine.id:
-            state = Attachment(machine.id, "busy") if stuck else None
+            state = EbsAttachment(machine.id, "busy") if stuck else None
             world = world.with_disk(replace(disk, attachment=state, state="in-use" if stuck else "available"))
     return world
 
@@ -267,7 +268,7 @@ def perform(world: World, id_: str, action: do.Action) -> tuple[World, Result]:
         return world, Done(tuple(_shown(disk) for disk in world.disks))
     if isinstance(action, do.DescribeSnapshots):
         found = [s for s in world.snaps if s.id == action.id or (action.id is None and s.operation == action.operation)]
-        return world, Done(tuple(Snapshot(s.id, s.state, s.volume, 8, s.operation) for s in found))
+        return world, Done(tuple(EbsSnapshot(s.id, s.state, s.volume, 8, s.operation) for s in found))
     if isinstance(action, do.DescribeInstances):
         states = {machine.id: "running" if machine.running else "terminated" for machine in world.machines}
         return world, Done(tuple((id_, states[id_]) for id_ in action.ids))
@@ -304,7 +305,7 @@ def _with_volume(world: World, machine: Machine, action: do.Action) -> tuple[Wor
         assert disk.zone == machine.zone
         if disk.state != "available":
             return world, Refused("VolumeInUse")
-        attached = replace(disk, state="in-use", attachment=Attachment(machine.id, "attached"))
+        attached = replace(disk, state="in-use", attachment=EbsAttachment(machine.id, "attached"))
         return world.with_disk(attached), Done()
     if isinstance(action, do.Detach):
         assert machine.mounted != action.volume, "detached while it is mounted"
@@ -315,7 +316,7 @@ def _with_volume(world: World, machine: Machine, action: do.Action) -> tuple[Wor
             assert action.force
             assert not owner.running, "taken from an instance that is alive"
             return world.with_disk(replace(disk, state="available", attachment=None)), Done()
-        return world.with_disk(replace(disk, attachment=Attachment(machine.id, "detaching"))), Done()
+        return world.with_disk(replace(disk, attachment=EbsAttachment(machine.id, "detaching"))), Done()
     if not here:
         return world, Refused("NoDevice", "the device is not there")
     if isinstance(action, do.Inspect):
@@ -363,9 +364,9 @@ def _create_volume(world: World, action: do.CreateVolume) -> tuple[World, Result
     return replace(world, disks=(*world.disks, made), made=world.made + 1), Done(made.id)
 
 
-def _shown(disk: Disk) -> Volume:
+def _shown(disk: Disk) -> EbsVolume:
     attachments = () if disk.attachment is None else (disk.attachment,)
-    return Volume(disk.id, disk.zone, disk.state, 8, attachments, disk.snapshot, disk.operation)
+    return EbsVolume(disk.id, disk.zone, disk.state, 8, attachments, disk.snapshot, disk.operation)
 
 
 # What must hold

@@ -15,9 +15,9 @@ import pytest
 
 from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
 from spotkeep_agent.volume import block_device
+from spotkeep_agent.volume.actions import MachineVolumes
 from spotkeep_agent.volume.block_device import BlockDeviceMachine
 from spotkeep_agent.volume.device_links import DeviceLinks, link_name
-from spotkeep_agent.volume.facts import MachineVolumes
 
 MIB = 2**20
 

@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.fleet_records import FleetRecords
-from spotkeep_agent.aws.volumes import Volumes
+from spotkeep_agent.aws.volumes import RunVolumes
 from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume import protocol
 from spotkeep_agent.volume.controller import VolumeController
@@ -45,7 +45,7 @@ class Hands:
             zone=zone,
             executor=Executor(
                 records=FleetRecords(calls, table="runs", run=RUN),
-                volumes=Volumes(calls, deployment=DEPLOYMENT, run=RUN, instance=id_),
+                volumes=RunVolumes(calls, deployment=DEPLOYMENT, run=RUN, instance=id_),
                 machine=DirectoryMachine(mount_point=root / "ml", devices=DeviceLinks(root / "dev/disk/by-id")),
                 has_second_tier=lambda: False,
             ),

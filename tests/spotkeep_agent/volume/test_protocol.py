@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from spotkeep_agent.ebs import EbsVolume
 from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume import protocol
-from spotkeep_agent.volume.facts import Done, MachineVolumes, Refused, Volume
+from spotkeep_agent.volume.actions import Done, MachineVolumes, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.record import (
     LEASE_SECONDS,
@@ -26,7 +27,7 @@ from .protocol_model import JOB
 NOW = 1000.0
 LEASE = Lease("i-1", 3, NOW + LEASE_SECONDS)
 VOLUME = CurrentVolume("vol-1", "a", 8)
-FACT = Volume("vol-1", "a", "available", 8, operation=1)
+FACT = EbsVolume("vol-1", "a", "available", 8, operation=1)
 
 
 def record(**changes: Any) -> FleetRecord:
@@ -123,7 +124,7 @@ def test_a_volume_that_a_user_brought_is_kept_when_the_run_has_moved_on() -> Non
     move = VolumeMove(operation=2, zone="b", source="volume", source_id="vol-1", snapshot="snap-2", successor="vol-2")
     brought = replace(FACT, operation=None)
     s = situation(volumes=(brought,), record=record(move=move))
-    after = protocol._promoted(s.record, move, Volume("vol-2", "b", "in-use", 8), s)  # type: ignore[arg-type]
+    after = protocol._promoted(s.record, move, EbsVolume("vol-2", "b", "in-use", 8), s)  # type: ignore[arg-type]
     assert after.kept == ("vol-1",)
     assert [found.id for found in after.retired] == ["snap-2"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.actions import MachineVolumes
 from spotkeep_agent.volume.device_links import DeviceLinks, link_name
-from spotkeep_agent.volume.facts import MachineVolumes
 from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
 
 

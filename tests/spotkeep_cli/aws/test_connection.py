@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.aws.connection import aws_session
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_local.access.clients import LocalSession
-from spotkeep_local.access.issued_credentials import AccessKey, Principal
+from spotkeep_local.principals import AccessKey, Principal
+from spotkeep_local.service_base.clients import LocalSession
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_cli.aws.connection import connect
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.job_log import AttemptLog
-from spotkeep_cli.aws_calls import translated_aws_errors
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import LauncherError, NoConnectionError
 from tests.models.logs import Logs
 from tests.spotkeep_cli.conftest import CONNECTION

@@ -14,10 +14,10 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from spotkeep_cli.aws.calls import Connection
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.aws.launcher_calls import LauncherUrl
-from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
 from tests.spotkeep_cli.conftest import CONNECTION
 

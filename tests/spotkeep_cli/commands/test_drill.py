@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import ExitCode
+from tests.spotkeep_cli.conftest import FakeDrill
 
 RUN = "digits-1a2b3c4d"
 
@@ -35,7 +36,7 @@ BACK = [
 @pytest.fixture
 def drill(deployment: Any, make: Any) -> Any:
     deployment.dynamodb.add(make.run(RUN))
-    drill = deployment.drill(RUN)
+    drill = deployment.drills.setdefault(RUN, FakeDrill([]))
     drill.states = list(BACK)
     return drill
 

@@ -11,7 +11,7 @@ import pytest
 
 from spotkeep_cli.aws import connection
 from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, app_directory, local_state_directory, project_directory
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.errors import ToolkitError

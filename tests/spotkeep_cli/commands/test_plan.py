@@ -17,7 +17,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from typer.testing import Result
 
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.planning.job_planning import PlanOptions, plan_job
 from spotkeep_cli.planning.plan_view import plan_view

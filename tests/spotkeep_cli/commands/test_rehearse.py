@@ -16,7 +16,7 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal import command, engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
-from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
+from spotkeep_cli.rehearsal.evidence import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.report import Report
 from spotkeep_local.errors import StartError
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.aws.connection_options import ConnectionOptions
+from spotkeep_cli.aws.deployment import DeploymentClient
 from spotkeep_cli.drill.on_aws import Drill
 from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import VolumeSpec
@@ -47,7 +48,8 @@ class Account:
     def drill(self, *, template: str = "EXT1") -> Drill:
         connection = CONNECTION.model_copy(update={"drill_template_id": template})
         clients = {"dynamodb": self.dynamodb, "ec2": self, "fis": self}
-        return Drill(connection=connection, client=clients.__getitem__, options=ConnectionOptions(), run="digits-1")
+        deployment = DeploymentClient(connection=connection, client=clients.__getitem__, options=ConnectionOptions())
+        return Drill(deployment, run="digits-1")
 
 
 def test_what_cannot_be_drilled_is_refused_with_what_to_do() -> None:

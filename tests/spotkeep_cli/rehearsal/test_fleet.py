@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rehearsal.fleet import _taken_twice
-from spotkeep_cli.rehearsal.fleet_evidence import ResourcesOfRun
+from spotkeep_cli.rehearsal.fleet_verdict import ResourcesOfRun
 from spotkeep_jobs.record.states import RunState
 
 NOTHING = ResourcesOfRun(fleets={}, instances={}, volumes={}, snapshots={})

@@ -13,7 +13,7 @@ from spotkeep_cli.rehearsal.pool import pool_scenario
 from spotkeep_cli.rehearsal.spot import spot_scenario
 from spotkeep_cli.rehearsal.sweep import planned_interruptions, sweep_scenario
 from spotkeep_jobs.sweeps.document import read_sweep
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.aws.stored_objects import StoredVersion
-from spotkeep_cli.savings.report import NO_OWNER, GroupedBy, report_savings
-from spotkeep_cli.savings.run_storage import RunStorage, storage_by_run
+from spotkeep_cli.savings.report import NO_OWNER, GroupedBy, RunStorage, report_savings, storage_by_run
 
 
 def test_the_total_is_over_seconds_not_over_percentages(make: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from spotkeep_cli.account.service_roles import read_service_roles
+from spotkeep_cli.account.check import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 
 

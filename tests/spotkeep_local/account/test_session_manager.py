@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_local.account.session_manager import SessionManager
+from spotkeep_local.account.session_manager import LocalSessionManager
 from spotkeep_local.ec2.records import InstanceState
 from spotkeep_local.training.job import SecondaryStatus
 
@@ -53,7 +53,7 @@ class Account:
             arn=lambda kind, name: f"arn:{kind}/{name}",
         )
         job: Any = SimpleNamespace(request=self.request, secondary=self.secondary)
-        service = SessionManager(ministack, cloud=cloud, job={"digits-1": job}.get, may_connect=self.may_connect)
+        service = LocalSessionManager(ministack, cloud=cloud, job={"digits-1": job}.get, may_connect=self.may_connect)
         headers = {"x-amz-target": f"AmazonSSM.{operation}"}
         status, _, body = asyncio.run(service.handle_request("POST", "/", headers, json.dumps(request).encode(), {}))
         return status, json.loads(body)

@@ -9,10 +9,10 @@ import re
 import pytest
 
 from spotkeep_local.batch import attempts
-from spotkeep_local.batch.records import JobStatus, ServiceJob
+from spotkeep_local.batch.records import JobStatus, LocalServiceJob
 from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 
-JOB = ServiceJob(
+JOB = LocalServiceJob(
     job_id="id",
     arn="arn:aws:batch:us-east-1:000000000000:service-job/id",
     name="digits",
@@ -103,7 +103,7 @@ def test_a_payload_that_is_nothing_needs_nothing(payload: str):
 
 def test_tags_of_the_service_job_are_its_own_unless_they_are_handed_on_beside_those_of_the_payload():
     payload = json.dumps({"Tags": [{"Key": "a", "Value": "payload"}]})
-    job = ServiceJob(
+    job = LocalServiceJob(
         **{**JOB.__dict__, "request": {"serviceRequestPayload": payload}, "tags": {"a": "job"}, "training_job": "t"}
     )
     of_the_payload = [{"Key": "a", "Value": "payload"}]

@@ -9,7 +9,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.batch.records import NUM_INSTANCES, UNLIMITED, QuotaShare, ServiceJob, SharingStrategy, StopCause
+from spotkeep_local.batch.records import (
+    NUM_INSTANCES,
+    UNLIMITED,
+    LocalServiceJob,
+    QuotaShare,
+    SharingStrategy,
+    StopCause,
+)
 from spotkeep_local.batch.scheduling import (
     ENVIRONMENT_TOO_SMALL,
     SHARE_TOO_SMALL,
@@ -25,8 +32,8 @@ TYPE, OTHER = "ml.m5.large", "ml.g5.xlarge"
 RESERVE, LEND, BORROW = SharingStrategy.RESERVE, SharingStrategy.LEND, SharingStrategy.LEND_AND_BORROW
 
 
-def waiting(number: int, instances: int = 1, *, share: str | None = None, **values: Any) -> ServiceJob:
-    return ServiceJob(
+def waiting(number: int, instances: int = 1, *, share: str | None = None, **values: Any) -> LocalServiceJob:
+    return LocalServiceJob(
         **{
             "job_id": f"w{number}",
             "arn": "arn",
@@ -42,16 +49,16 @@ def waiting(number: int, instances: int = 1, *, share: str | None = None, **valu
     )
 
 
-def placed(number: int, instances: int = 1, *, leaves: bool = False, **values: Any) -> ServiceJob:
+def placed(number: int, instances: int = 1, *, leaves: bool = False, **values: Any) -> LocalServiceJob:
     job = dispatched(waiting(number, instances, job_id=f"p{number}", **values), at=float(number))
     return preempted(job) if leaves else job
 
 
-def dispatched(job: ServiceJob, *, at: float) -> ServiceJob:
+def dispatched(job: LocalServiceJob, *, at: float) -> LocalServiceJob:
     return dataclasses.replace(job, training_job="training", scheduled_at=at)
 
 
-def preempted(job: ServiceJob) -> ServiceJob:
+def preempted(job: LocalServiceJob) -> LocalServiceJob:
     return dataclasses.replace(job, stop_cause=StopCause.PREEMPTION)
 
 
@@ -344,7 +351,7 @@ def histories(draw: st.DrawFn) -> SchedulerEnvironment:
     """An environment after some of its jobs came one after the other, and some went."""
     environment = SchedulerEnvironment(limits=draw(limits), queues=(draw(quota_queues()),))
     (queue,) = environment.queues
-    arrived: list[ServiceJob] = []
+    arrived: list[LocalServiceJob] = []
     for job in queue.waiting:
         arrived.append(job)
         if draw(st.booleans()):

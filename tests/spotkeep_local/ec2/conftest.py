@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_local.fleet_control import FleetControl
+from spotkeep_local.control import FleetControl
 from tests.models.granted import make_queue
 
 if TYPE_CHECKING:

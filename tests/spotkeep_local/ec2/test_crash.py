@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local import lifecycle, process_identity
+from spotkeep_local import lifecycle
+from spotkeep_local.hosts import process_identity
 from spotkeep_local.options import ServerOptions
 from tests.discarding import discard
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_local.control_connection import ControlError
+from spotkeep_local.control import ControlError
 from spotkeep_local.ec2.market import SpotPoolChange
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local import process_identity
-from spotkeep_local.ec2.machine_images import PYTORCH
+from spotkeep_local.ec2.catalog import PYTORCH
+from spotkeep_local.hosts import process_identity
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:

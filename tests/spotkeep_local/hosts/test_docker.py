@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.process_identity import start_time
+from spotkeep_local.hosts.process_identity import start_time
 
 IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
 SCRIPT = (

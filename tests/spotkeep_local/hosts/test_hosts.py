@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local import process_identity
 from spotkeep_local.hosts import host_platform as platforms
+from spotkeep_local.hosts import process_identity
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import HostPlatform, host_platform
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification, InstanceHost
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 
 from .test_metadata_service import INSTANCE
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from spotkeep_local.cdk import npm_package
 from spotkeep_local.iam.authorization import Authorization, Call, EncryptionKey, UnknownCall
 from spotkeep_local.iam.authorizations import OPERATIONS, authorizations_of
-from spotkeep_local.iam.reference import PACKAGE, Reference
+from spotkeep_local.iam.reference import Reference
 from tests.models.aws_requests import CALLS
 from tests.models.iam_account import ACCOUNT_ID, KEY, REGION, ROLE, IamAccount
 
@@ -48,7 +47,7 @@ EMPTY = IamAccount(template={"ImageId": "ami-1"})
 
 @pytest.fixture(scope="module")
 def reference() -> Reference:
-    return Reference(npm_package(PACKAGE) / "data")
+    return Reference()
 
 
 def asked(service: str, operation: str, account: IamAccount = EMPTY, /, **parameters: Any) -> tuple[Authorization, ...]:

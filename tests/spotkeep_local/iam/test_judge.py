@@ -10,8 +10,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from spotkeep_local.access.issued_credentials import AccessKey, Principal
-from spotkeep_local.permission_control import judging_time, permissions
+from spotkeep_local.control import judging_time, permissions
+from spotkeep_local.principals import AccessKey, Principal
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:

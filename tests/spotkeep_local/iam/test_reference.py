@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep_local.cdk import npm_package
 from spotkeep_local.iam.authorization import Authorization
-from spotkeep_local.iam.reference import PACKAGE, Reference
+from spotkeep_local.iam.reference import Reference
 
 ACCOUNT = "us-west-1:111122223333"
 JOB = f"arn:aws:sagemaker:{ACCOUNT}:training-job/a-1"
@@ -14,7 +13,7 @@ JOB = f"arn:aws:sagemaker:{ACCOUNT}:training-job/a-1"
 
 @pytest.fixture(scope="module")
 def reference() -> Reference:
-    return Reference(npm_package(PACKAGE) / "data")
+    return Reference()
 
 
 @pytest.mark.parametrize(

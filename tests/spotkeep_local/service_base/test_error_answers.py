@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from botocore.model import StructureShape
 from botocore.parsers import create_parser
+from botocore.retries import standard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.service_base.error_answers import ErrorForm, error_answer, error_form
+from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_local.service_base.error_answers import BUSY_ERRORS, ErrorForm, error_answer, error_form
+from spotkeep_local.service_base.service_models import service_model
 
 PARSERS = {
     ErrorForm.JSON: ("json", "rest-json"),
@@ -63,3 +66,12 @@ def test_texts_of_every_length_in_cbor(length: int) -> None:
 )
 def test_the_form_is_the_one_of_the_request(headers: dict[str, str], protocol: str | None, form: ErrorForm) -> None:
     assert error_form(headers, protocol=protocol) is form
+
+
+@pytest.mark.parametrize("service", BUSY_ERRORS)
+def test_a_service_that_is_too_busy_is_asked_again(service: str) -> None:
+    errors = BUSY_ERRORS[service]
+    assert service_model(service).operation_names
+    assert errors.throttle in standard.ThrottledRetryableChecker._THROTTLED_ERROR_CODES
+    for code, status in ((errors.throttle, errors.throttle_status), (errors.server_error, 500)):
+        assert is_temporary({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}})

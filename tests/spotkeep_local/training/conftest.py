@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_local.capacity import CapacityScript
-from spotkeep_local.control_connection import CONTROL_TARGET
+from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.aws_service import HttpRequest, control_service
-from spotkeep_local.training.facts import JobFacts
+from spotkeep_local.training.facts import LocalJobFacts
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from spotkeep_local.access.issued_credentials import AccessKey
     from spotkeep_local.lifecycle import LocalAws
+    from spotkeep_local.principals import AccessKey
 
 PATIENCE_SECONDS = 20.0
 ENDED = ("Completed", "Failed", "Stopped")
@@ -187,8 +187,8 @@ class Training:
         names: list[str] = answer["training_jobs"]
         return names
 
-    def facts(self, name: str) -> JobFacts:
-        return JobFacts.from_document(self.call("JobFacts", CONTROL_TARGET, job_name=name))
+    def facts(self, name: str) -> LocalJobFacts:
+        return LocalJobFacts.from_document(self.call("JobFacts", CONTROL_TARGET, job_name=name))
 
     def wait_ended(self, name: str) -> dict[str, Any]:
         wait_until(lambda: self.describe(name)["TrainingJobStatus"] in ENDED)

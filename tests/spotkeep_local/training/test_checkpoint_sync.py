@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spotkeep_local.access.clients import FROM_INSIDE
+from spotkeep_local.service_base.clients import FROM_INSIDE
 from spotkeep_local.training import checkpoint_sync
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError

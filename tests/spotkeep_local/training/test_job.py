@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+from spotkeep_local.training.facts import LocalJobFacts, ProcessLifetime
 from spotkeep_local.training.job import (
     Ending,
     SecondaryStatus,
@@ -106,11 +106,11 @@ def test_a_status_begins_where_the_last_one_ended_and_no_more_is_billed_than_the
 
 
 def test_facts_survive_their_journey_as_json():
-    facts = JobFacts(
+    facts = LocalJobFacts(
         job_name="job",
         status="Completed",
         secondary_status="Completed",
         isolation="namespace",
         lifetimes=(ProcessLifetime(pid=1, started_at=3.0, last_step_seen=4),),
     )
-    assert JobFacts.from_document(facts.to_document()) == facts
+    assert LocalJobFacts.from_document(facts.to_document()) == facts

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local import process_identity
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts import process_identity
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.job_host import resolve_isolation, start_host
 
 PATIENCE_SECONDS = 30
@@ -119,7 +119,7 @@ class TestNamespace:
 SERVER = """
 import sys, threading, time
 from pathlib import Path
-from spotkeep_local.isolation import Isolation
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.job_host import start_host
 host = start_host(
     folder=Path(sys.argv[1]), command=sys.argv[2:], environment={"PATH": "/usr/bin:/bin"},

@@ -2,7 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_local.training.opt_ml import OptMl, relocate
+from spotkeep_local.training.errors import JobFailedError
+from spotkeep_local.training.object_store import ObjectStore, file_in
+from spotkeep_local.training.opt_ml import OptMl, download_channels, relocate
+from tests.models.s3 import Objects
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,31 @@ def test_of_a_failure_file_without_an_end_the_beginning_is_read(tmp_path):
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "failure").symlink_to("/dev/zero")
     assert len(OptMl(tmp_path).failure_text()) == 64 * 1024
+
+
+@pytest.mark.parametrize("relative", ["../a", "deep/../../a", "/etc/a", "..", "a/.."])
+def test_a_key_that_points_out_of_its_folder_fails_the_job(relative):
+    with pytest.raises(JobFailedError, match="points out of"):
+        file_in(Path("/folder"), relative)
+
+
+def test_dots_within_names_are_names():
+    assert file_in(Path("/folder"), "deep/..a/b..") == Path("/folder/deep/..a/b..")
+
+
+def request_for(prefix):
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://bucket/{prefix}"}
+    channel = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
+    return {"AlgorithmSpecification": {"TrainingInputMode": "File"}, "InputDataConfig": [channel]}
+
+
+def test_a_disk_that_takes_two_names_for_one_fails_the_job(tmp_path):
+    """A disk of macOS takes `A.csv` for `a.csv`: the one object would replace the other."""
+    objects = Objects()
+    objects.contents = {"data/a.csv": b"a"}
+    opt_ml = OptMl(tmp_path)
+    opt_ml.channel("train").mkdir(parents=True)
+    (opt_ml.channel("train") / "a.csv").write_bytes(b"that of A.csv")
+    with pytest.raises(JobFailedError, match=r"ClientError: Data download failed: data/a\.csv: this disk takes"):
+        list(download_channels(ObjectStore(objects), request_for("data/"), opt_ml))
+    assert (opt_ml.channel("train") / "a.csv").read_bytes() == b"that of A.csv"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 
+from spotkeep_agent.ebs import EbsAttachment, EbsSnapshot, EbsVolume
 from spotkeep_agent.errors import AwsCallRefusedError
-from spotkeep_agent.volume.facts import Attachment, Snapshot, Volume
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.tags import RUN_TAG, operation_of, volume_tags
 
@@ -20,7 +20,7 @@ _DEVICE_LETTERS = "fghijklmnop"
 _NOT_FOUND = ("InvalidVolume.NotFound", "InvalidSnapshot.NotFound")
 
 
-class Volumes:
+class RunVolumes:
     """The volumes of one run.
 
     Args:
@@ -36,7 +36,7 @@ class Volumes:
         self._run = run
         self._instance = instance
 
-    def volumes(self, ids: Sequence[str]) -> tuple[Volume, ...]:
+    def volumes(self, ids: Sequence[str]) -> tuple[EbsVolume, ...]:
         """Describe all volumes of the run and those named."""
         found = {volume.id: volume for volume in self._volumes(_filters({f"tag:{RUN_TAG}": [self._run]}))}
         missing = [id_ for id_ in ids if id_ not in found]
@@ -44,7 +44,7 @@ class Volumes:
             found.update({volume.id: volume for volume in self._volumes(_filters({"volume-id": missing}))})
         return tuple(found.values())
 
-    def snapshots(self, *, id_: str | None, operation: int | None) -> tuple[Snapshot, ...]:
+    def snapshots(self, *, id_: str | None, operation: int | None) -> tuple[EbsSnapshot, ...]:
         """Describe one snapshot, or those of an operation of the run."""
         if id_ is not None:
             parameters = _filters({"snapshot-id": [id_]})
@@ -52,7 +52,7 @@ class Volumes:
             tags = volume_tags(deployment=self._deployment, run=self._run, operation=operation or 0)
             parameters = _filters({f"tag:{name}": [value] for name, value in tags.items() if name != "Name"})
         return tuple(
-            Snapshot(
+            EbsSnapshot(
                 id=_text(item, "snapshotId"),
                 state=_text(item, "status"),
                 volume=_text(item, "volumeId"),
@@ -141,14 +141,14 @@ class Volumes:
             if error.code not in _NOT_FOUND:
                 raise
 
-    def _volumes(self, parameters: Mapping[str, str]) -> Iterator[Volume]:
+    def _volumes(self, parameters: Mapping[str, str]) -> Iterator[EbsVolume]:
         for item in self._pages("DescribeVolumes", parameters, "volumeSet"):
             attachments = tuple(
-                Attachment(instance=_text(found, "instanceId"), state=_text(found, "status"))
+                EbsAttachment(instance=_text(found, "instanceId"), state=_text(found, "status"))
                 for found in item.findall("attachmentSet/item")
                 if _text(found, "status") != "detached"
             )
-            yield Volume(
+            yield EbsVolume(
                 id=_text(item, "volumeId"),
                 zone=_text(item, "availabilityZone"),
                 state=_text(item, "status"),

@@ -3,9 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 from spotkeep_fleet.record import FleetRecord
+
+
+@dataclass(frozen=True)
+class MachineVolumes:
+    """What this machine has of the volumes.
+
+    Attributes:
+        mounted: The volume that is mounted.
+        devices: The volumes whose devices are there.
+    """
+
+    mounted: str | None = None
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """An action took effect.
+
+    Attributes:
+        value: What it gave: facts, an id, a record.
+    """
+
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An action was refused, and will be until something changes.
+
+    Attributes:
+        code: EC2's error code, or a word of ours.
+        message: For people.
+    """
+
+    code: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """It is not known whether an action took effect: a throttle, a fault, silence. It is decided anew.
+
+    Attributes:
+        message: For people.
+    """
+
+    message: str = ""
+
+
+Result = Union[Done, Refused, Unavailable]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.actions import MachineVolumes
 
 from .device_links import DeviceLinks
-from .facts import MachineVolumes
 from .processes import end_users_of
 
 _POLL_SECONDS = 0.1

@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from typing import Callable
 
+from spotkeep_agent.volume.actions import Done, Refused, Unavailable
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import LEASE_SECONDS, FleetRecord, Lease
 
 from . import actions as do
 from .executor import Executor
-from .facts import Done, Refused, Unavailable
 from .protocol import Leaving, Situation, absorb, decide, leave
 
 

@@ -6,13 +6,13 @@ from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
-from spotkeep_agent.aws.volumes import Volumes
+from spotkeep_agent.aws.volumes import RunVolumes
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.actions import Done, Refused, Result, Unavailable
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import VolumeSpec
 
 from . import actions as do
-from .facts import Done, Refused, Result, Unavailable
 from .machine import VolumeMachine
 
 
@@ -30,7 +30,7 @@ class Executor:
         self,
         *,
         records: FleetRecords,
-        volumes: Volumes,
+        volumes: RunVolumes,
         machine: VolumeMachine,
         has_second_tier: Callable[[], bool],
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from .facts import MachineVolumes
+from spotkeep_agent.volume.actions import MachineVolumes
 
 
 class VolumeMachine(Protocol):

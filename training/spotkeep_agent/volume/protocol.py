@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spotkeep_agent.ebs import GONE_STATES, EbsAttachment, EbsSnapshot, EbsVolume
+from spotkeep_agent.volume.actions import Done, MachineVolumes, Refused, Result
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import (
     BLANK,
@@ -65,7 +67,6 @@ from .actions import (
     Wait,
     WriteRecord,
 )
-from .facts import GONE_STATES, Attachment, Done, MachineVolumes, Refused, Result, Snapshot, Volume
 
 MISSING_SECONDS = 60.0
 """How long something recorded may be missing before it counts as gone: Describe calls are eventually consistent."""
@@ -133,8 +134,8 @@ class Situation:
     fence: int | None = None
     record: FleetRecord | None = None
     here: MachineVolumes | None = None
-    volumes: tuple[Volume, ...] | None = None
-    snapshots: tuple[Snapshot, ...] | None = None
+    volumes: tuple[EbsVolume, ...] | None = None
+    snapshots: tuple[EbsSnapshot, ...] | None = None
     instances: tuple[tuple[str, str | None], ...] = ()
     confirmed: frozenset[str] = frozenset()
     made: tuple[int, str] | None = None
@@ -160,11 +161,11 @@ class Situation:
         lease = None if self.record is None else self.record.lease
         return lease is not None and lease.holder == self.instance and lease.fence == self.fence
 
-    def volume(self, id_: str | None) -> Volume | None:
+    def volume(self, id_: str | None) -> EbsVolume | None:
         """Give what EC2 shows of a volume."""
         return next((found for found in self.volumes or () if found.id == id_), None)
 
-    def snapshot(self, id_: str | None) -> Snapshot | None:
+    def snapshot(self, id_: str | None) -> EbsSnapshot | None:
         """Give what EC2 shows of a snapshot."""
         return next((found for found in self.snapshots or () if found.id == id_), None)
 
@@ -357,7 +358,7 @@ def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, ho
     return _write(s, replace(without, volume=None, kept=(*record.kept, volume.id)), f"volume {volume.id} {how}", now)
 
 
-def _quiet(s: Situation, fact: Volume) -> Action | None:
+def _quiet(s: Situation, fact: EbsVolume) -> Action | None:
     """Make sure that no instance writes to a volume; None when none does."""
     elsewhere = tuple(found.instance for found in fact.attachments)
     gone = [s.is_gone(instance) for instance in elsewhere]
@@ -380,7 +381,7 @@ def _move(s: Situation, record: FleetRecord, move: VolumeMove, now: float) -> Ac
     if s.spent == move.operation:
         problem = "the volume was asked for before, with other parameters"
         return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
-    snapshot: Snapshot | None = None
+    snapshot: EbsSnapshot | None = None
     if move.source == VOLUME and move.snapshot is None:
         return _make_snapshot(s, record, move, now)
     source_snapshot = move.snapshot if move.source == VOLUME else move.source_id
@@ -421,7 +422,7 @@ def _make_snapshot(s: Situation, record: FleetRecord, move: VolumeMove, now: flo
 
 
 def _until_complete(
-    s: Situation, record: FleetRecord, move: VolumeMove, snapshot: Snapshot | None, id_: str, now: float
+    s: Situation, record: FleetRecord, move: VolumeMove, snapshot: EbsSnapshot | None, id_: str, now: float
 ) -> Action | None:
     if snapshot is None and s.waited_for("a snapshot that is missing") < MISSING_SECONDS:
         return _wait(s, "a snapshot that is missing")
@@ -454,7 +455,7 @@ def _with_successor(s: Situation, record: FleetRecord, move: VolumeMove, now: fl
 # Bringing a volume to this instance
 
 
-def _bring(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Action:
+def _bring(s: Situation, record: FleetRecord, fact: EbsVolume, now: float) -> Action:
     action = _attach(s, record, fact, now) or _mount(s, record, fact, now)
     if action is not None:
         return action
@@ -463,7 +464,7 @@ def _bring(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Actio
     return Ready(fact.id)
 
 
-def _attach(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Action | None:
+def _attach(s: Situation, record: FleetRecord, fact: EbsVolume, now: float) -> Action | None:
     elsewhere = tuple(found.instance for found in fact.attachments if found.instance != s.instance)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
@@ -487,7 +488,7 @@ def _attach(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Acti
     return None
 
 
-def _mount(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Action | None:
+def _mount(s: Situation, record: FleetRecord, fact: EbsVolume, now: float) -> Action | None:
     mounted = None if s.here is None else s.here.mounted
     if mounted == fact.id:
         return None
@@ -507,7 +508,7 @@ def _mount(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Actio
     return Mount(fact.id) if fact.id in s.checked else Check(fact.id)
 
 
-def _unusable(s: Situation, record: FleetRecord, fact: Volume, problem: str, now: float) -> Action:
+def _unusable(s: Situation, record: FleetRecord, fact: EbsVolume, problem: str, now: float) -> Action:
     move, volume = record.move, record.volume
     if move is None and volume is not None:
         if s.damaged is None:
@@ -544,7 +545,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
     return Idle()
 
 
-def _let_go(s: Situation, fact: Volume | None, id_: str) -> Action | None:
+def _let_go(s: Situation, fact: EbsVolume | None, id_: str) -> Action | None:
     """Detach and delete a retired volume; None when another instance does that for now."""
     if fact is None or not fact.attachments:
         return DeleteVolume(id_)
@@ -605,7 +606,7 @@ def _made_by(move: VolumeMove, *, snapshot: bool) -> tuple[Retired, ...]:
     return (*made, Retired(SNAPSHOT, move.snapshot)) if snapshot and move.snapshot is not None else made
 
 
-def _promoted(record: FleetRecord, move: VolumeMove, successor: Volume, s: Situation) -> FleetRecord:
+def _promoted(record: FleetRecord, move: VolumeMove, successor: EbsVolume, s: Situation) -> FleetRecord:
     old, kept, retired = record.volume, record.kept, record.retired
     if old is not None:
         fact = s.volume(old.id)
@@ -716,7 +717,7 @@ def _after_local(s: Situation, action: Action, value: Any) -> Situation:
     here = s.here or MachineVolumes()
     if isinstance(action, Attach):
         attached = tuple(
-            replace(found, state="in-use", attachments=(Attachment(s.instance, "attached"),))
+            replace(found, state="in-use", attachments=(EbsAttachment(s.instance, "attached"),))
             if found.id == action.volume
             else found
             for found in s.volumes or ()

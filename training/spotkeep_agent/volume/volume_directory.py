@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.actions import MachineVolumes
 
 from .device_links import DeviceLinks
-from .facts import MachineVolumes
 from .processes import end_users_of
 
 MARK = ".spotkeep-filesystem"

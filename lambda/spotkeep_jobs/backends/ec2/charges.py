@@ -20,12 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from spotkeep_jobs.record.bounds import AtMost, Id, PriceNames
-from spotkeep_jobs.record.record import Charges, Record
+from spotkeep_jobs.backends.ec2.history import Billed
+from spotkeep_jobs.record.record import Charges
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
@@ -58,18 +56,6 @@ class AttemptStorage:
     root_volume: ProvisionedVolume | None
     snapshot_gb_hours: float = 0.0
     prices: StoragePrices
-
-
-class Billed(Record):
-    """What instances are billed for, added up: time where a type has one price, dollars where the price moved."""
-
-    time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
-    """By instance type."""
-    on_demand_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
-    """The part of it that was on demand."""
-    spot_usd: float = 0.0
-    unknown_spot: PriceNames = ()
-    """The spot prices that are missing in it: `spot g5.xlarge in us-east-1a`."""
 
 
 def billed(

@@ -18,13 +18,27 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
+from pydantic import Field
+
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord
-from spotkeep_jobs.backends.ec2.charges import Billed
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
 from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, Words
+from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
 from spotkeep_jobs.with_changes import with_changes
+
+
+class Billed(Record):
+    """What instances are billed for, added up: time where a type has one price, dollars where the price moved."""
+
+    time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
+    """By instance type."""
+    on_demand_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
+    """The part of it that was on demand."""
+    spot_usd: float = 0.0
+    unknown_spot: PriceNames = ()
+    """The spot prices that are missing in it: `spot g5.xlarge in us-east-1a`."""
+
 
 MAX_FUTILE_INSTANCES: Final = 5
 """So many instances since one last trained that went before they did, not counting those that EC2 took back or that

@@ -1,0 +1,148 @@
+"""The offers of EC2: instance types, their spot prices, and machine images."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from spotkeep_local.ec2.cloud import zone_id
+from spotkeep_local.ec2.filters import in_one_page, matches
+from spotkeep_local.service_base.service_models import service_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from botocore.model import StringShape
+
+    from spotkeep_local.ec2.cloud import Cloud
+
+_ON_XEN: Final = re.compile(r"[ct]1|c[34]|cc[12]|cg1|cr1|d2|f1|g2|g3s?|h1|hi1|hs1|i[23]|m[1234]|p[23]|r[34]|t2|x1e?")
+"""Families before the Nitro system; their bare-metal sizes are on it."""
+_GRAVITON: Final = re.compile(r"a1|[a-z]+\d+g[a-z]*|p6e-gb200")
+"""The first letter after the generation names the maker of the processors: g is AWS. g5g has them, g5 has not."""
+_ACCELERATORS: Final[tuple[tuple[re.Pattern[str], dict[str, Any]], ...]] = (
+    (re.compile(r"g4ad"), {"GpuInfo": {"Gpus": [{"Manufacturer": "AMD"}]}}),
+    (re.compile(r"[gp]\d.*"), {"GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA"}]}}),
+    (re.compile(r"dl1"), {"GpuInfo": {"Gpus": [{"Manufacturer": "Habana"}]}}),
+    (re.compile(r"(trn|inf)\d.*"), {"NeuronInfo": {"NeuronDevices": [{"Name": "Neuron"}]}}),
+)
+"""Who makes a family's accelerators. How many there are does not follow from its name."""
+_NEVER_ON_SPOT: Final = re.compile(r"(mac|u-|u7i|hpc)")
+
+
+_PRODUCT = "Linux/UNIX"
+_HISTORY_SECONDS = 90 * 86_400.0
+
+
+def describe_instance_types(request: dict[str, Any]) -> dict[str, Any]:
+    """DescribeInstanceTypes, of the types that botocore knows; its model refuses others."""
+    known = cast("StringShape", service_model("ec2").shape_for("InstanceType")).enum
+    filters = request.get("Filters", [])
+    names = [name for name in request.get("InstanceTypes") or known if matches({"instance-type": [name]}, {}, filters)]
+    return {"InstanceTypes": [described(name) for name in in_one_page(names, request)]}
+
+
+def described(name: str) -> dict[str, Any]:
+    """Return a type as the API describes it.
+
+    Args:
+        name: For example `g5.xlarge`.
+    """
+    family, _, size = name.partition(".")
+    bare_metal = size.startswith("metal")
+    nitro = bare_metal or _ON_XEN.fullmatch(family) is None
+    answer: dict[str, Any] = {
+        "InstanceType": name,
+        "SupportedUsageClasses": ["on-demand", *([] if _NEVER_ON_SPOT.match(family) else ["spot"])],
+        "SupportedRootDeviceTypes": ["ebs"],
+        "BareMetal": bare_metal,
+        "ProcessorInfo": {"SupportedArchitectures": ["arm64" if _GRAVITON.fullmatch(family) else "x86_64"]},
+        "EbsInfo": {"EncryptionSupport": "supported", "NvmeSupport": "required" if nitro else "unsupported"},
+    }
+    answer |= next((accelerators for families, accelerators in _ACCELERATORS if families.fullmatch(family)), {})
+    if not bare_metal:
+        answer["Hypervisor"] = "nitro" if nitro else "xen"
+    return answer
+
+
+def _newest_first(record: dict[str, Any]) -> tuple[float, str, str]:
+    return -record["Timestamp"], record["AvailabilityZone"], record["InstanceType"]
+
+
+class SpotPrices:
+    """The operations on prices."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """Return the operations by the API's names."""
+        return {"DescribeSpotPriceHistory": self.describe}
+
+    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DescribeSpotPriceHistory, latest first: each change in the time asked for, and the price it began with."""
+        cloud = self._cloud
+        now = cloud.now()
+        end = min(request.get("EndTime", now), now)
+        start = min(max(request.get("StartTime", now), now - _HISTORY_SECONDS), end)
+        products = request.get("ProductDescriptions")
+        wanted_zone, filters = request.get("AvailabilityZone"), request.get("Filters", [])
+        records: list[dict[str, Any]] = [
+            {
+                "AvailabilityZone": zone,
+                "AvailabilityZoneId": zone_id(zone),
+                "InstanceType": instance_type,
+                "ProductDescription": _PRODUCT,
+                "SpotPrice": f"{price_usd:.6f}",
+                "Timestamp": moment,
+            }
+            for instance_type in request.get("InstanceTypes") or self._known_types()
+            for zone in cloud.zones()
+            if wanted_zone in (None, zone) and matches({"availability-zone": [zone]}, {}, filters)
+            for moment, price_usd in cloud.market.prices(instance_type=instance_type, zone=zone, start=start, end=end)
+            if not products or any(product.startswith(_PRODUCT) for product in products)
+        ]
+        return {"SpotPriceHistory": in_one_page(sorted(records, key=_newest_first), request), "NextToken": ""}
+
+    def _known_types(self) -> list[str]:
+        scripted = {change.instance_type for change in self._cloud.market.changes if change.instance_type}
+        return sorted(scripted | {instance.instance_type for instance in self._cloud.instances})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineImage:
+    """A public AMI.
+
+    Attributes:
+        image_id: Its id.
+        parameter: The public SSM parameter that holds the id.
+        name: The name of the image.
+        root_device: Its root device.
+        links: What its hosts have beside this machine's files: directories, by path below `/`.
+        programs: Commands that they have besides: the texts of scripts, by name.
+    """
+
+    image_id: str
+    parameter: str
+    name: str
+    root_device: str
+    links: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+
+
+DOCKER = f"""#!/bin/sh
+exec {shlex.quote(sys.prefix)}/bin/python3 -I -m spotkeep_local.hosts.docker "$@"
+"""
+
+PYTORCH = MachineImage(
+    image_id="ami-0d1ea2023a1b2c3d4",
+    parameter="/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.11-amazon-linux-2023/latest/ami-id",
+    name="Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.11 (Amazon Linux 2023)",
+    root_device="/dev/xvda",
+    links={"opt/pytorch": sys.prefix},
+    programs={"docker": DOCKER},
+)

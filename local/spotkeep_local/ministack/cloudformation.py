@@ -1,0 +1,112 @@
+"""ministack's CloudFormation: further types of resources, custom resources, taken names, addresses of functions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ministack.core import responses as _responses  # type: ignore[import-untyped]
+from ministack.services import iam as _iam  # type: ignore[import-untyped]
+
+from spotkeep_local.ministack.functions import FUNCTION_URL_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def add_resource_type(
+    resource_type: str,
+    *,
+    create: Callable[[str, dict[str, Any], str], tuple[str, dict[str, str]]],
+    update: Callable[[str, dict[str, Any], dict[str, Any], str], tuple[str, dict[str, str]]],
+    delete: Callable[[str, dict[str, Any]], None],
+) -> None:
+    """Let CloudFormation make a type of resource that ministack lacks.
+
+    The functions are called from a thread of their own, so they may block, and call this server.
+
+    Args:
+        resource_type: For example `AWS::FIS::ExperimentTemplate`.
+        create: From logical id, properties and stack name to physical id and attributes.
+        update: From physical id, old properties, new properties and stack name to the same. Another physical id
+            replaces the resource.
+        delete: Takes a physical id and its properties; nothing happens when it is not there.
+    """
+    # Late: this module of ministack's imports every service, which takes longer than all of the start.
+    from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
+
+    blocks, ours = stacks._runs_on_worker_thread, resource_type
+    stacks._runs_on_worker_thread = lambda resource_type: resource_type == ours or blocks(resource_type)
+    provisioners._RESOURCE_HANDLERS[resource_type] = {"create": create, "update": update, "delete": delete}
+
+
+def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
+    """Have CloudFormation ask before it invokes the function of a custom resource; a denial fails the resource.
+
+    Args:
+        may_invoke: Decides, from the function's ARN and the stack's id.
+    """
+    from ministack.services.cloudformation import custom_resource
+
+    invoke = custom_resource.invoke_custom_resource
+
+    def invoke_allowed(*arguments: Any, **further: Any) -> Any:
+        given = inspect.signature(invoke).bind(*arguments, **further).arguments
+        function = str(given["props"].get("ServiceToken", ""))
+        if not may_invoke(function, str(given["stack_id"])):
+            raise PermissionError(
+                f"The role of the stack is not authorized to perform: lambda:InvokeFunction on {function}"
+            )
+        return invoke(*arguments, **further)
+
+    custom_resource.invoke_custom_resource = invoke_allowed
+
+
+def refuse_taken_names() -> None:
+    """Have CloudFormation refuse a managed policy or a dashboard whose name the account has, in whatever region.
+
+    As AWS does; ministack takes the other's place.
+    """
+    from ministack.services import cloudwatch
+    from ministack.services.cloudformation import provisioners
+
+    def policies() -> set[str]:
+        return {policy["PolicyName"] for policy in _iam._policies.values()}
+
+    def dashboards() -> set[str]:
+        account = _responses.get_account_id()
+        return {name for owner, _, name in cloudwatch._dashboards._data if owner == account}
+
+    for resource_type, field, taken in (
+        ("AWS::IAM::ManagedPolicy", "ManagedPolicyName", policies),
+        ("AWS::CloudWatch::Dashboard", "DashboardName", dashboards),
+    ):
+        handlers = provisioners._RESOURCE_HANDLERS[resource_type]
+        handlers["create"] = _unless_taken(handlers["create"], field=field, taken=taken)
+
+
+def _unless_taken(create: Callable[..., Any], *, field: str, taken: Callable[[], set[str]]) -> Callable[..., Any]:
+    def create_under_a_free_name(logical_id: str, properties: dict[str, Any], *further: Any) -> Any:
+        if (name := properties.get(field)) in taken():
+            raise ValueError(f"{name} already exists in this account. {field} has to be another in each of its regions")
+        return create(logical_id, properties, *further)
+
+    return create_under_a_free_name
+
+
+def resolve_function_urls_to(endpoint_url: str) -> None:
+    """Have `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
+
+    Args:
+        endpoint_url: Where this server listens.
+    """
+    from ministack.services.cloudformation import provisioners
+
+    attributes = provisioners._lambda_url_attributes
+
+    def reachable(config: Mapping[str, str]) -> dict[str, str]:
+        given = attributes(config)
+        url_id = given["FunctionUrl"].removeprefix("https://").partition(".")[0]
+        return {**given, "FunctionUrl": f"{endpoint_url}{FUNCTION_URL_PATH}{url_id}/"}
+
+    provisioners._lambda_url_attributes = reachable

@@ -1,0 +1,79 @@
+"""boto3 clients of one local AWS, whatever credentials and settings this machine has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+import botocore.session
+from botocore.config import Config
+
+from spotkeep_local.service_base.service_models import with_shared_models
+
+if TYPE_CHECKING:
+    from spotkeep_local.principals import AccessKey
+
+# (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
+_NO_CONFIGURATION: Final = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+_DIRECT: Final = Config(
+    proxies={}, s3={"addressing_style": "path"}, retries={"mode": "standard", "total_max_attempts": 5}
+)
+FROM_INSIDE: Final = Config(
+    retries={"mode": "standard", "total_max_attempts": 8},
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+    max_pool_connections=32,
+    connect_timeout=5,
+)
+"""For the services that live in the local AWS and call it: many at once, and before it answers."""
+
+
+class _Session(boto3.Session):
+    """A session whose clients talk to one endpoint, for a library that takes nothing else than a session of boto3."""
+
+    endpoint_url: str
+
+    def client(self, service_name: str, *arguments: Any, **keywords: Any) -> Any:
+        """Return a boto3 client; with a configuration of the caller's, without proxies all the same."""
+        keywords = {"endpoint_url": self.endpoint_url, **keywords, "config": _direct(keywords.get("config"))}
+        return super().client(service_name, *arguments, **keywords)  # type: ignore[call-overload]
+
+
+class LocalSession:
+    """Makes boto3 clients and resources for one local AWS.
+
+    Args:
+        endpoint_url: Where it answers.
+        region: The region of its resources.
+        access_key: Whom it is called as.
+    """
+
+    def __init__(self, *, endpoint_url: str, region: str, access_key: AccessKey) -> None:
+        self._endpoint_url = endpoint_url
+        self.boto3_session = _Session(
+            botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
+            aws_access_key_id=access_key.access_key_id,
+            aws_secret_access_key=access_key.secret_access_key,
+            aws_session_token=access_key.session_token,
+            region_name=region,
+        )
+        self.boto3_session.endpoint_url = endpoint_url
+
+    def client(self, service: str, *, config: Config | None = None) -> Any:
+        """Return a boto3 client."""
+        return self.boto3_session.client(service, config=config)
+
+    def resource(self, service: str, *, config: Config | None = None) -> Any:
+        """Return a boto3 resource."""
+        return self.boto3_session.resource(  # type: ignore[call-overload]
+            service, endpoint_url=self._endpoint_url, config=_direct(config)
+        )
+
+
+def _direct(config: Config | None) -> Config:
+    return _DIRECT if config is None else _DIRECT.merge(config)

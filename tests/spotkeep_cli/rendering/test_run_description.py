@@ -1,0 +1,41 @@
+"""A bill says whose its prices are, where they are not those of the reader's account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from spotkeep_cli.rendering.run_description import bill
+
+OF_A_LIST = "of a list"
+
+
+def printed(run: Any, **options: Any) -> str:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(bill(run, **options))
+    return captured.get()
+
+
+def test_the_dollars_of_a_rehearsal_are_those_of_the_local_price_list(make: Any) -> None:
+    run = make.completed(cost=make.cost(billed_usd=0.01, usd_per_hour=0.115))
+    assert OF_A_LIST in printed(run, prices=OF_A_LIST)
+    assert OF_A_LIST not in printed(run)
+
+
+def test_a_bill_in_instance_time_has_no_prices(make: Any) -> None:
+    run = make.completed(cost=make.cost(billed_usd=None, usd_per_hour=None))
+    text = printed(run, prices=OF_A_LIST)
+    assert OF_A_LIST not in text
+    assert "not known: in instance time" in text
+
+
+def test_what_ebs_kept_for_a_run_on_ec2_is_on_its_bill_a_line_each(make: Any) -> None:
+    stored = {"storage_gb_hours": 200.0, "storage_usd": 0.1, "root_volume_gb_hours": 80.0, "root_volume_usd": 0.03}
+    text = " ".join(printed(make.completed(cost=make.cost(**stored))).split())
+    assert "volume 200.0 GiB hours, $0.10 of it root volumes 80.0 GiB hours, $0.03 of it" in text
+    unpriced = {"root_volume_gb_hours": 80.0, "unknown_prices": ("gp3 throughput",)}
+    text = " ".join(printed(make.completed(cost=make.cost(**unpriced))).split())
+    assert "root volumes 80.0 GiB hours saved at most" in text
+    assert "not known: gp3 throughput" in text
