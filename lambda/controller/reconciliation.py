@@ -136,7 +136,7 @@ def _use_free_quota(ended: JobView, parts: ControllerParts) -> None:
     """Give the room in the account's quota that a job leaves to the run that waits longest for it."""
     unreadable: dict[str, str] = {}
     for waiting in parts.quota_queue.quotas(unreadable=unreadable):
-        if waiting[0].instance_type == ended.instance_type:
+        if waiting[0].place.instance_type == ended.instance_type:
             for before, after in parts.quota_queue.advance(waiting, unreadable=unreadable, room_is_free=True):
                 logger.info("waited for quota", waited=after.run, state=after.state, job_arn=after.job_arn)
                 parts.metric_log.write(happened_between(before, after))

@@ -22,7 +22,7 @@ from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
-from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
+from spotkeep_jobs.record.record import Metric, Place, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_outcome import Launched, LaunchUnfinishedError
@@ -89,8 +89,7 @@ class ScriptedLauncher:
         self.run = Run(
             run="first",
             name="first",
-            capacity="spot",
-            instance_type="ml.m5.xlarge",
+            place=Place(capacity="spot", instance_type="ml.m5.xlarge"),
             job_name="first-1",
             job_arn="arn:job",
             created_at=NOON,

@@ -27,7 +27,10 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
     cost = run.cost
     at_most = "at most " if cost.redone_seconds is None else ""
     rows: list[Fact] = [
-        ("billed", _amount(cost.training_seconds if run.backend == "ec2" else cost.billed_seconds, cost.billed_usd)),
+        (
+            "billed",
+            _amount(cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds, cost.billed_usd),
+        ),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
@@ -42,7 +45,7 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:
-        rows.append(("price", f"of {run.instance_type} not known: in instance time"))
+        rows.append(("price", f"of {run.place.instance_type} not known: in instance time"))
     if prices is not None and cost.billed_usd is not None:
         rows.append(("prices", prices))
     return facts(rows)

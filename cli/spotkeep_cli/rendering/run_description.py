@@ -150,7 +150,7 @@ def _headline(run: Run) -> Text:
 
 
 def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
-    rows: list[Fact] = [("runs on", where(run).replace(f" {run.capacity}", f", {run.capacity}"))]
+    rows: list[Fact] = [("runs on", where(run).replace(f" {run.place.capacity}", f", {run.place.capacity}"))]
     if run.group is not None:
         rows.append(
             (
@@ -174,11 +174,13 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("paused at", f"step {run.paused_at_step:,}"))
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
-    if run.backend == "ec2":
+    if run.place.backend == "ec2":
         rows.append(("fleet", run.job_arn or "not there yet"))
         rows.append(("volume", run.volume_id or "not there yet"))
-    elif run.queue is not None:
-        rows.append(("queue", f"{run.queue.queue}, share {run.queue.share}, priority {run.queue.priority}"))
+    elif run.place.queue is not None:
+        rows.append(
+            ("queue", f"{run.place.queue.queue}, share {run.place.queue.share}, priority {run.place.queue.priority}")
+        )
         rows.append(("training job", run.training_job or "not there yet: it waits for its turn"))
     else:
         rows.append(("training job", run.job_name))
@@ -192,7 +194,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         waited = quantities.duration((now - run.quota_wait.since).total_seconds())
         rows.append(("waits for quota", f"{waited}, says SageMaker: {run.quota_wait.reason}"))
     if run.waits_because and not run.state.ended:
-        rows.append((f"waits, says {'EC2' if run.backend == 'ec2' else 'Batch'}", run.waits_because))
+        rows.append((f"waits, says {'EC2' if run.place.backend == 'ec2' else 'Batch'}", run.waits_because))
     if run.failure_reason:
         rows.append(("said", run.failure_reason))
     if run.log_warning:
@@ -212,7 +214,7 @@ def _deadline(run: Run, *, deadline_at: datetime, plan: Plan | None, now: dateti
     if request is not None:
         if not run.state.ended:
             rows.append(("work left", _work_left(run, request)))
-        if not run.state.ended and run.capacity == "spot":
+        if not run.state.ended and run.place.capacity == "spot":
             latest = on_demand_at_the_latest(request, deadline_at=deadline_at, now=now, progress=run.progress)
             when = "now" if latest <= now else f"{quantities.moment(latest)} UTC, if nothing is done until then"
             rows.append(("leaves spot", f"at the latest {when}"))
@@ -261,7 +263,7 @@ def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
         Column(
             heading="RUNS ON",
-            cells=[f"{attempt.instance_type} {attempt.capacity}" for attempt in attempts],
+            cells=[f"{attempt.place.instance_type} {attempt.place.capacity}" for attempt in attempts],
             importance=1,
         ),
         Column(heading="TRAINING JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),

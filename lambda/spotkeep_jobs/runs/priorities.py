@@ -51,7 +51,7 @@ class Priorities:
 
     def _change(self, run_id: str, priority: int) -> Run:
         run = known_run(self._table, run_id)
-        if run.queue is None:
+        if run.place.queue is None:
             raise RequestRefusedError(
                 [_refused(run, "is in no queue", "Launch it with a queue, or resume it with one.")]
             )
@@ -65,20 +65,22 @@ class Priorities:
                 self._queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)
             except TrainingJobNotFoundError:
                 raise RequestRefusedError([_refused(run, "is over", "Wait until its end is recorded.")]) from None
-        if run.queue.priority == priority:
+        before = run.place.queue
+        if before.priority == priority:
             return run
-        now, before, place = self._now(), run.queue.priority, with_changes(run.queue, priority=priority)
+        now, queue = self._now(), with_changes(before, priority=priority)
+        place = with_changes(run.place, queue=queue)
         entry = TimelineEntry(
             run=run_id,
             attempt=run.attempt,
             at=now,
             kind=TimelineKind.REQUEST_CHANGED,
-            text=f"Has priority {priority} in queue {place.queue}, share {place.share}, instead of {before}",
+            text=f"Has priority {priority} in queue {queue.queue}, share {queue.share}, instead of {before.priority}",
         )
         return self._table.commit(
             RunChange(
-                run=with_changes(run, queue=place, request={**run.request, "priority": priority}, updated_at=now),
-                attempt=with_changes(attempt, queue=place),
+                run=with_changes(run, place=place, request={**run.request, "priority": priority}, updated_at=now),
+                attempt=with_changes(attempt, place=place),
                 timeline=(entry,),
             )
         )

@@ -290,7 +290,10 @@ class Everything:
         )
 
         def quotas(**_: Any) -> list[list[SimpleNamespace]]:
-            return [[SimpleNamespace(capacity="spot", instance_type=name)] for name in self._shuffled("quotas")]
+            return [
+                [SimpleNamespace(place=SimpleNamespace(capacity="spot", instance_type=name))]
+                for name in self._shuffled("quotas")
+            ]
 
         return Mock(
             table=table,
@@ -298,7 +301,7 @@ class Everything:
             adoption=Mock(adopt_found=lambda _found, **_: []),
             runs=Mock(reconcile=lambda run, **_: self._take("runs", run)),
             quota_queue=Mock(
-                quotas=quotas, advance=lambda runs, **_: self._take("quotas", runs[0].instance_type) or []
+                quotas=quotas, advance=lambda runs, **_: self._take("quotas", runs[0].place.instance_type) or []
             ),
             launcher_function=Mock(advance=lambda sweep: self._take("sweeps", sweep)),
             pools=Mock(as_recorded=lambda *_, **__: None, reconcile=lambda run, **_: self._take("pools", run)),
