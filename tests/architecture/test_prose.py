@@ -35,7 +35,7 @@ class Figures:
 # Lower a figure here when the sources are better than it says. No figure is ever raised.
 BUDGET = {
     "pages": Figures(median_words=20, long=31, marked=43, clauses=23),
-    "docstrings": Figures(median_words=13, long=10, marked=53, clauses=26),
+    "docstrings": Figures(median_words=13, long=10, marked=52, clauses=26),
 }
 
 
