@@ -183,8 +183,8 @@ class _Poll:
         if self._log is None or self._log_of != run.job_name:
             if self._log is not None:
                 remaining = read_lines(self._log)  # what the last attempt still wrote
-            names = (run.job_name,) if run.queue is None else self._earlier_training_jobs(run)
-            self._log, self._log_of = self._deployment.job_log(*names, backend=run.backend), run.job_name
+            names = (run.job_name,) if run.place.queue is None else self._earlier_training_jobs(run)
+            self._log, self._log_of = self._deployment.job_log(*names, backend=run.place.backend), run.job_name
         if run.training_job is not None:
             self._log.also(run.training_job)
         return remaining + read_lines(self._log)

@@ -131,7 +131,7 @@ class Run:
     def job_name(self) -> str | None:
         """The name of its newest training job; None before there is one, and for a run on EC2."""
         attempts = self._deployment.runs.attempts(self.id)
-        of_sagemaker = attempts and attempts[-1].backend == "sagemaker"
+        of_sagemaker = attempts and attempts[-1].place.backend == "sagemaker"
         return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
 
     def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
@@ -161,7 +161,7 @@ class Run:
         updates = [
             update
             for attempt in attempts
-            for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.backend))
+            for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.place.backend))
         ]
         return "\n".join(line for update in updates if (line := _line(update)) is not None)
 

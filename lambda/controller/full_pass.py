@@ -178,7 +178,7 @@ class FullPass:
         take_run = partial(self._take_run, report, in_progress)
         report.left = turns.take("runs", in_flight, take_run)
         quotas = {
-            f"quota of {runs[0].capacity} {runs[0].instance_type}": runs
+            f"quota of {runs[0].place.capacity} {runs[0].place.instance_type}": runs
             for runs in runs_by_quota(self.deployment, unreadable=report.failures)
         }
         report.others_left += turns.take("quotas", quotas, lambda name: self._advance(report, quotas[name]))

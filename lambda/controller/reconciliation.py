@@ -177,7 +177,7 @@ def _use_free_quota(ended: JobView, deployment: Deployment[ControllerSettings]) 
     """Give the room in the account's quota that a job leaves to the run that waits longest for it."""
     unreadable: dict[str, str] = {}
     for waiting in runs_by_quota(deployment, unreadable=unreadable):
-        if waiting[0].instance_type == ended.instance_type:
+        if waiting[0].place.instance_type == ended.instance_type:
             for before, after in advance_quota(deployment, waiting, unreadable=unreadable, room_is_free=True):
                 logger.info("waited for quota", waited=after.run, state=after.state, job_arn=after.job_arn)
                 write_metrics(happened_between(before, after), deployment=deployment)

@@ -148,18 +148,18 @@ def _where(run: Run) -> Answer:
         "job_name": run.job_name,
         "job_arn": run.job_arn,
         "attempt": run.attempt,
-        "capacity": run.capacity,
-        "instance_type": run.instance_type,
+        "capacity": run.place.capacity,
+        "instance_type": run.place.instance_type,
         "waits_for_quota": None if run.quota_wait is None else run.quota_wait.reason,
         "checkpoint_uri": run.checkpoint_uri,
         "output_uri": run.output_uri or _output_uri(run),
-        "queue": None if run.queue is None else run.queue.model_dump(),
+        "queue": None if run.place.queue is None else run.place.queue.model_dump(),
     }
 
 
 def _output_uri(run: Run) -> str:
     """Return where the model will be; in a queue below the name that AWS Batch gives the training job."""
-    if run.queue is not None and run.training_job is None:
+    if run.place.queue is not None and run.training_job is None:
         return run.output_prefix
     return f"{run.output_prefix}{run.training_job or run.job_name}/output/model.tar.gz"
 

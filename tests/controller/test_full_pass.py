@@ -293,7 +293,10 @@ class Everything:
         )
 
         def quotas(_deployment: object, **_: Any) -> list[list[SimpleNamespace]]:
-            return [[SimpleNamespace(capacity="spot", instance_type=name)] for name in self._shuffled("quotas")]
+            return [
+                [SimpleNamespace(place=SimpleNamespace(capacity="spot", instance_type=name))]
+                for name in self._shuffled("quotas")
+            ]
 
         deployment: Any = Mock(
             table=table,
@@ -316,7 +319,7 @@ class Everything:
             patched.setattr(
                 full_pass,
                 "advance_quota",
-                lambda _deployment, runs, **_: self._take("quotas", runs[0].instance_type) or [],
+                lambda _deployment, runs, **_: self._take("quotas", runs[0].place.instance_type) or [],
             )
             patched.setattr(full_pass, "write_metrics", lambda _metrics, **_: None)
             FullPass(deployment, search_from=100).run(seconds_left=lambda: self.seconds_left)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
+from spotkeep_jobs.record.record import Attempt, Notification, Place, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, RunState
 from tests.models.run_table import open_run
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 def a_run_of_no_launcher(deployed_app: DeployedApp) -> Run:
     """Record a run whose job no launcher made."""
     name, now = f"dead-{uuid.uuid4().hex[:8]}", datetime.now(UTC)
-    shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": now}
+    shared: dict[str, Any] = {"place": Place(capacity="spot", instance_type="ml.m5.xlarge"), "created_at": now}
     return open_run(deployed_app.runs, run=Run(
             run=name, name=name, job_name=f"{name}-1", job_arn="arn", updated_at=now, token=name, request={},
             checkpoint_uri=f"s3://b/runs/{name}/checkpoints/", output_prefix=f"s3://b/runs/{name}/output/", **shared,

@@ -37,7 +37,7 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
     assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)
     attempts = deployed_app.runs.attempts(job["run"])
     assert [attempt.end_reason for attempt in attempts] == [EndReason.CAPACITY, EndReason.COMPLETED]
-    assert [attempt.instance_type for attempt in attempts] == ["ml.m5.large", "ml.m5.xlarge"]
+    assert [attempt.place.instance_type for attempt in attempts] == ["ml.m5.large", "ml.m5.xlarge"]
     assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
         "next-fallback",
         "completed",

@@ -61,7 +61,7 @@ def started(deployed_app: DeployedApp) -> Started:
 def test_it_becomes_a_run_is_notified_and_billed(deployed_app: DeployedApp, started: Started) -> None:
     until(lambda: deployed_app.runs.get(started.ours), lambda: "its run")
     run = deployed_app.wait_until_ended(started.ours)
-    assert (run.adopted, run.owner, run.capacity, run.state) == (True, "ada", "spot", RunState.COMPLETED)
+    assert (run.adopted, run.owner, run.place.capacity, run.state) == (True, "ada", "spot", RunState.COMPLETED)
     assert run.cost is not None
     assert run.cost.training_seconds > 0
     deployed_app.invoke("controller", {})

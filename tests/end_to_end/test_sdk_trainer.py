@@ -57,7 +57,12 @@ def test_it_is_a_run_that_survives_an_interruption_and_ends_as_the_sdks_own_reso
     trainer.train(wait=True, logs=True)
 
     ended = deployed_app.run(run)
-    assert (ended.state, ended.capacity, ended.interruptions, ended.adopted) == (RunState.COMPLETED, "spot", 1, False)
+    assert (ended.state, ended.place.capacity, ended.interruptions, ended.adopted) == (
+        RunState.COMPLETED,
+        "spot",
+        1,
+        False,
+    )
     job = trainer.latest_training_job
     assert job is not None
     assert (job.training_job_name, job.training_job_status) == (f"{run}-1", "Completed")

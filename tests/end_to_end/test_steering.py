@@ -50,7 +50,12 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"], passes=True)
-    assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
+    assert (ended.state, ended.place.capacity, ended.attempt, in_time(ended)) == (
+        RunState.COMPLETED,
+        "on-demand",
+        2,
+        True,
+    )
     texts = decisions(deployed_app, job["run"])
     assert texts[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
     assert texts[-1].startswith("Leaves spot for on-demand: 3.0 h to spare, and on-demand pays whatever is to spare")

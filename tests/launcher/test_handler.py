@@ -24,7 +24,7 @@ from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
-from spotkeep_jobs.record.record import Metric, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
+from spotkeep_jobs.record.record import Metric, Place, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs import shells
 from spotkeep_jobs.runs.acceptance import MAY_LAUNCH_AGAIN
@@ -90,8 +90,7 @@ class ScriptedLauncher:
         self.run = Run(
             run="first",
             name="first",
-            capacity="spot",
-            instance_type="ml.m5.xlarge",
+            place=Place(capacity="spot", instance_type="ml.m5.xlarge"),
             job_name="first-1",
             job_arn="arn:job",
             created_at=NOON,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from spotkeep_jobs.record.record import Attempt, Run
+from spotkeep_jobs.record.record import Attempt, Place, Run
 from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
 
 
@@ -32,3 +33,10 @@ def make_run_table(dynamodb: Any, name: str) -> None:
 def open_run(table: RunTable, *, run: Run, attempt: Attempt, **more: Any) -> Opened:
     """Record a run with its first attempt, as a launcher does."""
     return table.open_runs([NewRun(run=run, attempt=attempt, **more)])[0]
+
+
+def with_place(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run or an attempt, with those of its place gathered in one value."""
+    names = Place.model_fields.keys() & fields.keys()
+    place = Place(**{name: fields[name] for name in names})
+    return {"place": place, **{name: value for name, value in fields.items() if name not in names}}

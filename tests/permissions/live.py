@@ -189,7 +189,7 @@ def _is_over(launched: LaunchedWork) -> bool | None:
     found = [run for run in (runs.get(launched.name), *of_trials) if run is not None]
     for run in found:
         for attempt in runs.attempts(run.run):
-            launched.deployment.job_log(*attempt.log_names, backend=run.backend).read()
+            launched.deployment.job_log(*attempt.log_names, backend=run.place.backend).read()
     if sweep is not None or found:
         return (sweep or found[0]).state.ended
     return None if runs.schedule(launched.name) is None else False

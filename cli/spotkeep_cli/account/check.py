@@ -127,14 +127,14 @@ def wanted_quotas(
         wanted[instance_type, usage] = max(instances, wanted.get((instance_type, usage), 0))
 
     for run in runs:
-        usage = Usage.SPOT if run.capacity == "spot" else Usage.ON_DEMAND
-        if run.queue is not None:
+        usage = Usage.SPOT if run.place.capacity == "spot" else Usage.ON_DEMAND
+        if run.place.queue is not None:
             in_queues.add(usage)
-        if run.backend != "sagemaker" or " " in run.instance_type:
+        if run.place.backend != "sagemaker" or " " in run.place.instance_type:
             continue  # Several types, of which SageMaker chose one.
-        want(run.instance_type, usage, run.instance_count)
+        want(run.place.instance_type, usage, run.place.instance_count)
         if run.request.get("keep_alive"):
-            want(run.instance_type, Usage.WARM_POOL, run.instance_count)
+            want(run.place.instance_type, Usage.WARM_POOL, run.place.instance_count)
     for instance_type, instances in (queue_instances or {}).items():
         for usage in in_queues or {Usage.SPOT}:
             want(instance_type, usage, instances)

@@ -27,7 +27,7 @@ def logs(
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
     terminal = Terminal()
-    printer = LogPrinter(terminal.results, raw=raw, hosts=run.instance_count)
+    printer = LogPrinter(terminal.results, raw=raw, hosts=run.place.instance_count)
     attempts = [known for known in deployment.runs.attempts(run.run) if attempt in {None, known.attempt}]
     if attempt is not None and not attempts:
         raise UsageError(
@@ -39,7 +39,7 @@ def logs(
     for known in attempts[: len(attempts) - 1] if following else attempts:
         if len(attempts) > 1:
             terminal.remark(f"--- attempt {known.attempt}: {known.job_name}")
-        for line in read_lines(deployment.job_log(*known.log_names, backend=known.backend)):
+        for line in read_lines(deployment.job_log(*known.log_names, backend=known.place.backend)):
             printer.show(line)
     if following:
         try:

@@ -89,7 +89,7 @@ def _not_ended(found: "Run | Sweep", *, invocation: Invocation) -> RefusedError:
     if isinstance(found, Sweep):
         name, hint = found.sweep, f"see its trials: {invocation.command(f'describe {found.sweep}')}"
     else:
-        service = "the fleet brings the run" if found.backend == "ec2" else "SageMaker brings a spot job"
+        service = "the fleet brings the run" if found.place.backend == "ec2" else "SageMaker brings a spot job"
         by_itself = f"{service} back by itself; follow it"
         why = "resume it once it has stopped" if found.state is RunState.STOPPING else by_itself
         name, hint = found.run, f"{why}: {invocation.command(f'logs {found.run} -f')}"

@@ -189,7 +189,7 @@ def overrides_like(run: Run, document: JobDocument) -> dict[str, Any]:
         Fields and their values; None takes a field away.
     """
     asked = run.request
-    fields: dict[str, Any] = {"capacity": "on-demand", "instance_type": run.instance_type, "instance_types": None}
+    fields: dict[str, Any] = {"capacity": "on-demand", "instance_type": run.place.instance_type, "instance_types": None}
     fields |= {name: asked.get(name) for name in _ASKED_FOR}
     fields |= dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait"))
     if not document.fields.get("keep_alive"):

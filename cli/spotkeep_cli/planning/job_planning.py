@@ -374,7 +374,7 @@ class _Knowing:
         return {
             attempt.attempt
             for attempt in attempts
-            if attempt.capacity == "spot" and attempt.instance_type == instance_type
+            if attempt.place.capacity == "spot" and attempt.place.instance_type == instance_type
         }
 
 

@@ -133,11 +133,11 @@ def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
         for before, after in pairwise(same)
         if before.ended_at is not None
     ]
-    works = [run.cost.clean_on_demand_seconds / run.instance_count for run in done if run.cost is not None]
+    works = [run.cost.clean_on_demand_seconds / run.place.instance_count for run in done if run.cost is not None]
     works = [seconds for seconds in works if seconds > 0]
     if len(same) < _FEWEST_RUNS or not gaps or not works:
         return None
-    spot = [run.cost for run in done if run.cost is not None and run.capacity == "spot"]
+    spot = [run.cost for run in done if run.cost is not None and run.place.capacity == "spot"]
     clean = sum(cost.clean_on_demand_seconds for cost in spot)
     return Habits(
         runs=len(same),

@@ -82,15 +82,15 @@ def worth_listing(run: Run | Sweep, *, now: datetime) -> bool:
 
 def where(run: Run) -> str:
     """Return what a run runs on: `2 x ml.m5.xlarge spot`."""
-    count = f"{run.instance_count} x " if run.instance_count > 1 else ""
-    return f"{count}{run.instance_type} {run.capacity}"
+    count = f"{run.place.instance_count} x " if run.place.instance_count > 1 else ""
+    return f"{count}{run.place.instance_type} {run.place.capacity}"
 
 
 def place(run: Run) -> str:
     """Return where a run waits for its turn: `gpu/vision 7`, which are queue, share and priority."""
-    if run.queue is None:
+    if run.place.queue is None:
         return quantities.UNKNOWN
-    return f"{run.queue.queue}/{run.queue.share} {run.queue.priority}"
+    return f"{run.place.queue.queue}/{run.place.queue.share} {run.place.queue.priority}"
 
 
 def run_list(runs: Sequence[Run], *, now: datetime, width: int) -> Table:
@@ -101,7 +101,7 @@ def run_list(runs: Sequence[Run], *, now: datetime, width: int) -> Table:
         Column(heading="ON", cells=[where(run) for run in runs], importance=4),
         *(
             [Column(heading="QUEUE", cells=[place(run) for run in runs], importance=5)]
-            if any(run.queue is not None for run in runs)
+            if any(run.place.queue is not None for run in runs)
             else []
         ),
         Column(heading="AGE", cells=[quantities.age(run.created_at, now=now) for run in runs], justify="right"),

@@ -60,8 +60,12 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
         return Text("  nothing was billed" if run.state.ended else "  not known before the attempt ends", style="dim")
     cost = run.cost
     at_most = "at most " if cost.redone_seconds is None else ""
+    billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
     rows: list[Fact] = [
-        ("billed", _amount(cost.training_seconds if run.backend == "ec2" else cost.billed_seconds, cost.billed_usd)),
+        (
+            "billed",
+            _amount(cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds, cost.billed_usd),
+        ),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
@@ -76,7 +80,7 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:
-        rows.append(("price", f"of {run.instance_type} not known: in instance time"))
+        rows.append(("price", f"of {run.place.instance_type} not known: in instance time"))
     if prices is not None and cost.billed_usd is not None:
         rows.append(("prices", prices))
     return facts(rows)
@@ -225,7 +229,7 @@ def _headline(run: Run) -> Text:
 
 
 def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
-    rows: list[Fact] = [("runs on", where(run).replace(f" {run.capacity}", f", {run.capacity}"))]
+    rows: list[Fact] = [("runs on", where(run).replace(f" {run.place.capacity}", f", {run.place.capacity}"))]
     if run.group is not None:
         rows.append(
             (
@@ -249,11 +253,13 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("paused at", f"step {run.paused_at_step:,}"))
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
-    if run.backend == "ec2":
+    if run.place.backend == "ec2":
         rows.append(("fleet", run.job_arn or "not there yet"))
         rows.append(("volume", run.volume_id or "not there yet"))
-    elif run.queue is not None:
-        rows.append(("queue", f"{run.queue.queue}, share {run.queue.share}, priority {run.queue.priority}"))
+    elif run.place.queue is not None:
+        rows.append(
+            ("queue", f"{run.place.queue.queue}, share {run.place.queue.share}, priority {run.place.queue.priority}")
+        )
         rows.append(("training job", run.training_job or "not there yet: it waits for its turn"))
     else:
         rows.append(("training job", run.job_name))
@@ -267,7 +273,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         waited = quantities.duration((now - run.quota_wait.since).total_seconds())
         rows.append(("waits for quota", f"{waited}, says SageMaker: {run.quota_wait.reason}"))
     if run.waits_because and not run.state.ended:
-        rows.append((f"waits, says {'EC2' if run.backend == 'ec2' else 'Batch'}", run.waits_because))
+        rows.append((f"waits, says {'EC2' if run.place.backend == 'ec2' else 'Batch'}", run.waits_because))
     if run.failure_reason:
         rows.append(("said", run.failure_reason))
     if run.log_warning:
@@ -287,7 +293,7 @@ def _deadline(run: Run, *, deadline_at: datetime, plan: Plan | None, now: dateti
     if request is not None:
         if not run.state.ended:
             rows.append(("work left", _work_left(run, request)))
-        if not run.state.ended and run.capacity == "spot":
+        if not run.state.ended and run.place.capacity == "spot":
             latest = on_demand_at_the_latest(request, deadline_at=deadline_at, now=now, progress=run.progress)
             when = "now" if latest <= now else f"{quantities.moment(latest)} UTC, if nothing is done until then"
             rows.append(("leaves spot", f"at the latest {when}"))
@@ -336,7 +342,7 @@ def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
         Column(
             heading="RUNS ON",
-            cells=[f"{attempt.instance_type} {attempt.capacity}" for attempt in attempts],
+            cells=[f"{attempt.place.instance_type} {attempt.place.capacity}" for attempt in attempts],
             importance=1,
         ),
         Column(heading="TRAINING JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),

@@ -74,6 +74,6 @@ class Backends:
 
     def of(self, attempt: Attempt | Run) -> Backend:
         """Return the service that runs an attempt, or a run's current one."""
-        if attempt.queue is not None:
-            return self.queues.of(attempt, attempt.queue)
-        return self.ec2 if attempt.backend == "ec2" else self.sagemaker
+        if attempt.place.queue is not None:
+            return self.queues.of(attempt, attempt.place.queue)
+        return self.ec2 if attempt.place.backend == "ec2" else self.sagemaker

@@ -183,11 +183,11 @@ def live_cost(
         now: The time.
     """
     before = bill(earlier, prices=prices) if earlier else None
-    price = spot_usd_per_hour if attempt.capacity == "spot" else prices.get(attempt.instance_type)
+    price = spot_usd_per_hour if attempt.place.capacity == "spot" else prices.get(attempt.place.instance_type)
     if price is None or (earlier and (before is None or before.billed_usd is None)):
         return None
     billed_usd = 0.0 if before is None else before.billed_usd or 0.0
-    usd_per_second = attempt.instance_count * price / _SECONDS_PER_HOUR
+    usd_per_second = attempt.place.instance_count * price / _SECONDS_PER_HOUR
     return LiveCost(
         usd=billed_usd + time_in(job, ON_INSTANCES_PHASES, until=now).total_seconds() * usd_per_second,
         usd_per_second=usd_per_second,
@@ -207,7 +207,7 @@ def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, 
     """Return the price of one instance; of a fleet, whose instances may be of several types, their mean over time."""
     charges = usage.charges
     if charges is None:
-        return prices.get(attempt.instance_type)
+        return prices.get(attempt.place.instance_type)
     if charges.on_demand_usd is None or not charges.instance_seconds:
         return None
     return charges.on_demand_usd * _SECONDS_PER_HOUR / charges.instance_seconds
@@ -234,7 +234,7 @@ def _fleet_saved_percent(clean_usd: float | None, billed_usd: float | None) -> f
 def _without_job(attempt: Attempt) -> JobUsage:
     """Return what an attempt used whose training job was never created: nothing."""
     return JobUsage(
-        instance_count=attempt.instance_count,
+        instance_count=attempt.place.instance_count,
         billable_seconds=None,
         training_seconds=None,
         waited_seconds=0.0,

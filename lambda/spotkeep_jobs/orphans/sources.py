@@ -131,7 +131,7 @@ class OrphanSearch:
 
     def is_at_work(self, run: Run | None, environment: Mapping[str, str]) -> bool:
         """Say whether a job of a queue works on the current attempt of a run: it has the marks of its launch."""
-        if run is None or run.queue is None or run.state.ended:
+        if run is None or run.place.queue is None or run.state.ended:
             return False
         attempt = self.table.attempt(run.run, run.attempt)
         return attempt is not None and launch_id_of(attempt) == environment.get(LAUNCH_VARIABLE)
@@ -177,7 +177,7 @@ def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str 
     listed = list(jobs.search_in_progress(around.deployment))
     unreadable: dict[str, str] = {}
     runs = around.table.run_items_in_flight(unreadable=unreadable)
-    in_flight = [run for run in runs if run.backend == "sagemaker"]
+    in_flight = [run for run in runs if run.place.backend == "sagemaker"]
     known = {name for run in in_flight for name in (run.job_name, run.training_job)}
     context = around.context()
 
@@ -209,7 +209,7 @@ def orphaned_service_jobs(
     listed = list(queues.unfinished(names))
     unreadable: dict[str, str] = {}
     runs = around.table.run_items_in_flight(unreadable=unreadable)
-    in_flight = [run for run in runs if run.queue is not None]
+    in_flight = [run for run in runs if run.place.queue is not None]
     known = {job_id_of(run.job_arn) for run in in_flight if run.job_arn is not None}
     context = around.context()
 

@@ -21,10 +21,10 @@ _HOSTS: Final = {
 
 def training_job_page(run: Run) -> str | None:
     """Return the address of the page of a run's training job; None where it has none, or has it on the local AWS."""
-    if run.backend != "sagemaker" or run.job_arn is None:
+    if run.place.backend != "sagemaker" or run.job_arn is None:
         return None
     _, partition, service, region, account, *_ = [*run.job_arn.split(":"), *[""] * 4]
-    job_name = run.job_name if run.queue is None else run.training_job
+    job_name = run.job_name if run.place.queue is None else run.training_job
     if (
         service not in {"sagemaker", "batch"}
         or job_name is None
@@ -42,7 +42,7 @@ def console_page(run: Run, *, region: str) -> str | None:
         run: The run item.
         region: The deployment's. The record of a run on EC2 does not name it.
     """
-    if run.backend != "ec2":
+    if run.place.backend != "ec2":
         return training_job_page(run)
     if run.job_arn is None:
         return None

@@ -331,6 +331,21 @@ class QueuePlace(Record):
     """0 to 9999: the higher one goes first."""
 
 
+class Place(Record):
+    """The capacity that an attempt waits for, or runs on. The function that begins the attempt writes it."""
+
+    backend: BackendName = "sagemaker"
+    """The service that runs the job: `sagemaker`, `ec2`."""
+    queue: QueuePlace | None = None
+    """The job's turn in a queue of AWS Batch's. None where the backend is asked at once."""
+    capacity: Capacity
+    """`spot` or `on-demand`, as the fallback asks for it."""
+    instance_type: Id
+    """The first type that the job names, then the type that it got: `ml.g5.xlarge`."""
+    instance_count: int = 1
+    """The number of instances."""
+
+
 class PhaseSpan(Record):
     """A phase of a training job, as `JobPhase` names it."""
 
@@ -447,12 +462,8 @@ class Run(Record):
     """The completed steps of a run that is paused: as its last attempt says."""
     no_more_jobs_because: Words | None = None
     """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
-    backend: BackendName = "sagemaker"
-    queue: QueuePlace | None = None
-    """Where the current attempt of a run in a queue waits for its turn."""
-    capacity: Capacity
-    instance_type: Id
-    instance_count: int = 1
+    place: Place
+    """The place of the current attempt: each attempt that begins writes its own into the run."""
     job_name: Id
     """The current attempt's training job; in a queue its service job."""
     job_arn: Address | None = None
@@ -531,16 +542,11 @@ class Attempt(Record):
     job_name: Id
     job_arn: Address | None = None
     """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id, in a queue its service job's."""
-    backend: BackendName = "sagemaker"
-    queue: QueuePlace | None = None
-    """Where it waits for its turn; None where SageMaker is asked at once."""
     training_jobs: Annotated[tuple[QueuedTrainingJob, ...], AtMost(100)] = ()
     """In a queue: the training jobs that AWS Batch made, one after another: all of them, or the last ones."""
     earlier_training_jobs: EarlierTrainingJobs = EarlierTrainingJobs()
     """Those before them."""
-    capacity: Capacity
-    instance_type: Id
-    instance_count: int = 1
+    place: Place
     created_at: UtcTime
     resumed: bool = False
     """Whether a user's resume began it: a client may repeat that call."""
@@ -582,7 +588,7 @@ class Attempt(Record):
     @property
     def log_names(self) -> tuple[str, ...]:
         """The names of the jobs whose logs are the attempt's, in their order."""
-        if self.queue is None:
+        if self.place.queue is None:
             return (self.job_name,)
         return (*self.earlier_training_jobs.names, *(job.name for job in self.training_jobs))
 
@@ -597,10 +603,9 @@ class Attempt(Record):
             job_arn: As it is recorded.
             at: When the job was created, as far as that function knows.
         """
-        if self.backend == "ec2":
+        if self.place.backend == "ec2":
             text = f"EC2 accepted fleet {job_arn}"
-        elif self.queue is not None:
-            place = self.queue
+        elif (place := self.place.queue) is not None:
             text = f"AWS Batch took the job into queue {place.queue}, share {place.share}, priority {place.priority}"
         else:
             text = f"SageMaker accepted training job {self.job_name}"

@@ -236,9 +236,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             attempt=attempt.attempt,
             job_name=attempt.job_name,
             job_arn=attempt.job_arn,
-            capacity=attempt.capacity,
-            instance_type=attempt.instance_type,
-            instance_count=attempt.instance_count,
+            place=attempt.place,
             updated_at=attempt.created_at,
             version=run.version + 1,
         )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.document.times import DAY_SECONDS
 from spotkeep_jobs.errors import isolated
-from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Run
+from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Place, Run
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunExistsError
 from spotkeep_jobs.record.states import RunState
@@ -146,9 +146,11 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
         attempt=1,
         job_name=view.name,
         job_arn=view.arn,
-        capacity=job.capacity,
-        instance_type=view.instance_type or "unknown",
-        instance_count=view.instance_count,
+        place=Place(
+            capacity=job.capacity,
+            instance_type=view.instance_type or "unknown",
+            instance_count=view.instance_count,
+        ),
         created_at=view.created_at,
         launched_at=view.created_at,
     )
@@ -158,9 +160,7 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
         owner=tags.get(_OWNER_TAG),
         adopted=True,
         state=RunState.LAUNCHING,
-        capacity=job.capacity,
-        instance_type=attempt.instance_type,
-        instance_count=view.instance_count,
+        place=attempt.place,
         job_name=view.name,
         job_arn=view.arn,
         created_at=view.created_at,

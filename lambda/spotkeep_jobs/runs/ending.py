@@ -29,7 +29,7 @@ from spotkeep_jobs.notifications.texts.endings import DOUBTFUL_END, ending_notif
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
 from spotkeep_jobs.progress.job_log import JobLog
-from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Notification, Place, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.max_cost import max_cost_near
@@ -87,7 +87,7 @@ def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> boo
     Then the run counts as paused: a resume of one that was done has nothing to train, and a run that counted as
     completed could not be resumed. Of a fleet its record says which it is.
     """
-    if run.backend == "ec2":
+    if run.place.backend == "ec2":
         return False
     return log.paused_at_step is not None or (pause_at_step is not None and not (log.complete and log.exited))
 
@@ -132,7 +132,7 @@ def close_attempt(
     cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
-    may_follow = run.backend == "sagemaker" and run.asked_to_end is None
+    may_follow = run.place.backend == "sagemaker" and run.asked_to_end is None
     if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(
             request=request, attempts=attempts, cost=cost, prices=deployment.prices, deadline_at=run.deadline_at
@@ -212,7 +212,7 @@ def _followed(
             attempt=attempt.attempt,
             at=attempt.ended_at or now,
             kind=TimelineKind.ATTEMPT_ENDED,
-            text=words_of(reason, backend=run.backend).timeline,
+            text=words_of(reason, backend=run.place.backend).timeline,
         ),
         TimelineEntry(
             run=run.run,
@@ -229,8 +229,7 @@ def _followed(
         job_name=following.job_name,
         job_arn=None,
         training_job=None,
-        capacity=following.capacity,
-        instance_type=following.instance_type,
+        place=following.place,
         quota_wait=None,
         log_reading=None,
         instance_time=None,
@@ -266,10 +265,12 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
         fallback=job.position,
         state=RunState.WAITING if paused else RunState.LAUNCHING,
         job_name=job_name_for(run=run.run, attempt=number),
-        queue=attempt.queue,
-        capacity=job.fallback.capacity,
-        instance_type=job.fallback.instance_types[0],
-        instance_count=run.instance_count,
+        place=Place(
+            queue=attempt.place.queue,
+            capacity=job.fallback.capacity,
+            instance_type=job.fallback.instance_types[0],
+            instance_count=run.place.instance_count,
+        ),
         created_at=now,
         begins_at=begins_at,
         no_capacity_since=job.no_capacity_since,
@@ -287,7 +288,7 @@ def request_of(run: Run) -> JobRequest | None:
 
 
 def _ended_entry(run: Run) -> TimelineEntry:
-    text = words_of(run.end_reason or EndReason.PLATFORM_ERROR, backend=run.backend).timeline
+    text = words_of(run.end_reason or EndReason.PLATFORM_ERROR, backend=run.place.backend).timeline
     if run.paused_at_step is not None:
         text = f"Paused at step {run.paused_at_step:,}"
     because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""

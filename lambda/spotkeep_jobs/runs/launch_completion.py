@@ -268,11 +268,11 @@ def refused_by_its_backend(run: Run) -> Problem:
     """Say that SageMaker, AWS Batch or EC2 refused the job."""
     field, found = "(SageMaker)", f"training job {run.job_name}"
     fix = "Correct the document or the account (quotas, permissions)"
-    if run.backend == "ec2":
+    if run.place.backend == "ec2":
         field, found = "(EC2)", f"fleet of {run.job_name}"
         fix = "Correct the document or the account (quotas, service-linked roles)"
-    elif run.queue is not None:
-        field, found = "(AWS Batch)", f"service job {run.job_name} in queue {run.queue.queue}"
+    elif run.place.queue is not None:
+        field, found = "(AWS Batch)", f"service job {run.job_name} in queue {run.place.queue.queue}"
         fix = "Correct the document, or the queue in the deployment's settings"
     return Problem(
         field=field,

@@ -37,7 +37,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
-from spotkeep_jobs.record.record import Attempt, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
+from spotkeep_jobs.record.record import Attempt, Place, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.record.run_table import NewRun
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.acceptance import GroupMember
@@ -105,11 +105,7 @@ class NewAttempts:
             group=member.group,
             trial=origin.trial,
             schedule=origin.schedule,
-            backend=request.backend,
-            queue=attempt.queue,
-            capacity=attempt.capacity,
-            instance_type=attempt.instance_type,
-            instance_count=request.instance_count,
+            place=attempt.place,
             job_name=attempt.job_name,
             created_at=attempt.created_at,
             updated_at=attempt.created_at,
@@ -159,7 +155,6 @@ class NewAttempts:
             steered=_steered(no_spot, at=now),
             max_cost_is_near=run.max_cost_is_near
             and stays_near(request.max_cost, before=run.request.get("max_cost"), spent_usd=spent_usd),
-            queue=attempt.queue,
             training_job=None,
             instance_time=None,
         )
@@ -188,9 +183,9 @@ class NewAttempts:
             raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
         launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
         job_request = self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group)
-        place = _place_of(request)
-        if place is not None:
-            job_request = _in_queue(request, job_request, place)
+        queue = _place_of(request)
+        if queue is not None:
+            job_request = _in_queue(request, job_request, queue)
         if request.backend == "sagemaker":
             spec = spec_of(request=request, platform=self.deployment.platform, run=run)
             if spec is not None:
@@ -200,11 +195,13 @@ class NewAttempts:
             attempt=number,
             fallback=job.position,
             job_name=job_name_for(run=run, attempt=number),
-            backend=request.backend,
-            queue=place,
-            capacity=job.fallback.capacity,
-            instance_type=job.fallback.instance_types[0],
-            instance_count=request.instance_count,
+            place=Place(
+                backend=request.backend,
+                queue=queue,
+                capacity=job.fallback.capacity,
+                instance_type=job.fallback.instance_types[0],
+                instance_count=request.instance_count,
+            ),
             created_at=now,
             job_request=job_request,
         )

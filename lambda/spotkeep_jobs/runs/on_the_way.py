@@ -82,8 +82,8 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
 def _begins_dearer(facts: JobFacts, position: int) -> bool:
     """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
     first = not has_trained(facts.job, before=position)
-    looked_for_spot = any(before.capacity == "spot" for before in facts.earlier)
-    return first and looked_for_spot and facts.attempt.capacity == "on-demand"
+    looked_for_spot = any(before.place.capacity == "spot" for before in facts.earlier)
+    return first and looked_for_spot and facts.attempt.place.capacity == "on-demand"
 
 
 def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:

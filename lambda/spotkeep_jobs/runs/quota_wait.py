@@ -100,7 +100,7 @@ def by_quota(runs: Iterable[Run]) -> Sequence[Sequence[Run]]:
     quotas: dict[tuple[str, str], list[tuple[datetime, str, Run]]] = defaultdict(list)
     for run in runs:
         if run.quota_wait is not None:
-            quotas[run.capacity, run.instance_type].append((run.quota_wait.since, run.run, run))
+            quotas[run.place.capacity, run.place.instance_type].append((run.quota_wait.since, run.run, run))
     return [[run for _, _, run in sorted(waiting, key=lambda each: each[:2])] for waiting in quotas.values()]
 
 

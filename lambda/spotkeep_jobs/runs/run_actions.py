@@ -289,7 +289,7 @@ def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, 
 
 def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, priority: int) -> Run:
     run = known_run(deployment.table, run_id)
-    if run.queue is None:
+    if run.place.queue is None:
         raise RequestRefusedError(
             [_has_no_priority(run, "is in no queue", "Launch it with a queue, or resume it with one.")]
         )
@@ -303,24 +303,22 @@ def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *,
             deployment.queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)
         except TrainingJobNotFoundError:
             raise RequestRefusedError([_has_no_priority(run, "is over", "Wait until its end is recorded.")]) from None
-    if run.queue.priority == priority:
+    before = run.place.queue
+    if before.priority == priority:
         return run
-    now, before, place = (
-        deployment.now(),
-        run.queue.priority,
-        with_changes(run.queue, priority=priority),
-    )
+    now, queue = deployment.now(), with_changes(before, priority=priority)
+    place = with_changes(run.place, queue=queue)
     entry = TimelineEntry(
         run=run_id,
         attempt=run.attempt,
         at=now,
         kind=TimelineKind.REQUEST_CHANGED,
-        text=f"Has priority {priority} in queue {place.queue}, share {place.share}, instead of {before}",
+        text=f"Has priority {priority} in queue {queue.queue}, share {queue.share}, instead of {before.priority}",
     )
     return deployment.table.commit(
         RunChange(
-            run=with_changes(run, queue=place, request={**run.request, "priority": priority}, updated_at=now),
-            attempt=with_changes(attempt, queue=place),
+            run=with_changes(run, place=place, request={**run.request, "priority": priority}, updated_at=now),
+            attempt=with_changes(attempt, place=place),
             timeline=(entry,),
         )
     )

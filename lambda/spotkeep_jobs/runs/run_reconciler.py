@@ -188,7 +188,7 @@ class RunReconciler:
             now=self.deployment.now(),
         )
         # A search finds training jobs, whose names in a queue are AWS Batch's.
-        job = None if attempt.queue is not None else in_progress.get(attempt.job_name)
+        job = None if attempt.place.queue is not None else in_progress.get(attempt.job_name)
         wrote_attempt = False
         changes = [] if job is None else self._decide(facts, job)
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
@@ -285,7 +285,7 @@ class RunReconciler:
             goals={} if facts.request is None else facts.request.goals,
             read_before=since,
         )
-        logs = self.deployment.fleet_logs if run.backend == "ec2" else self.deployment.logs
+        logs = self.deployment.fleet_logs if run.place.backend == "ec2" else self.deployment.logs
         return account.log(logs.read(_log_names(job, since=since), account.take, launch=launch, since=since))
 
 

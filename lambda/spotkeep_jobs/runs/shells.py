@@ -163,7 +163,7 @@ def _refused(run: Run, error: AwsRefusedError) -> Problem:
             fix="Try again in a minute: the agent may be starting. If it stays so, see docs/command-line.md, shell.",
             temporary=True,
         )
-    if run.queue is not None and error.operation == "UpdateTrainingJob" and error.code.startswith("AccessDenied"):
+    if run.place.queue is not None and error.operation == "UpdateTrainingJob" and error.code.startswith("AccessDenied"):
         # The permission asks for the deployment's tag, and nothing else distinguishes it from other teams' jobs.
         return Problem(
             field="debug",

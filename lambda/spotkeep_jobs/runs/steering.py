@@ -75,7 +75,7 @@ def steer(facts: JobFacts) -> Held:
         return as_it_is
     decided = choose(request, deadline_at=run.deadline_at, plan=facts.plan, progress=run.progress, standing=standing)
     text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
-    if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
+    if decided.choice == Choice.ON_DEMAND.value and attempt.place.capacity == "spot":
         if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
             return as_it_is
         attempt = attempt.to_end(EndReason.DEADLINE, text=decided.reason, at=now)
@@ -96,7 +96,7 @@ def _standing(facts: JobFacts) -> Standing | None:
     job, now = facts.job, facts.now
     if job.phase is JobPhase.STOPPING:
         return None
-    if facts.attempt.capacity == "on-demand":
+    if facts.attempt.place.capacity == "on-demand":
         return Standing(using=Choice.ON_DEMAND, since=job.created_at, now=now)
     waiting = waiting_since(job)
     if waiting is not None:

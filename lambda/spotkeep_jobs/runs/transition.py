@@ -114,7 +114,7 @@ def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry]
         interruptions=count_interruptions(job, upto=upto),
         started_at=attempt.started_at or first_on_instances(job),
         # Of several types SageMaker takes the first with capacity, and bills that one.
-        instance_type=job.instance_type or attempt.instance_type,
+        place=with_changes(attempt.place, instance_type=job.instance_type or attempt.place.instance_type),
         training_jobs=job.training_jobs,
         earlier_training_jobs=job.earlier_training_jobs,
     )
@@ -141,7 +141,7 @@ def _ended(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
         run=facts.run,
         attempt=attempt,
         job=facts.job,
-        usd_per_hour=facts.deployment.prices.get(attempt.instance_type),
+        usd_per_hour=facts.deployment.prices.get(attempt.place.instance_type),
         chain_since=facts.chain_since,
         now=facts.now,
     )
@@ -200,7 +200,7 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
         run,
         job_arn=attempt.job_arn,
         quota_wait=None,
-        instance_type=attempt.instance_type,
+        place=attempt.place,
         volume_id=job.volume_id or run.volume_id,
         volume_is_for_a_person=job.volume_is_for_a_person,
         training_job=attempt.training_jobs[-1].name if attempt.training_jobs else None,

@@ -70,7 +70,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     stops = run.asked_to_end is not None
-    if not facts.job.never_fits or attempt.queue is None or attempt.queue_blocked_notified or stops:
+    if not facts.job.never_fits or attempt.place.queue is None or attempt.queue_blocked_notified or stops:
         return Held(run=run, attempt=attempt)
     because = facts.job.waits_because or ""
     text = f"Can never have its turn: {because}"

@@ -175,12 +175,12 @@ def live_spending(run: Run, *, prices: Mapping[str, float], before: Spending | N
         prices: On-demand US dollars per instance and hour, by instance type.
         before: What was known of it; that stays where the price cannot be read.
     """
-    price = prices.get(run.instance_type)
+    price = prices.get(run.place.instance_type)
     if price is None:
         return before
     if run.instance_time is None:
         return None
-    usd_per_second = run.instance_count * price / _SECONDS_PER_HOUR
+    usd_per_second = run.place.instance_count * price / _SECONDS_PER_HOUR
     time = run.instance_time
     if not time.seconds and time.since is None:
         return None
@@ -205,7 +205,7 @@ def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: da
     last = live_spending(run, prices=prices, before=trial.spending)
     usd = _billed_usd(trial) + trial.unbilled_usd + _usd_of(last, at=run.ended_at or now)
     if run.end_reason is EndReason.JOB_VANISHED and (last is None or last.since is None):
-        usd += _UNSEEN_SECONDS * run.instance_count * prices.get(run.instance_type, 0.0) / _SECONDS_PER_HOUR
+        usd += _UNSEEN_SECONDS * run.place.instance_count * prices.get(run.place.instance_type, 0.0) / _SECONDS_PER_HOUR
     return round(usd, 6)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.planning.spot_or_pool import Habits, advise, habits_of
+from spotkeep_jobs.with_changes import with_changes
 
 
 def history(make: Any, *, gap_minutes: float = 5, count: int = 4, **cost: Any) -> list[Any]:
@@ -42,7 +43,7 @@ class TestHabits:
         assert habits_of([], name="sweep") is None
 
     def test_without_a_spot_run_the_share_is_not_known(self, make: Any) -> None:
-        runs = [run.model_copy(update={"capacity": "on-demand"}) for run in history(make)]
+        runs = [with_changes(run, place=with_changes(run.place, capacity="on-demand")) for run in history(make)]
         habits = habits_of(runs, name="sweep")
         assert habits is not None
         assert habits.spot_share is None

@@ -24,7 +24,7 @@ from spotkeep_jobs.document.capacity import (
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.record.record import Attempt, JobUsage
+from spotkeep_jobs.record.record import Attempt, JobUsage, Place
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
 
@@ -49,8 +49,7 @@ def ended(
         end_reason=reason,
         job_name=f"first-{number}",
         job_arn="arn",
-        capacity="spot",
-        instance_type="ml.g5.xlarge",
+        place=Place(capacity="spot", instance_type="ml.g5.xlarge"),
         created_at=NOON,
         usage=JobUsage(
             instance_count=1, billable_seconds=billed, training_seconds=trained, waited_seconds=0.0,
@@ -325,7 +324,7 @@ class TestBounds:
             job = judged(request, attempts)
         assert len(attempts) <= max_attempts
         assert sum(each.end_reason is EndReason.SCRIPT_FAILED for each in attempts) <= retries + 1
-        spent = sum((each.usage.billable_seconds or 0) * PRICES[each.instance_type] / 3_600
+        spent = sum((each.usage.billable_seconds or 0) * PRICES[each.place.instance_type] / 3_600
                     for each in attempts if each.usage)  # fmt: skip
         # The first job lasts a second at least.
         assert max_cost is None or spent <= max_cost + 0.001

@@ -120,7 +120,7 @@ def document(site: Site, kind: str, number: int) -> dict[str, Any]:
 
 
 def new(run: Run) -> NewRun:
-    return NewRun(run=run, attempt=an_attempt(run.run, queue=run.queue))
+    return NewRun(run=run, attempt=an_attempt(run.run, queue=run.place.queue))
 
 
 def a_live_run(site: Site, number: int, **fields: Any) -> Run:

@@ -34,7 +34,7 @@ class TestInEachPartition:
     def test_the_instances_of_a_run_on_ec2_are_found_by_its_name(
         self, make: Any, partition: str, region: str, host: str
     ) -> None:
-        run = make.run().model_copy(update={"backend": "ec2", "job_arn": "fleet-1"})
+        run = make.run(backend="ec2", job_arn="fleet-1")
         page = f"https://{host}/ec2/home?region={region}#Instances:search={run.run}"
         assert console_page(run, region=region) == page
         assert training_job_page(run) is None, partition
@@ -42,7 +42,7 @@ class TestInEachPartition:
 
 @pytest.mark.parametrize("backend", ["sagemaker", "ec2"])
 def test_what_was_not_made_has_no_page(make: Any, backend: str) -> None:
-    run = make.run().model_copy(update={"backend": backend, "job_arn": None})
+    run = make.run(backend=backend, job_arn=None)
     assert console_page(run, region="eu-west-1") is None
 
 

@@ -41,8 +41,8 @@ def test_a_tagged_job_is_a_run_with_its_jobs_name(world: Any, adoption: Adoption
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS | SPOT)
     assert adoption.adopt(JOB) == JOB
     run = world.table.get(JOB)
-    assert (run.adopted, run.owner, run.capacity, run.checkpoint_uri) == (True, "ada", "spot", CHECKPOINTS)
-    assert (run.job_name, run.instance_type, run.request) == (JOB, "ml.m5.xlarge", {})
+    assert (run.adopted, run.owner, run.place.capacity, run.checkpoint_uri) == (True, "ada", "spot", CHECKPOINTS)
+    assert (run.job_name, run.place.instance_type, run.request) == (JOB, "ml.m5.xlarge", {})
     assert opened(world).startswith(
         f"Another client created training job {JOB} with the deployment's tag; how many steps"
     )

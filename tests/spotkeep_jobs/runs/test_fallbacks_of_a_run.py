@@ -71,7 +71,7 @@ class Story:
 
     @property
     def places(self) -> list[str]:
-        return [f"{attempt.capacity} {attempt.instance_type}" for attempt in self.attempts]
+        return [f"{attempt.place.capacity} {attempt.place.instance_type}" for attempt in self.attempts]
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_wait_after_an_interruption_counts_from_the_interruption(story: Story)
 def test_a_quota_of_nothing_is_passed_over_in_one_call(story: Story) -> None:
     story.account.without_quota = {("ml.g5.xlarge", True), ("ml.g5.2xlarge", True)}
     run = story.launched()
-    assert (run.attempt, run.capacity) == (3, "on-demand")
+    assert (run.attempt, run.place.capacity) == (3, "on-demand")
     assert [attempt.end_reason for attempt in story.attempts] == [EndReason.QUOTA, EndReason.QUOTA, None]
     assert set(story.account.jobs) == {"first-3"}
 

@@ -419,7 +419,7 @@ def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(account: Accou
 def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(account: Account) -> None:
     account.has_an_ended_run()
     changed = account.launcher_with(defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
-    assert RunActions(changed).resume("first").run.instance_type == "ml.m5.xlarge"
+    assert RunActions(changed).resume("first").run.place.instance_type == "ml.m5.xlarge"
     images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
     assert images == {DEFAULTS.image}
 
@@ -448,7 +448,7 @@ def test_what_the_deployment_filled_in_follows_what_has_changed(account: Account
     by_types = account.launcher_with(defaults=replace(DEFAULTS, image=None))
     changes = {"instance_type": "ml.g5.xlarge", "image": DEFAULTS.image}
     resumed = RunActions(by_types).resume("first", changes=changes).run
-    assert (resumed.instance_type, resumed.request["instance_types"]) == ("ml.g5.xlarge", ["ml.g5.xlarge"])
+    assert (resumed.place.instance_type, resumed.request["instance_types"]) == ("ml.g5.xlarge", ["ml.g5.xlarge"])
     account.end_run()
     longer = account.runs.resume("first", changes={"max_run": "30h"}).run
     assert longer.request["max_wait"] == (30 + 24) * 3_600

@@ -115,7 +115,7 @@ def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> No
     assert run.job_arn == job.arn
     assert not site.sagemaker.requests
     waits = site.passes(minutes=1)
-    assert (waits.state, waits.queue and waits.queue.share) == (RunState.WAITING, "vision")
+    assert (waits.state, waits.place.queue and waits.place.queue.share) == (RunState.WAITING, "vision")
     assert "AWS Batch took the job into queue gpu, share vision, priority 7" in site.timeline()
     assert "Waits in the queue for its turn" in site.timeline()
 
@@ -428,7 +428,7 @@ def test_a_resumed_run_is_a_new_service_job_in_the_queue_that_it_names_now(site:
     site.sagemaker.ends(site.service_job.training_job, "Stopped")
     site.passes(minutes=1)
     resumed = RunActions(site.launcher).resume(RUN, changes={"priority": 9}).run
-    assert (resumed.attempt, resumed.queue and resumed.queue.priority) == (2, 9)
+    assert (resumed.attempt, resumed.place.queue and resumed.place.queue.priority) == (2, 9)
     newest = list(site.batch.jobs.values())[-1]
     assert (newest.name, newest.priority) == ("first-2", 9)
 
@@ -512,7 +512,7 @@ class TestPriority:
     def test_it_is_changed_at_batch_and_in_the_record(self, site: Site) -> None:
         site.launch()
         changed = change_priority(site.launcher, RUN, priority=9)
-        assert (changed.queue and changed.queue.priority, site.service_job.priority) == (9, 9)
+        assert (changed.place.queue and changed.place.queue.priority, site.service_job.priority) == (9, 9)
         assert "Has priority 9 in queue gpu, share vision, instead of 7" in site.timeline()
         assert change_priority(site.launcher, RUN, priority=9).version == changed.version
         assert changed.request["priority"] == 9

@@ -18,6 +18,7 @@ from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.shells import open_shell, session_parameters
 from spotkeep_jobs.settings import LauncherSettings
+from spotkeep_jobs.with_changes import with_changes
 from tests.models.deployment import DEFAULTS, end_run, jobs_of, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker
@@ -169,7 +170,7 @@ def test_on_an_instance_no_word_of_the_job_file_is_needed_and_root_is_not_given(
     view = jobs_of(deployment.sagemaker).observe("first-1")
     assert isinstance(view, JobView)
     assert view.phase is JobPhase.TRAINING
-    on_ec2 = run.model_copy(update={"backend": "ec2"})
+    on_ec2 = with_changes(run, place=with_changes(run.place, backend="ec2"))
     found = session_parameters(
         on_ec2, replace(view, session_targets=("i-1",)), command="ls", host=1, asked_by="x" * 300
     )

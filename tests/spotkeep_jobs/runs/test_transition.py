@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
-from spotkeep_jobs.record.record import AskedToEnd, Attempt, Run, RunChange
+from spotkeep_jobs.record.record import AskedToEnd, Attempt, Place, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
+from spotkeep_jobs.with_changes import with_changes
 from tests.models.faults import client_error
 from tests.models.sagemaker import launch_marks
 
@@ -193,17 +194,17 @@ class TestEndings:
 
     def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:
         run, attempt = launched(make, capacity="on-demand", instance_type="ml.p5.48xlarge")
-        attempt = attempt.model_copy(update={"capacity": "on-demand", "instance_type": "ml.p5.48xlarge"})
+        attempt = with_changes(attempt, place=Place(capacity="on-demand", instance_type="ml.p5.48xlarge"))
         job = make.job(*LIFE, ("Completed", 41.0), TrainingTimeInSeconds=3600, BillableTimeInSeconds=3600)
         ended = decided(run, attempt, job, make)[-1]
-        assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
+        assert ended.run.place.instance_type == ended.attempt.place.instance_type == "ml.m5.xlarge"
         assert ended.run.cost.billed_usd == pytest.approx(0.23)
         assert "1 x ml.m5.xlarge" in ended.notifications[0].body
 
     def test_before_sagemaker_selected_a_type_the_first_choice_stands(self, make: Any) -> None:
         run, attempt = launched(make)
         [change] = decided(run, attempt, make.job(("Starting", 0.0), ResourceConfig={}), make)
-        assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
+        assert change.run.place.instance_type == change.attempt.place.instance_type == "ml.m5.xlarge"
 
     def test_no_notification_without_a_request_for_it(self, make: Any) -> None:
         run, attempt = launched(make, notify=(NotificationKind.FAILED,))

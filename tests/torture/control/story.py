@@ -664,7 +664,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if run.run in but_for:
                 continue
             job = self.service.jobs.get(run.job_name)
-            if run.queue is not None:
+            if run.place.queue is not None:
                 self._queued_is_true(run)
             elif run.state.ended:
                 self._ending_is_true(run, job)

@@ -77,7 +77,7 @@ def compose(
         nth=moment.nth,
         subject=subject,
         lines=[*paragraphs, *_next(commands), *_in_the_console(run)],
-        attributes={"capacity": run.capacity} | ({"reason": reason} if reason else {}),
+        attributes={"capacity": run.place.capacity} | ({"reason": reason} if reason else {}),
         facts={**_facts_for_programs(run), **facts},
         happened_at=moment.happened_at,
         created_at=moment.created_at,
@@ -165,8 +165,8 @@ def _facts_for_programs(run: Run) -> dict[str, Any]:
         return facts
     return facts | {
         "state": run.state.value,
-        "instance_type": run.instance_type,
-        "instance_count": run.instance_count,
+        "instance_type": run.place.instance_type,
+        "instance_count": run.place.instance_count,
         "interruptions": run.interruptions,
         "output_uri": run.output_uri,
         "cost": None if run.cost is None else run.cost.model_dump(mode="json"),

@@ -152,7 +152,7 @@ def ending_notification(
     kind = _NOTIFICATION_OF_STATE[run.state]
     if kind not in run.notify or run.end_reason is None:
         return None
-    ending = words_of(run.end_reason, backend=run.backend)
+    ending = words_of(run.end_reason, backend=run.place.backend)
     if run.paused_at_step is not None:
         at_step = f"paused at step {run.paused_at_step:,}"
         ending = replace(ending, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")

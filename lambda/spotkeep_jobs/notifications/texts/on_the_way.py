@@ -28,8 +28,8 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> 
     run = moment.run
     in_attempt = f" in attempt {moment.attempt}" if moment.attempt > 1 else ""
     taken, waits_for = "AWS took the capacity back.", "new capacity"
-    if run.queue is not None:
-        taken, waits_for = f"AWS Batch gave it to another job of the queue {run.queue.queue}.", "its next turn"
+    if run.place.queue is not None:
+        taken, waits_for = f"AWS Batch gave it to another job of the queue {run.place.queue.queue}.", "its next turn"
     if error_of_aws:
         taken = "SageMaker had an error of its own (InternalServerError), and starts the job again."
     return compose(
@@ -38,7 +38,7 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> 
         subject="was interrupted",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} lost its {run.instance_type} at {clock(moment.happened_at)}: {taken} "
+                f"Your run {run.name} lost its {run.place.instance_type} at {clock(moment.happened_at)}: {taken} "
                 f"There is nothing to do: the job waits for {waits_for}, then {goes_on(run)}."
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption{in_attempt}."),
@@ -79,7 +79,7 @@ def next_fallback_notification(moment: Moment, *, left: Attempt, job: NextJob) -
         job: The job that follows.
     """
     run = moment.run
-    dearer = left.capacity == "spot" and job.fallback.capacity == "on-demand"
+    dearer = left.place.capacity == "spot" and job.fallback.capacity == "on-demand"
     types = " or ".join(job.fallback.instance_types)
     what = f"looks for {types} on demand now, at the full price" if dearer else f"looks for {job.fallback} now"
     return compose(
@@ -105,10 +105,10 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
         because: AWS's reason. None without one.
     """
     run = moment.run
-    where, why = f"{run.capacity} {run.instance_type}", "AWS has none to spare"
-    if run.queue is not None:
-        where = f"its turn in the queue {run.queue.queue} ({where})"
-        why = f"other jobs have the instances of share {run.queue.share}"
+    where, why = f"{run.place.capacity} {run.place.instance_type}", "AWS has none to spare"
+    if run.place.queue is not None:
+        where = f"its turn in the queue {run.place.queue.queue} ({where})"
+        why = f"other jobs have the instances of share {run.place.queue.share}"
     return compose(
         moment,
         kind=NotificationKind.WAITING_TOO_LONG,
@@ -136,7 +136,11 @@ def queue_blocked_notification(moment: Moment, *, because: str) -> Notification:
         because: AWS Batch's words.
     """
     run = moment.run
-    place = "its queue" if run.queue is None else f"share {run.queue.share} of the queue {run.queue.queue}"
+    place = (
+        "its queue"
+        if run.place.queue is None
+        else f"share {run.place.queue.share} of the queue {run.place.queue.queue}"
+    )
     return compose(
         moment,
         kind=NotificationKind.QUEUE_BLOCKED,
@@ -144,9 +148,9 @@ def queue_blocked_notification(moment: Moment, *, because: str) -> Notification:
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} is at the front of {place} and can never have its turn: it asks for "
-                f"{run.instance_count} x {run.instance_type}, more than there can be. It holds up the jobs behind it. "
-                "Stop it and resume it with fewer instances or in another share, or have the deployment give the queue "
-                "and the share more (setting queues). You are notified once."
+                f"{run.place.instance_count} x {run.place.instance_type}, more than there can be. "
+                "It holds up the jobs behind it. Stop it and resume it with fewer instances or in another share, "
+                "or have the deployment give the queue and the share more (setting queues). You are notified once."
             ),
             *quoted_reason(because),
         ],
@@ -173,9 +177,9 @@ def long_quota_wait_notification(moment: Moment, *, waited_seconds: float, reaso
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} has been waiting for {spoken_duration(waited_seconds)} and waits on: other jobs "
-                f"use up the account's quota for {run.capacity} {run.instance_type}. When one of them ends, "
-                "the run that waits longest is next. Waiting costs nothing. You can request a larger quota in the "
-                "Service Quotas console."
+                f"use up the account's quota for {run.place.capacity} {run.place.instance_type}. "
+                "When one of them ends, the run that waits longest is next. Waiting costs nothing. "
+                "You can request a larger quota in the Service Quotas console."
             ),
             *quoted_reason(reason),
         ],
@@ -257,9 +261,9 @@ def on_demand_notification(moment: Moment) -> Notification:
         subject="trains on demand",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} trains on demand since {clock(moment.happened_at)}, on {run.instance_count} x "
-                f"{run.instance_type}, at the full price: there was no spot capacity for it. It will not "
-                "be interrupted."
+                f"Your run {run.name} trains on demand since {clock(moment.happened_at)}, on "
+                f"{run.place.instance_count} x {run.place.instance_type}, at the full price: "
+                "there was no spot capacity for it. It will not be interrupted."
             ),
         ],
         commands=[(f"spotkeep describe {run.run}", "what it has cost so far"), (f"spotkeep stop {run.run}", "end it")],

@@ -19,11 +19,11 @@ def facts_of(run: Run) -> list[str]:
         lines += fact_line("Ended", clock(run.ended_at))
     cost = run.cost
     if cost is None:
-        service = "EC2" if run.backend == "ec2" else "SageMaker"
+        service = "EC2" if run.place.backend == "ec2" else "SageMaker"
         return lines + fact_line("Cost", f"not known: {service} does not say any more what the job used.")
-    machines = f"{run.instance_count} x {run.instance_type}, {run.capacity}"
+    machines = f"{run.place.instance_count} x {run.place.instance_type}, {run.place.capacity}"
     if cost.training_seconds:
-        trained = spoken_duration(cost.training_seconds / run.instance_count)
+        trained = spoken_duration(cost.training_seconds / run.place.instance_count)
         attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
         lines += fact_line("Ran", f"{trained} on {machines}{attempts}")
     else:
@@ -31,11 +31,11 @@ def facts_of(run: Run) -> list[str]:
     if cost.waited_seconds >= 1:
         lines += fact_line("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
     lines += fact_line("Interrupted", _interruptions(run, cost))
-    unit = "" if run.instance_count == 1 else " of instance time"
-    lines += fact_line("Cost", _paid_on_ec2(cost) if run.backend == "ec2" else paid_for(cost, unit=unit))
+    unit = "" if run.place.instance_count == 1 else " of instance time"
+    lines += fact_line("Cost", _paid_on_ec2(cost) if run.place.backend == "ec2" else paid_for(cost, unit=unit))
     if cost.storage_gb_hours or cost.root_volume_gb_hours:
         lines += fact_line("Storage", _storage(cost))
-    if cost.training_seconds and (run.capacity == "spot" or cost.saved_seconds):
+    if cost.training_seconds and (run.place.capacity == "spot" or cost.saved_seconds):
         lines += fact_line("Saved", saved_by(cost, unit=unit))
     if run.volume_id is not None:
         lines += fact_line("Volume", _volume(run))

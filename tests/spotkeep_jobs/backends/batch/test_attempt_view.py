@@ -22,7 +22,7 @@ from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_inst
 from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.cost.run_cost import usage_of
 from spotkeep_jobs.progress.job_log import JobLog
-from spotkeep_jobs.record.record import Attempt, QueuedTrainingJob, QueuePlace
+from spotkeep_jobs.record.record import Attempt, Place, QueuedTrainingJob, QueuePlace
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import fields_of, to_dynamodb
 from tests.models.batch import Batch, ModelServiceJob
@@ -50,9 +50,13 @@ class Story:
         self.batch = Batch(self.sagemaker)
         self.queues = queues_on(jobs_of(self.sagemaker), self.batch, now=self.sagemaker.now)
         self.attempt = Attempt(
-            run="digits", attempt=1, job_name="digits-1", capacity="on-demand", instance_type="ml.m5.xlarge",
-            created_at=NOON, queue=PLACE, job_request=REQUEST,
-        )  # fmt: skip
+            run="digits",
+            attempt=1,
+            job_name="digits-1",
+            place=Place(capacity="on-demand", instance_type="ml.m5.xlarge", queue=PLACE),
+            created_at=NOON,
+            job_request=REQUEST,
+        )
         arn = self.queues.of(self.attempt, PLACE).create(REQUEST)
         self.attempt = self.attempt.model_copy(update={"job_arn": arn})
 

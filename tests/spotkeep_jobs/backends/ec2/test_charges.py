@@ -15,7 +15,7 @@ from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.run_summary import facts_of
 from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage, Run
+from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage, Place, Run
 from spotkeep_jobs.record.states import EndReason, RunState
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -189,11 +189,22 @@ def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unkn
 
 def a_run(cost: Cost) -> Run:
     return Run(
-        run="count", name="count", backend="ec2", state=RunState.COMPLETED, end_reason=EndReason.COMPLETED,
-        capacity="spot", instance_type="g5.xlarge", job_name="count-1", created_at=NOON, updated_at=NOON, ended_at=NOON,
-        checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={}, cost=cost,
+        run="count",
+        name="count",
+        place=Place(backend="ec2", capacity="spot", instance_type="g5.xlarge"),
+        state=RunState.COMPLETED,
+        end_reason=EndReason.COMPLETED,
+        job_name="count-1",
+        created_at=NOON,
+        updated_at=NOON,
+        ended_at=NOON,
+        checkpoint_uri="s3://b/c/",
+        output_prefix="s3://b/o/",
+        token="t",
+        request={},
+        cost=cost,
         volume_id="vol-0123456789abcdef0",
-    )  # fmt: skip
+    )
 
 
 def billed(charges: Charges) -> Cost:
@@ -202,9 +213,16 @@ def billed(charges: Charges) -> Cost:
         redone_steps=0, redone_seconds=0.0, restart_overhead_seconds=600, last_step=100, charges=charges,
     )  # fmt: skip
     attempt = Attempt(
-        run="count", attempt=1, state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, job_name="count-1",
-        job_arn="fleet-1", backend="ec2", capacity="spot", instance_type="g5.xlarge", created_at=NOON, usage=usage,
-    )  # fmt: skip
+        run="count",
+        attempt=1,
+        state=RunState.COMPLETED,
+        end_reason=EndReason.COMPLETED,
+        job_name="count-1",
+        job_arn="fleet-1",
+        place=Place(backend="ec2", capacity="spot", instance_type="g5.xlarge"),
+        created_at=NOON,
+        usage=usage,
+    )
     cost = bill([attempt], prices={})
     assert cost is not None
     return cost

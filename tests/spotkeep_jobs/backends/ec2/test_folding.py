@@ -34,7 +34,7 @@ from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_inst
 from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.record import Attempt
+from spotkeep_jobs.record.record import Attempt, Place
 from tests.models.clock import NOON
 
 from .readings import at, history, instance, record, seen
@@ -158,9 +158,12 @@ def test_a_folded_history_has_the_bill_of_the_whole_one(seed: int, interruptions
     used = [usage_of(job=job, log=JobLog(), earlier=(), ended_at=at(story.minutes)) for job in (seen_whole, seen_short)]
     assert used[0] == used[1]
     attempt = Attempt(
-        run="count", attempt=1, backend="ec2", job_name="count-1", capacity="spot", instance_type="g5.xlarge",
+        run="count",
+        attempt=1,
+        place=Place(backend="ec2", capacity="spot", instance_type="g5.xlarge"),
+        job_name="count-1",
         created_at=NOON,
-    )  # fmt: skip
+    )
     bills = [bill([attempt.model_copy(update={"usage": each})], prices={}) for each in used]
     assert bills[0] == bills[1]
 

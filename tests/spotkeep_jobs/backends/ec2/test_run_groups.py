@@ -88,12 +88,12 @@ def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number
 
 def test_the_first_are_on_demand_the_others_spot(aws: Aws) -> None:
     launch = aws.launch(on_demand_base=1, max_price=0.5, max_wait="3d")
-    assert [run.capacity for run in launch.runs] == ["on-demand", "spot", "spot"]
+    assert [run.place.capacity for run in launch.runs] == ["on-demand", "spot", "spot"]
     assert [run.request.get("max_price") for run in launch.runs] == [None, 0.5, 0.5]
     alone = Launcher(aws.launcher).launch(
         {**DOCUMENT, "run": "one", "token": "t2", "on_demand_base": 1}, default_token="x"
     )
-    assert (alone.run.run, alone.run.capacity, alone.others) == ("one", "on-demand", ())
+    assert (alone.run.run, alone.run.place.capacity, alone.others) == ("one", "on-demand", ())
 
 
 def test_the_same_token_again_finds_all_or_refuses_another_number_of_runs_and_launches_nothing(aws: Aws) -> None:
@@ -183,7 +183,7 @@ def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_a
     assert None not in fleets
     assert sorted(aws.ec2.fleets) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
     expected = ["on-demand"] * min(base, runs) + ["spot"] * runs
-    assert [run.capacity for run in recorded] == expected[: len(recorded)]
+    assert [run.place.capacity for run in recorded] == expected[: len(recorded)]
 
 
 def names_of(runs: int) -> list[str]:
