@@ -1,4 +1,4 @@
-"""What EC2's Describe calls show, as far as the protocol needs it, and what an action came to."""
+"""The facts of EC2's Describe calls that the protocol needs, and the results of actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 GONE_STATES = ("terminated", "stopped")
-"""A gone instance writes nothing any more; one that is shutting down may."""
+"""A gone instance writes nothing any more. One that is shutting down may."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Volume:
 
     Attributes:
         id: Its id.
-        zone: Where it is.
+        zone: Its availability zone.
         state: `creating`, `available`, `in-use`, `deleting`, `deleted` or `error`.
         size_gb: GiB.
-        attachments: Where it is attached.
-        snapshot: What it was made from.
-        operation: Which operation of the run made it; None when none did.
-        multi_attach: Whether several instances may attach it at once.
+        attachments: Its attachments to instances.
+        snapshot: The snapshot that it was made from.
+        operation: The number of the run's operation that made it. None when none did.
+        multi_attach: Several instances may attach it at once.
     """
 
     id: str
@@ -58,11 +58,11 @@ class Snapshot:
     Attributes:
         id: Its id.
         state: `pending`, `completed` or `error`.
-        volume: What it was made of.
+        volume: The volume that it was made of.
         size_gb: The size of the volume, in GiB.
-        operation: Which operation of the run made it.
+        operation: The number of the run's operation that made it. None when none did.
         progress: For people, for example `37%`.
-        full_bytes: All that was written to the volume when it was taken; None where EC2 does not say (yet).
+        full_bytes: All bytes written to the volume at the time of the snapshot. None where EC2 does not say (yet).
     """
 
     id: str
@@ -76,7 +76,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class MachineVolumes:
-    """What this machine has of the volumes.
+    """The volumes on this machine.
 
     Attributes:
         mounted: The volume that is mounted.
@@ -92,7 +92,7 @@ class Done:
     """An action took effect.
 
     Attributes:
-        value: What it gave: facts, an id, a record.
+        value: Its result, such as facts, an id or a record.
     """
 
     value: Any = None
@@ -113,7 +113,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """It is not known whether an action took effect: a throttle, a fault, silence. It is decided anew.
+    """An action may or may not have taken effect, after a throttle, a fault or silence. The protocol decides anew.
 
     Attributes:
         message: For people.
