@@ -185,7 +185,7 @@ def _sources_hash() -> str:
 
 
 @pytest.fixture(scope="session")
-def made_once() -> Callable[[str, Callable[[Path], object]], Path]:
+def shared_directory() -> Callable[[str, Callable[[Path], object]], Path]:
     """Have a directory filled once for all workers; another worker that wants it waits until it is.
 
     It lasts until `make test` begins anew, or the sources change: `make test-all` deploys once, and not once more for

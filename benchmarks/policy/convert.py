@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotkeep_planner.errors import PlannerError, TraceError
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
-from spotkeep_planner.traces.trace_file import read_trace, text_of, write_trace
+from spotkeep_planner.traces import CapacityTrace, read_trace, text_of, write_trace
 
 ZONES = ("us-east-1a", "us-east-1d", "us-east-1f", "us-east-2a", "us-west-2a", "us-west-2c")
 _HEADER = "date,availability"

@@ -24,9 +24,9 @@ from spotkeep_planner.checkpoint_interval import INTERVALS_S, PRIOR_WORTH_ENDING
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.forecast import Distribution, fitted_models, forecast
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.survival import survival
+from spotkeep_planner.policies import survival
 from spotkeep_planner.replay import Windows, replay
-from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
+from spotkeep_planner.traces import BoolArray, FloatArray
 
 _MOST_UNITS = 2_000_000
 _MILLISECONDS = 1000

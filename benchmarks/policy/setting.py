@@ -13,12 +13,9 @@ from spotkeep_planner.capacity_model import CapacityModel, fit, watch
 from spotkeep_planner.errors import TraceError
 from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.survival import Prior, known_prior, survival
-from spotkeep_planner.policies.uniform_progress import uniform_progress
+from spotkeep_planner.policies import OnDemand, Prior, greedy, known_prior, survival, uniform_progress
 from spotkeep_planner.replay import Policy
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
-from spotkeep_planner.traces.trace_file import read_traces
+from spotkeep_planner.traces import CapacityTrace, read_traces
 
 HOUR_S = 3600.0
 WORK_H = 48.0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.sweep.searches import EPOCHS, MAKERS, Job, LossTable, Search
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces import CapacityTrace
 
 
 class Stretch(NamedTuple):

@@ -1,7 +1,7 @@
 """The searches that are compared, and the benchmark on which they search.
 
-All searches have one interface: which trial is next, and which trial goes on. Optuna's and Syne Tune's asha stop: a trial
-that is not among the best at a step of comparison ends for good. Ours promotes: it pauses, and may go on later.
+All searches have one interface: which trial is next, and which trial goes on. Optuna's and Syne Tune's asha stop. A
+trial that is not among the best at a step of comparison ends for good. Ours promotes: it pauses, and may go on later.
 
 The benchmark is a table with the validation loss of many configurations of one network after each epoch. The network is
 scikit-learn's, on its digits. It is small enough to train all configurations here, once. A search then reads the table.

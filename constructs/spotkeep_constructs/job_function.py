@@ -28,7 +28,7 @@ from spotkeep_constructs.statements import allow, allow_regional, together
 from spotkeep_jobs.functions.environment import Environment
 
 SHARED_PACKAGE = "spotkeep_jobs"
-STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
+STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering.py")
 """The part of the planner that steers a run: the rest needs packages that the functions do not have."""
 PACKED_VARIABLES = "variables.json"
 """The archive's file of variables that the environment has no room for, by name; functions read both alike."""

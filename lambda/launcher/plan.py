@@ -11,7 +11,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.bounds import MAX_PLAN_BYTES
 from spotkeep_jobs.record.record import Plan
-from spotkeep_planner.steering.decision_table import DecisionTable
+from spotkeep_planner.steering import DecisionTable
 
 
 def plan_of(document: object) -> tuple[object, Plan | None, list[Problem]]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
+from spotkeep_planner.traces import BoolArray, FloatArray
 
 _HOUR_S = 3600.0
 AGE_EDGES_S = tuple(hours * _HOUR_S for hours in (0.1, 0.35, 1.0, 3.0, 8.0, 20.0))

@@ -22,7 +22,7 @@ import numpy as np
 
 from spotkeep_planner.capacity_model import AGE_EDGES_S, RUN
 from spotkeep_planner.errors import PlanError
-from spotkeep_planner.traces.capacity_trace import FloatArray
+from spotkeep_planner.traces import FloatArray
 
 SHORTEST_S = 30.0
 LONGEST_S = 6 * 3600.0

@@ -16,9 +16,9 @@ import numpy as np
 from spotkeep_planner import capacity_model
 from spotkeep_planner.capacity_model import BAND_AFTER_AN_HOUR, RUN, CapacityModel
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.survival import WORTH_ENDINGS, Prior, usual_prices
+from spotkeep_planner.policies import WORTH_ENDINGS, Prior, usual_prices
 from spotkeep_planner.replay import IntArray, Outcomes, Past, Policy, replay
-from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
+from spotkeep_planner.traces import BoolArray, FloatArray
 
 FUTURES = 400
 FRAILTY = 0.15

@@ -14,13 +14,20 @@ from spotkeep_planner.errors import PlanError
 from spotkeep_planner.forecast import FUTURES, Distribution, Forecast, fitted_models, forecast
 from spotkeep_planner.interruption_bands import WORST_BAND, prior_from_band
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.policies.survival import Prior, SurvivalPolicy, decision_table, known_prior, usual_prices
-from spotkeep_planner.policies.uniform_progress import uniform_progress
+from spotkeep_planner.policies import (
+    Guarded,
+    OnDemand,
+    Prior,
+    SurvivalPolicy,
+    decision_table,
+    greedy,
+    known_prior,
+    uniform_progress,
+    usual_prices,
+)
 from spotkeep_planner.replay import Past, Policy
-from spotkeep_planner.steering.decision_table import DecisionTable
-from spotkeep_planner.traces.capacity_trace import CapacityTrace, same_clock
+from spotkeep_planner.steering import DecisionTable
+from spotkeep_planner.traces import CapacityTrace, same_clock
 
 _HOUR_S = 3600.0
 _LONG_RUN_S = 24 * _HOUR_S

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob, running_times_s
-from spotkeep_planner.traces.capacity_trace import BoolArray, CapacityTrace, FloatArray, same_clock
+from spotkeep_planner.traces import BoolArray, CapacityTrace, FloatArray, same_clock
 
 IntArray = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from spotkeep_planner.capacity_model import BANDS, step_matrix
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.traces.capacity_trace import FloatArray
+from spotkeep_planner.traces import FloatArray
 
 _SECONDS_PER_HOUR = 3600.0
 _LATENESS = 30.0
@@ -82,11 +82,14 @@ def solve(
     work = math.ceil(job.running_time_s(job.work_s) / step_s)
     most_slack = max(0, math.ceil((job.deadline_s - job.running_time_s(job.work_s)) / step_s))
     starting = max(1, math.ceil(job.restart_s / step_s))
+    # A restart takes whole steps in the program. The gain is the share of its last step that is left for work.
     gain = np.float32(starting - job.restart_s / step_s)
     below = starting + 1
+    # Columns below zero slack carry the price of lateness to the states from which lateness can still come.
     slack = np.arange(-below, most_slack + 1)
     width = len(slack)
     spot, od = (np.float32(price * step_s / _SECONDS_PER_HOUR) for price in (spot_price, on_demand_price))
+    # An interruption costs half a checkpoint interval on average. A save on the notice loses nothing.
     lost = 0.0 if job.saves_on_notice else job.checkpoint_interval_s / 2 / step_s
     restart_cost, restart_spot = (price * job.restart_s / step_s for price in (od, spot))
     run = slice(BANDS, None)
@@ -105,6 +108,8 @@ def solve(
     for value in (nothing, at_od, at_spot, *starting_od, *starting_spot):
         value[:, slack >= 0] = 0.0
 
+    # `time` is the time left, in steps. With time and slack the work left is known, so one array over the slack holds
+    # all states of that moment. Each round goes one step away from the deadline, from the values one step nearer to it.
     steps = work + most_slack
     advantage_nothing = np.zeros((work + 1, CELLS, width), dtype=np.float32)
     advantage_od = np.zeros_like(advantage_nothing)
@@ -112,18 +117,24 @@ def solve(
     positions = np.arange(width)
     for time in range(1, steps + 1):
         lost_nothing = _shifted(nothing, lost) if lost else nothing
+        # Rows are cells: droughts first, then runs. Spot at work that finds a drought after the step has nothing, and
+        # has lost the work since its last save.
         mixed = at_spot.copy()
         mixed[:BANDS] = lost_nothing[:BANDS]
+        # In a run, the zone in use may be taken although another has capacity.
         if change:
             mixed[run] += change * (lost_nothing[run] - mixed[run])
         stacked = [nothing, mixed, at_od]
         for phase in range(starting - 1):
             interrupted = starting_spot[phase].copy()
+            # A start that is interrupted has saved nothing yet, so it loses none.
             interrupted[:BANDS] = nothing[:BANDS]
             stacked += [interrupted, starting_od[phase]]
+        # One product takes the expectation over the next cell for all values at once, which is faster than many.
         expected = chain @ np.concatenate(stacked, axis=1)
         parts = [expected[:, number * width : (number + 1) * width] for number in range(len(stacked))]
         e_nothing, e_spot, e_od = parts[:3]
+        # A step without work leaves the work and takes a step of slack. A step with work leaves the slack.
         wait = _shifted(e_nothing, 1.0)
         stay_spot = e_spot + spot
         stay_od = e_od + od
@@ -138,8 +149,9 @@ def solve(
         start_spot, start_od = new_spot[-1], new_od[-1]
 
         other = wait.copy()
-        other[run] = np.minimum(wait[run], start_spot[run])
+        other[run] = np.minimum(wait[run], start_spot[run])  # a drought has no spot to start
         work_left = time - slack
+        # Of this moment, the slacks that belong to an amount of work that the job can have left.
         here = (work_left >= 0) & (work_left <= work)
         at = work_left[here], slice(None), positions[here]
         advantage_nothing[at] = (other - start_od)[:, here].T
@@ -148,6 +160,7 @@ def solve(
         at_od = np.minimum(other, stay_od)
         at_spot = nothing.copy()
         at_spot[run] = np.minimum(nothing[run], stay_spot[run])
+        # Below zero slack there is no choice: on demand to the end, each step of lateness at its price.
         late = slack < 0
         nothing[:, late] = (work_left * od + restart_cost + late_start)[late]
         at_od[:, late] = (work_left * od + too_late)[late]
@@ -155,6 +168,7 @@ def solve(
         finished = work_left <= 0
         for value in (nothing, at_od, at_spot, *starting_od, *starting_spot):
             value[:, finished] = 0.0
+        # A change of zone at work costs the price of the restart and the slack that it uses up: here the second.
         beyond_its_price = (start_spot - at_spot)[run][:, here].mean(axis=0) - restart_spot
         restart_usd[work_left[here], positions[here]] = np.maximum(0.0, beyond_its_price)
     slack_s = slack * step_s

@@ -333,7 +333,7 @@ def _local_aws(
 
 
 @pytest.fixture(scope="session")
-def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def deployment(shared_directory: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The state of a local AWS to which the app was deployed, once for all workers; a test starts a copy of it."""
 
     def deploy(state_dir: Path) -> None:
@@ -344,7 +344,7 @@ def deployment(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pa
             # Now the functions' archive and layer are unpacked and compiled, and not once more in each copy.
             app.invoke("launcher", {"action": "pools"})
 
-    return made_once("deployment", deploy)
+    return shared_directory("deployment", deploy)
 
 
 @contextmanager

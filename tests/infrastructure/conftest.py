@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 Resource = dict[str, Any]
-MakeOnce = Callable[[str, Callable[[Path], object]], Path]
+SharedDirectory = Callable[[str, Callable[[Path], object]], Path]
 
 EVERYTHING_SET: dict[str, Any] = {
     "deployment": "lab",
@@ -170,27 +170,27 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def templates_of(made_once: MakeOnce, which: str) -> Templates:
+def templates_of(shared_directory: SharedDirectory, which: str) -> Templates:
     """Give the templates of one of the deployments, which one worker synthesizes for all."""
-    return Templates.read(made_once(which, lambda directory: synthesize(directory, SETTINGS[which])) / "cdk.out")
+    return Templates.read(shared_directory(which, lambda directory: synthesize(directory, SETTINGS[which])) / "cdk.out")
 
 
 @pytest.fixture(scope="session")
-def templates(made_once: MakeOnce) -> Templates:
+def templates(shared_directory: SharedDirectory) -> Templates:
     """A deployment as cdk.json describes it."""
-    return templates_of(made_once, "default")
+    return templates_of(shared_directory, "default")
 
 
 @pytest.fixture(scope="session")
-def templates_with_everything(made_once: MakeOnce) -> Templates:
+def templates_with_everything(shared_directory: SharedDirectory) -> Templates:
     """A deployment with every setting that adds or changes resources."""
-    return templates_of(made_once, "everything")
+    return templates_of(shared_directory, "everything")
 
 
 @pytest.fixture(scope="session")
-def templates_without_fleets(made_once: MakeOnce) -> Templates:
+def templates_without_fleets(shared_directory: SharedDirectory) -> Templates:
     """A deployment that does not want EC2, in a region where AWS offers no function URLs."""
-    return templates_of(made_once, "without-fleets")
+    return templates_of(shared_directory, "without-fleets")
 
 
 @pytest.fixture

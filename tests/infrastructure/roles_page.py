@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.infrastructure.conftest import ROOT, SETTINGS, Templates, synthesize
-from tests.permissions.kept_grants import USERS, Kept, kept_for
+from tests.permissions.kept_grants import USERS, KeptGrant, kept_for
 from tests.security.policies import Policies
 
 PAGE: Final = ROOT / "docs" / "roles.md"
@@ -91,7 +91,7 @@ def _table(policies: Policies, principal: str, role: str) -> Iterator[str]:
 
 def _reasons(role: str, actions: list[str]) -> str:
     """Return why actions stay that no rehearsal uses; empty where all are used."""
-    by_reason: dict[Kept, list[str]] = {}
+    by_reason: dict[KeptGrant, list[str]] = {}
     for action in actions:
         if (kept := kept_for(role, action)) is not None:
             by_reason.setdefault(kept, []).append(action)

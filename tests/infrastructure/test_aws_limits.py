@@ -14,7 +14,7 @@ import pytest
 
 from spotkeep_constructs.settings import MOST_QUEUE_RESOURCES, RESOURCES_OF_A_QUEUE, Settings, SettingsError
 
-from .conftest import EVERYTHING_SET, MakeOnce, Templates, synthesize
+from .conftest import EVERYTHING_SET, SharedDirectory, Templates, synthesize
 
 _ARN = "arn:aws:{}:ap-southeast-1:111122223333:{}"
 _TYPES = [f"ml.p6e-gb{number}.48xlarge" for number in range(200, 205)]
@@ -73,9 +73,9 @@ OF_ONE_BUCKET = LARGEST | {
 
 
 @pytest.fixture(params=["each kind of data apart", "data of one bucket"])
-def largest(request: pytest.FixtureRequest, made_once: MakeOnce) -> Templates:
+def largest(request: pytest.FixtureRequest, shared_directory: SharedDirectory) -> Templates:
     name, settings = ("largest", LARGEST) if request.param_index == 0 else ("largest-of-one-bucket", OF_ONE_BUCKET)
-    return Templates.read(made_once(name, lambda directory: synthesize(directory, settings)) / "cdk.out")
+    return Templates.read(shared_directory(name, lambda directory: synthesize(directory, settings)) / "cdk.out")
 
 
 def longest(value: Any) -> str:

@@ -55,8 +55,7 @@ def test_of_the_planner_it_carries_what_steers_a_run_and_that_loads_without_a_pa
         carried = {name for name in content.namelist() if name.startswith("spotkeep_planner/")}
     assert carried == {
         f"spotkeep_planner/{name}"
-        for name in ("__init__.py", "errors.py", "steering/__init__.py", "steering/decision_table.py",
-                     "steering/guard.py")
+        for name in ("__init__.py", "errors.py", "steering.py")
     }  # fmt: skip
-    program = f"import sys; sys.path.insert(0, {str(archive)!r}); import spotkeep_planner.steering.decision_table"
+    program = f"import sys; sys.path.insert(0, {str(archive)!r}); import spotkeep_planner.steering"
     subprocess.run([sys.executable, "-S", "-c", program], check=True)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces import CapacityTrace
 
 
 def trace_of(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_local.options import ServerOptions
     from tests.permissions.proof import Proofs
-    from tests.permissions.withheld import Missed, WithheldGrant
+    from tests.permissions.withheld import MissedGrant, WithheldGrant
 
 _JUDGE: Final = "tests.permissions.judge:WithholdingJudge"
 _ROOT: Final = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def withhold(local: LocalAws, grants: Iterable[WithheldGrant]) -> None:
     ControlConnection(local).call("Withhold", document)
 
 
-def missed(local: LocalAws) -> list[Missed]:
+def missed(local: LocalAws) -> list[MissedGrant]:
     """Return the withheld grants that calls were denied for, in their order.
 
     Raises:

@@ -6,13 +6,13 @@ import ast
 from pathlib import Path
 
 from tests.infrastructure.conftest import Templates, templates  # noqa: F401
-from tests.permissions.kept_grants import KEPT, USERS, Kept, kept_for
+from tests.permissions.kept_grants import KEPT, USERS, KeptGrant, kept_for
 from tests.security.policies import Policies
 
 ROOT = Path(__file__).parents[2]
 
 
-def shown_by_something(kept: Kept) -> bool:
+def shown_by_something(kept: KeptGrant) -> bool:
     """Whether it is a page of AWS, or a test that is there."""
     if kept.shown_by.startswith("https://"):
         return kept.shown_by.startswith("https://docs.aws.amazon.com/")

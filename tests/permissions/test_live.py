@@ -11,7 +11,7 @@ import pytest
 from spotkeep_cli.errors import NoConnectionError
 from tests.permissions import control
 from tests.permissions.live import Flow, Launch, UserAction, act_out, run_without
-from tests.permissions.withheld import Missed, WithheldGrant
+from tests.permissions.withheld import MissedGrant, WithheldGrant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,7 @@ class App:
 
     def __init__(self) -> None:
         self.withheld: list[WithheldGrant] = []
-        self.missed: list[Missed] = []
+        self.missed: list[MissedGrant] = []
         self.launched: list[str] = []
         self.stopped: list[str] = []
         self.removed: list[str] = []
@@ -61,7 +61,7 @@ class App:
         if grant not in self.withheld:
             return False
         self.withheld.remove(grant)
-        self.missed.append(Missed(grant=grant, operation="s3.GetObject", denial="is not authorized"))
+        self.missed.append(MissedGrant(grant=grant, operation="s3.GetObject", denial="is not authorized"))
         return True
 
     def launch(self, *, run: str, keep_alive: int) -> None:

@@ -24,7 +24,7 @@ PRIORITY, PAUSED, GOES_ON, STOPPED = ON_A_SWEEP
 ANOTHER_TURN, ENDED = ON_A_RUN_IN_A_QUEUE
 
 
-class App:
+class AppWithOneItem:
     """A deployed app with one item of each kind, and what it was asked for."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def a_run(**fields: object) -> Any:
 
 
 def test_a_schedule_has_fired_when_it_has_launched_something() -> None:
-    app = App()
+    app = AppWithOneItem()
     assert not app.effect(FIRED)
     app.schedule_item = SimpleNamespace(last_launched=None)
     assert not app.effect(FIRED)
@@ -75,7 +75,7 @@ def test_a_schedule_has_fired_when_it_has_launched_something() -> None:
 
 
 def test_a_priority_is_changed_once_aws_batch_has_the_job() -> None:
-    app = App()
+    app = AppWithOneItem()
     assert not app.effect(PRIORITY)
     app.run = a_run(job_arn="arn")
     assert app.effect(PRIORITY)
@@ -83,7 +83,7 @@ def test_a_priority_is_changed_once_aws_batch_has_the_job() -> None:
 
 
 def test_a_sweep_is_paused_resumed_and_stopped_each_time_it_is_asked_for_and_waited_for() -> None:
-    app = App()
+    app = AppWithOneItem()
     states = (SweepState.RUNNING, SweepState.STOPPING, SweepState.PAUSED)
     found = []
     for app.sweep.state in states:
@@ -99,7 +99,7 @@ def test_a_sweep_is_paused_resumed_and_stopped_each_time_it_is_asked_for_and_wai
 
 
 def test_a_run_has_another_turn_when_its_second_job_trains() -> None:
-    app = App()
+    app = AppWithOneItem()
     found = []
     for app.run in (a_run(state=RunState.TRAINING), a_run(attempt=2), a_run(attempt=2, state=RunState.TRAINING)):
         found.append(app.effect(ANOTHER_TURN))
@@ -108,7 +108,7 @@ def test_a_run_has_another_turn_when_its_second_job_trains() -> None:
 
 
 def test_batch_is_busy_for_the_launcher_and_not_for_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = App()
+    app = AppWithOneItem()
     app.refuses = True
     monkeypatch.setattr(live, "LocalControl", lambda _: SimpleNamespace(call_faults=set_faults))
     monkeypatch.setattr(live, "_PASS_SECONDS", 0.0)

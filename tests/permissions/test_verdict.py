@@ -12,13 +12,13 @@ from tests.permissions.kept_grants import KEPT
 from tests.permissions.proof import BoundProof, Granted, GrantProof, Proofs
 from tests.permissions.verdict import (
     RESOURCES,
-    How,
     PermissionVerdict,
+    ProofKind,
     judge_permissions,
     verdict_document,
     verdict_view,
 )
-from tests.permissions.withheld import Missed, WithheldGrant
+from tests.permissions.withheld import MissedGrant, WithheldGrant
 
 RUN_ROLE = "Spotkeep-Compute-RunRole24349138-0745E6B1E8802"
 OWN = f"{RUN_ROLE}/own#0"
@@ -34,7 +34,7 @@ def bound(*granted: Granted, tried: tuple[str, ...] = ("no tag",)) -> BoundProof
     return BoundProof(identity=RUN_ROLE, statement=OWN, bound="a tag", tried=tried, denial=denial, granted=granted)
 
 
-def judged(*proofs: GrantProof | BoundProof, missed: tuple[Missed, ...] = ()) -> PermissionVerdict:
+def judged(*proofs: GrantProof | BoundProof, missed: tuple[MissedGrant, ...] = ()) -> PermissionVerdict:
     grants = tuple(each for each in proofs if isinstance(each, GrantProof))
     bounds = tuple(each for each in proofs if isinstance(each, BoundProof))
     return judge_permissions(Proofs(grants=grants, bounds=bounds), missed)
@@ -51,33 +51,33 @@ def printed(verdict: PermissionVerdict) -> str:
 def test_a_call_that_was_denied_without_the_grant_proves_it() -> None:
     verdict = judged(grant("s3:GetObject", **USED, denial="is not authorized"))
     (found,) = verdict.grants
-    assert (found.how, found.denial, verdict.passed) == (How.REPLAYED, "is not authorized", True)
+    assert (found.how, found.denial, verdict.passed) == (ProofKind.REPLAYED, "is not authorized", True)
     assert found.identity == "Spotkeep-Compute-RunRole"
 
 
 def test_a_flow_that_missed_it_proves_it_live_with_the_message_that_it_got() -> None:
-    missed = Missed(
+    missed = MissedGrant(
         grant=WithheldGrant(identity=RUN_ROLE, statement=OWN, action="s3:GetObject"),
         operation="s3.GetObject",
         denial="the message of the flow",
     )
     (found,) = judged(grant("s3:GetObject", **USED, denial="of the replay"), missed=(missed,)).grants
-    assert (found.how, found.denial) == (How.LIVE, "the message of the flow")
+    assert (found.how, found.denial) == (ProofKind.LIVE, "the message of the flow")
 
 
 def test_what_nothing_used_is_kept_for_its_reason_or_fails() -> None:
     verdict = judged(grant("s3:AbortMultipartUpload"), grant("s3:DeleteBucket"))
     kept, unused = verdict.grants
-    assert (kept.how, kept.passed) == (How.KEPT, True)
+    assert (kept.how, kept.passed) == (ProofKind.KEPT, True)
     assert kept.reason is not None
-    assert (unused.how, unused.passed) == (How.UNUSED, False)
+    assert (unused.how, unused.passed) == (ProofKind.UNUSED, False)
     assert verdict.failed_grants == [unused]
     assert f"Spotkeep-Compute-RunRole: s3:DeleteBucket in {OWN} is used by nothing" in printed(verdict)
 
 
 def test_what_is_allowed_without_it_is_needless_and_fails() -> None:
     verdict = judged(grant("s3:GetObject", **USED, allowed_by=("other#1",)))
-    assert [each.how for each in verdict.failed_grants] == [How.NEEDLESS]
+    assert [each.how for each in verdict.failed_grants] == [ProofKind.NEEDLESS]
     assert "is allowed by other#1 too" in printed(verdict)
 
 

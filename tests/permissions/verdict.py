@@ -14,7 +14,7 @@ from rich.text import Text
 from spotkeep_cli.rehearsal.permissions import is_of_deployment, readable_names
 from tests.permissions.kept_grants import KEPT, kept_for
 from tests.permissions.proof import BoundProof, GrantProof, Proofs
-from tests.permissions.withheld import Missed, WithheldGrant
+from tests.permissions.withheld import MissedGrant, WithheldGrant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ RESOURCES: Final = "policies of resources"
 """In place of the names of those whose statements deny: buckets, queues, topics."""
 
 
-class How(StrEnum):
+class ProofKind(StrEnum):
     """How a grant is proven, by the words of the report."""
 
     LIVE = "live"
@@ -45,19 +45,19 @@ class JudgedGrant(GrantProof):
     """What became of one grant. The identity has no random end; the denial is that of the live flow where there is one.
 
     Attributes:
-        how: How it is proven.
+        how: ProofKind it is proven.
         reason: Of what is kept: why.
         shown_by: Of what is kept: the test or the page that shows it.
     """
 
-    how: How
+    how: ProofKind
     reason: str | None = None
     shown_by: str | None = None
 
     @property
     def passed(self) -> bool:
         """Whether it is proven or kept."""
-        return self.how in (How.LIVE, How.REPLAYED, How.KEPT)
+        return self.how in (ProofKind.LIVE, ProofKind.REPLAYED, ProofKind.KEPT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class PermissionVerdict:
         return [bound for bound in self.bounds if not bound.passed]
 
 
-def judge_permissions(proofs: Proofs, missed: Iterable[Missed]) -> PermissionVerdict:
+def judge_permissions(proofs: Proofs, missed: Iterable[MissedGrant]) -> PermissionVerdict:
     """Judge what was proven of the deployment's roles, its user, and the policies of its resources.
 
     Args:
@@ -121,7 +121,7 @@ def judge_permissions(proofs: Proofs, missed: Iterable[Missed]) -> PermissionVer
         for identity, readable in readable_names(identities).items()
     }
     grants = {each: _judged(each, name=names[each.identity], live=live) for each in of_deployment}
-    kept = {(grant.statement, grant.action) for grant in grants.values() if grant.how is How.KEPT}
+    kept = {(grant.statement, grant.action) for grant in grants.values() if grant.how is ProofKind.KEPT}
     return PermissionVerdict(
         grants=list(grants.values()),
         bounds=[
@@ -131,22 +131,22 @@ def judge_permissions(proofs: Proofs, missed: Iterable[Missed]) -> PermissionVer
     )
 
 
-def _judged(proof: GrantProof, *, name: str, live: dict[WithheldGrant, Missed]) -> JudgedGrant:
+def _judged(proof: GrantProof, *, name: str, live: dict[WithheldGrant, MissedGrant]) -> JudgedGrant:
     grant = WithheldGrant(identity=proof.identity, statement=proof.statement, action=proof.action)
     kept = kept_for(proof.identity, proof.action)
-    how = How.UNUSED
+    how = ProofKind.UNUSED
     if proof.denial is not None:
-        how = How.LIVE if grant in live else How.REPLAYED
+        how = ProofKind.LIVE if grant in live else ProofKind.REPLAYED
     elif kept is not None:
-        how = How.KEPT
+        how = ProofKind.KEPT
     elif proof.operations:
-        how = How.NEEDLESS
+        how = ProofKind.NEEDLESS
     judged = {
         **vars(proof),
         "identity": name,
-        "denial": live[grant].denial if how is How.LIVE else proof.denial,
+        "denial": live[grant].denial if how is ProofKind.LIVE else proof.denial,
     }
-    if kept is None or how is not How.KEPT:
+    if kept is None or how is not ProofKind.KEPT:
         return JudgedGrant(**judged, how=how)
     return JudgedGrant(**judged, how=how, reason=kept.reason, shown_by=kept.shown_by)
 
@@ -164,7 +164,7 @@ def _kept_and_proven(grants: dict[GrantProof, JudgedGrant]) -> Sequence[tuple[st
     needed = {
         (kept, proof.action)
         for proof, grant in grants.items()
-        if grant.how is How.KEPT and (kept := kept_for(proof.identity, proof.action)) is not None
+        if grant.how is ProofKind.KEPT and (kept := kept_for(proof.identity, proof.action)) is not None
     }
     return [(", ".join(kept.roles), action) for kept in KEPT for action in kept.actions if (kept, action) not in needed]
 
@@ -173,7 +173,7 @@ def verdict_view(verdict: PermissionVerdict) -> Iterator[RenderableType]:
     """Draw a line for each role, user and service, then what is without proof, and what the list need not hold."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("role, user or service", overflow="fold")
-    for column in (*How, "bounds", "open"):
+    for column in (*ProofKind, "bounds", "open"):
         table.add_column(str(column), justify="right")
     for name in sorted({each.identity for each in verdict.grants} | {each.identity for each in verdict.bounds}):
         _add_row(
@@ -185,7 +185,11 @@ def verdict_view(verdict: PermissionVerdict) -> Iterator[RenderableType]:
     _add_row(table, "all", verdict.grants, verdict.bounds)
     yield table
     for grant in verdict.failed_grants:
-        why = f"is allowed by {', '.join(grant.allowed_by)} too" if grant.how is How.NEEDLESS else "is used by nothing"
+        why = (
+            f"is allowed by {', '.join(grant.allowed_by)} too"
+            if grant.how is ProofKind.NEEDLESS
+            else "is used by nothing"
+        )
         yield Text(f"{grant.identity}: {grant.action} in {grant.statement} {why}", style="red")
     for bound in verdict.failed_bounds:
         yield Text(_open_bound(bound), style="red")
@@ -197,7 +201,7 @@ def verdict_view(verdict: PermissionVerdict) -> Iterator[RenderableType]:
 def _add_row(table: Table, name: str, grants: Sequence[JudgedGrant], bounds: Sequence[JudgedBound]) -> None:
     counts = Counter(grant.how for grant in grants)
     held = sum(bound.passed for bound in bounds)
-    figures = (*(counts[how] for how in How), held, len(bounds) - held)
+    figures = (*(counts[how] for how in ProofKind), held, len(bounds) - held)
     table.add_row(name, *(f"{figure:,}" if figure else "" for figure in figures))
 
 
@@ -215,13 +219,13 @@ def verdict_document(verdict: PermissionVerdict, *, seconds: float) -> dict[str,
 
     Args:
         verdict: What is proven.
-        seconds: How long it took.
+        seconds: ProofKind long it took.
     """
     return {
         "verdict": "pass" if verdict.passed else "fail",
         "seconds": round(seconds, 1),
         "counts": {
-            **{how.value: sum(grant.how is how for grant in verdict.grants) for how in How},
+            **{how.value: sum(grant.how is how for grant in verdict.grants) for how in ProofKind},
             "bounds_held": sum(bound.passed for bound in verdict.bounds),
             "bounds_open": len(verdict.failed_bounds),
         },

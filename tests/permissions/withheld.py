@@ -37,7 +37,7 @@ class WithheldGrant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Missed:
+class MissedGrant:
     """A withheld grant, and the call that was denied for want of it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Missed:
 
 
 WITHHELD: Final[TypeAdapter[list[WithheldGrant]]] = TypeAdapter(list[WithheldGrant])
-MISSED: Final[TypeAdapter[list[Missed]]] = TypeAdapter(list[Missed])
+MISSED: Final[TypeAdapter[list[MissedGrant]]] = TypeAdapter(list[MissedGrant])
 """How both are sent: as JSON."""
 
 
@@ -62,14 +62,14 @@ class Withheld:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._grants: frozenset[WithheldGrant] = frozenset()
-        self._missed: list[Missed] = []
+        self._missed: list[MissedGrant] = []
 
     def withhold(self, grants: Iterable[WithheldGrant]) -> None:
         """Withhold these grants, and give back all others."""
         with self._lock:
             self._grants = frozenset(grants)
 
-    def missed(self) -> Sequence[Missed]:
+    def missed(self) -> Sequence[MissedGrant]:
         """Return what was missed so far, in its order."""
         with self._lock:
             return tuple(self._missed)
@@ -97,7 +97,7 @@ class Withheld:
             if decision.allowed:
                 return None
             message = denial_message(without.authorization, decision, without.caller)
-            self._missed += [Missed(grant=grant, operation=call.name, denial=message) for grant in taken]
+            self._missed += [MissedGrant(grant=grant, operation=call.name, denial=message) for grant in taken]
             self._grants = self._grants.difference(taken)
             return decision
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.tpe import chosen_trials
+from search.handler import chosen_trials
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves

@@ -25,7 +25,7 @@ from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED
 from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.fleet_control import FleetControl
-from tests.infrastructure.conftest import MakeOnce, templates_of
+from tests.infrastructure.conftest import SharedDirectory, templates_of
 from tests.models.fleet_site import Site
 
 SCRIPT = """
@@ -97,9 +97,9 @@ def test_a_job_that_asks_for_it_has_them(hosts: Site) -> None:
     assert f"the script has the credentials of {hosts.run}" in said
 
 
-def test_the_answers_of_the_service_go_no_further_than_the_instance(made_once: MakeOnce) -> None:
+def test_the_answers_of_the_service_go_no_further_than_the_instance(shared_directory: SharedDirectory) -> None:
     """What a container sends through its bridge is one hop away: the answer does not come back to it."""
-    data = templates_of(made_once, "default").only("AWS::EC2::LaunchTemplate")
+    data = templates_of(shared_directory, "default").only("AWS::EC2::LaunchTemplate")
     options = data["LaunchTemplateData"]["MetadataOptions"]
     assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.iam.patterns import read_pattern
-from tests.infrastructure.conftest import SETTINGS, MakeOnce, templates_of
+from tests.infrastructure.conftest import SETTINGS, SharedDirectory, templates_of
 
 from .policies import ACCOUNT, REGION, Context, Policies
 
@@ -31,9 +31,9 @@ TEAMS: Final = ("vision", "speech")
 
 
 @pytest.fixture(params=sorted(SETTINGS), scope="module")
-def every_policies(request: pytest.FixtureRequest, made_once: MakeOnce) -> Policies:
+def every_policies(request: pytest.FixtureRequest, shared_directory: SharedDirectory) -> Policies:
     """The policies of each of the deployments whose templates are tested."""
-    return Policies(templates_of(made_once, request.param))
+    return Policies(templates_of(shared_directory, request.param))
 
 
 # Where each kind of object is

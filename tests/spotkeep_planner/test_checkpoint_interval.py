@@ -18,7 +18,7 @@ from spotkeep_planner.checkpoint_interval import (
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import Greedy
+from spotkeep_planner.policies import Greedy
 from spotkeep_planner.replay import Windows, replay
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 

@@ -9,10 +9,9 @@ import pytest
 
 from spotkeep_planner.forecast import Forecast, forecast
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.survival import known_prior, survival
+from spotkeep_planner.policies import OnDemand, greedy, known_prior, survival
 from spotkeep_planner.replay import Past, Policy, Windows, replay
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
 HOUR_S = 3600.0

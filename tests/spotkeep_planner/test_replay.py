@@ -13,11 +13,9 @@ from spotkeep_planner.capacity_model import CapacityModel
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import Greedy, OnDemand, greedy
-from spotkeep_planner.policies.survival import survival
-from spotkeep_planner.policies.uniform_progress import uniform_progress
+from spotkeep_planner.policies import Greedy, OnDemand, greedy, survival, uniform_progress
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy, Windows, replay
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
 HOUR_S = 3600.0

@@ -335,7 +335,7 @@ class _Knowing:
         )
 
     def _traces(self, path: Path) -> list[Any]:
-        from spotkeep_planner.traces.trace_file import read_trace, read_traces
+        from spotkeep_planner.traces import read_trace, read_traces
 
         found = list(read_traces(path)) if path.is_dir() else [read_trace(path)]
         if not self.options.zones:

@@ -1,8 +1,9 @@
-"""The honest bill (I8): what a run cost against a clean on-demand run of the same work. Pure.
+"""The bill of a run or a sweep (I8): its cost against a clean on-demand run of the same work. Pure.
 
 SageMaker's own figure, (1 - billable / training) x 100, counts work done twice as useful. Here the comparison is a run
-on demand that is never interrupted: from the training time are taken away the steps that were trained again, and the
-downloading and loading that each restart repeats.
+on demand without interruptions. From the training time are taken away the steps that were trained again, and the
+downloading and loading that each restart repeats. The bill of a sweep is the sum of its trials' bills.
+
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.job_phases import count_interruptions, time_in, time_loading_again
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES
-from spotkeep_jobs.progress.steps_trained import trained_before
+from spotkeep_jobs.progress.progress import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
 
 if TYPE_CHECKING:
@@ -279,3 +280,57 @@ def percent_of(part: float, *, of: float) -> float | None:
 
 def _rounded(seconds: float) -> float:
     return round(seconds, 3)
+
+
+def total_cost(costs: Sequence[Cost]) -> Cost | None:
+    """Add up the bills of runs.
+
+    Args:
+        costs: The bills, each of all attempts of a run that have ended.
+
+    Returns:
+        Their sum: a figure that one of them does not know is not known of the sum either. None for no bills.
+    """
+    if not costs:
+        return None
+
+    def total(name: str) -> float:
+        return float(round(sum(getattr(cost, name) for cost in costs), 6))
+
+    def known_total(name: str) -> float | None:
+        values = [getattr(cost, name) for cost in costs]
+        return None if any(value is None for value in values) else round(sum(values), 6)
+
+    def stored_total(name: str) -> float | None:
+        """Return a sum in which None stands for what was not used."""
+        values = [value for cost in costs if (value := getattr(cost, name)) is not None]
+        return round(sum(values), 6) if values else None
+
+    redone_steps = known_total("redone_steps")
+    prices = {cost.usd_per_hour for cost in costs}
+    saved_seconds, clean_seconds = total("saved_seconds"), total("clean_on_demand_seconds")
+    return Cost(
+        billed_seconds=total("billed_seconds"),
+        training_seconds=total("training_seconds"),
+        waited_seconds=total("waited_seconds"),
+        redone_steps=None if redone_steps is None else int(redone_steps),
+        redone_seconds=known_total("redone_seconds"),
+        restart_overhead_seconds=total("restart_overhead_seconds"),
+        clean_on_demand_seconds=clean_seconds,
+        saved_seconds=saved_seconds,
+        saved_percent=percent_of(saved_seconds, of=clean_seconds),
+        aws_saved_percent=None,
+        usd_per_hour=prices.pop() if len(prices) == 1 else None,
+        billed_usd=known_total("billed_usd"),
+        idle_pool_seconds=total("idle_pool_seconds"),
+        idle_pool_usd=stored_total("idle_pool_usd"),
+        clean_on_demand_usd=known_total("clean_on_demand_usd"),
+        saved_usd=known_total("saved_usd"),
+        storage_gb_hours=total("storage_gb_hours"),
+        storage_usd=stored_total("storage_usd"),
+        snapshot_gb_hours=total("snapshot_gb_hours"),
+        snapshot_usd=stored_total("snapshot_usd"),
+        root_volume_gb_hours=total("root_volume_gb_hours"),
+        root_volume_usd=stored_total("root_volume_usd"),
+        unknown_prices=tuple(dict.fromkeys(name for cost in costs for name in cost.unknown_prices)),
+    )

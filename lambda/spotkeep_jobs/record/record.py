@@ -272,7 +272,7 @@ class Plan(Record):
 
     made_at: UtcTime
     table: Annotated[dict[str, Any], AtMost(MAX_PLAN_BYTES)]
-    """As `steering.decision_table` writes it."""
+    """As `spotkeep_planner.steering` writes it."""
     cost_usd: Spread | None = None
     """What all instances cost; None where no price was known."""
     finish_seconds: Spread

@@ -21,8 +21,15 @@ from spotkeep_jobs.record.record import Plan, Progress, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts
 from spotkeep_planner.errors import DecisionTableError
-from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView, spoken_time
-from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe, last_safe_wait_s
+from spotkeep_planner.steering import (
+    Choice,
+    DeadlineClock,
+    DecisionTable,
+    ZoneView,
+    is_safe,
+    last_safe_wait_s,
+    spoken_time,
+)
 
 BETWEEN_PASSES_SECONDS: Final = 300
 DECISION_INTERVAL_SECONDS: Final = 2 * BETWEEN_PASSES_SECONDS

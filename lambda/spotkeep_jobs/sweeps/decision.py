@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from spotkeep_jobs.cost.sweep_cost import total_cost
+from spotkeep_jobs.cost.run_cost import total_cost
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState

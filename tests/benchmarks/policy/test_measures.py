@@ -14,7 +14,7 @@ from benchmarks.policy.measures import optimal_costs
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.job import PlannedJob
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
 ON_DEMAND_PRICE = 3.0

@@ -13,8 +13,7 @@ import pytest
 
 from benchmarks.policy import setting
 from benchmarks.policy.__main__ import main
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
-from spotkeep_planner.traces.trace_file import write_trace
+from spotkeep_planner.traces import CapacityTrace, write_trace
 from tests.models.capacity_traces import trace_of
 
 PROJECT = Path(__file__).parents[3]

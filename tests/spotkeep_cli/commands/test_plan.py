@@ -23,8 +23,7 @@ from spotkeep_cli.planning.job_planning import PlanOptions, plan_job
 from spotkeep_cli.planning.plan_view import plan_view
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_planner.spot_market import SpotMarket
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
-from spotkeep_planner.traces.trace_file import write_trace
+from spotkeep_planner.traces import CapacityTrace, write_trace
 from tests.models.faults import client_error
 from tests.models.spot_market import SpotCapacity
 from tests.spotkeep_cli.conftest import NOW

@@ -20,7 +20,7 @@ from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, Timelin
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.replay import replay
 from spotkeep_planner.spot_market import SpotMarket
-from spotkeep_planner.steering.decision_table import DecisionTable
+from spotkeep_planner.steering import DecisionTable
 from tests.spotkeep_cli.conftest import NOW
 
 RUN = "digits-9f9f5111"

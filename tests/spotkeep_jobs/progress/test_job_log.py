@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.progress.job_events import JobEventKind, LineRefusal
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, Extent, JobLog, LogAccount, Resumed
-from spotkeep_jobs.progress.steps_trained import MOST_TRAININGS
+from spotkeep_jobs.progress.progress import MOST_TRAININGS
 
 
 def test_nothing_read_is_nothing_known() -> None:

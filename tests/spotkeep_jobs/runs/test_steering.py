@@ -24,7 +24,7 @@ from spotkeep_jobs.runs.steering import (
     on_demand_at_the_latest,
     steer,
 )
-from spotkeep_planner.steering.guard import Choice
+from spotkeep_planner.steering import Choice
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DEFAULTS = DeploymentDefaults(image="image", instance_type="ml.g5.xlarge", checkpoint_bucket="b")

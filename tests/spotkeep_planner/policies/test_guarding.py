@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.guarding import Guarded, safe
+from spotkeep_planner.policies import Guarded, safe
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Windows, replay
-from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe
+from spotkeep_planner.steering import Choice, DeadlineClock, is_safe
 from tests.models.capacity_traces import trace_of
 
 CHOICES = {WAIT: Choice.WAIT, ON_DEMAND: Choice.ON_DEMAND, 0: Choice.SPOT}

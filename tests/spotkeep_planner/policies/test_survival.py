@@ -12,14 +12,18 @@ from benchmarks.policy.measures import optimal_costs
 from benchmarks.policy.setting import prior_from_elsewhere
 from spotkeep_planner.capacity_model import ages_s
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.baselines import OnDemand, greedy
-from spotkeep_planner.policies.guarding import Guarded
-from spotkeep_planner.policies.survival import SurvivalPolicy, decision_table, survival
-from spotkeep_planner.policies.uniform_progress import uniform_progress
+from spotkeep_planner.policies import (
+    Guarded,
+    OnDemand,
+    SurvivalPolicy,
+    decision_table,
+    greedy,
+    survival,
+    uniform_progress,
+)
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy, Windows, replay
-from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
-from spotkeep_planner.steering.guard import Choice, DeadlineClock
-from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.steering import Choice, DeadlineClock, DecisionTable, ZoneView
+from spotkeep_planner.traces import CapacityTrace
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
 
 HOUR_S = 3600.0

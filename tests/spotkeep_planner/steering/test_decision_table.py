@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from spotkeep_planner.errors import DecisionTableError
-from spotkeep_planner.steering.decision_table import Decision, DecisionTable, ZoneView
-from spotkeep_planner.steering.guard import Choice, DeadlineClock
+from spotkeep_planner.steering import Choice, DeadlineClock, Decision, DecisionTable, ZoneView
 
 HOUR_S = 3600.0
 

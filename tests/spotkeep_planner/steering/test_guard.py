@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe, last_safe_wait_s
+from spotkeep_planner.steering import Choice, DeadlineClock, is_safe, last_safe_wait_s
 
 HOUR_S = 3600.0
 

@@ -34,7 +34,7 @@ _WORDS_OF_A_PROBLEM: Final = 6_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tortured:
+class StageFindings:
     """What one kind of torture found.
 
     Attributes:
@@ -90,7 +90,7 @@ def main() -> int:
     return 0 if not problems else 1
 
 
-def run_stories(kind: type[ControlPlaneStory], done: Done, *, steps: int, first_seed: int) -> Tortured:
+def run_stories(kind: type[ControlPlaneStory], done: Done, *, steps: int, first_seed: int) -> StageFindings:
     """Run stories until so many steps are taken, or one breaks.
 
     Args:
@@ -125,12 +125,12 @@ def run_stories(kind: type[ControlPlaneStory], done: Done, *, steps: int, first_
         try:
             seed(first_seed + round_number)(get_state_machine_test(Story, settings=how))()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            return Tortured(trials=Story.steps_taken, problems=(_words_of(error),), figures=dict(Story.happenings))
+            return StageFindings(trials=Story.steps_taken, problems=(_words_of(error),), figures=dict(Story.happenings))
         round_number += 1
-    return Tortured(trials=Story.steps_taken, figures=dict(sorted(Story.happenings.items())))
+    return StageFindings(trials=Story.steps_taken, figures=dict(sorted(Story.happenings.items())))
 
 
-def feed(function: str, done: Done, *, inputs: int, first_seed: int) -> Tortured:
+def feed(function: str, done: Done, *, inputs: int, first_seed: int) -> StageFindings:
     """Feed one function with bad input.
 
     Args:
@@ -139,7 +139,7 @@ def feed(function: str, done: Done, *, inputs: int, first_seed: int) -> Tortured
         inputs: How many.
         first_seed: What chance starts from.
     """
-    fed = bad_input.Fed()
+    fed = bad_input.InputCounts()
     round_number = 0
     while fed.inputs < inputs:
         before = fed.inputs
@@ -155,13 +155,13 @@ def feed(function: str, done: Done, *, inputs: int, first_seed: int) -> Tortured
         try:
             seed(first_seed + round_number)(bad_input.trial(function, fed=fed, how=how))()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            return Tortured(trials=fed.inputs, problems=(_words_of(error),), figures=dict(fed.answers))
+            return StageFindings(trials=fed.inputs, problems=(_words_of(error),), figures=dict(fed.answers))
         done(fed.inputs - before)
         round_number += 1
-    return Tortured(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))
+    return StageFindings(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))
 
 
-def _table(results: dict[str, Tortured]) -> Table:
+def _table(results: dict[str, StageFindings]) -> Table:
     table = report.table("what was done", "steps, inputs", "problems")
     table.add_column("of these")
     for name, found in results.items():

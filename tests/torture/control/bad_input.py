@@ -154,7 +154,7 @@ bad_pool_schedules = (
 
 
 @dataclass
-class Fed:
+class InputCounts:
     """What was fed so far.
 
     Attributes:
@@ -251,7 +251,7 @@ _FED: Final = {
 FUNCTIONS: Final = tuple(_FED)
 
 
-def trial(function: str, *, fed: Fed, how: settings) -> Callable[[], None]:
+def trial(function: str, *, fed: InputCounts, how: settings) -> Callable[[], None]:
     """Return a Hypothesis test that feeds one function.
 
     Args:

@@ -207,6 +207,8 @@ def decide(s: Situation, *, now: float) -> Action:
         return ReadRecord()
     if s.here is None:
         return SurveyMachine()
+    # From here on the order is the protocol: an agent that lost its lease stops before it looks at any volume, and a
+    # run that is over is left before its lease is taken.
     if s.fence is not None and not s.holds_lease:
         return GiveUp("another instance has taken the lease", failed=False)
     over = _over(record)
@@ -215,6 +217,7 @@ def decide(s: Situation, *, now: float) -> Action:
     if not s.holds_lease:
         return _take_lease(s, record, s.here, now)
     lease = record.lease
+    # Renewed at half its time: a write that EC2 or DynamoDB delays still comes before another instance may take over.
     if lease is not None and lease.expires_at - now < LEASE_SECONDS / 2:
         return _write(s, record, "renew the lease", now)
     if s.ready:
@@ -253,7 +256,10 @@ def _take_lease(s: Situation, record: FleetRecord, here: MachineVolumes, now: fl
         if gone is None:
             return DescribeInstances((lease.holder,))
         if not gone:
+            # The other instance may need the volumes that hang here: this machine lets go before it waits.
             return _clear_out(s, record, here) or _wait_for_other(s, "the lease of another instance")
+    # An expired lease is taken without a look at its holder. The fence refuses the holder's writes from now on, and
+    # the attachment keeps its volume from others until it is gone.
     fence = record.fence + 1
     move = None if record.move is None else replace(record.move, failures=0)
     taken = replace(record, fence=fence, lease=Lease(s.instance, fence, now + LEASE_SECONDS), move=move, problem=None)
@@ -294,6 +300,7 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
     action = _clear_out(s, s.record, s.here)
     if action is not None:
         return action
+    # With a stuck mount the volume is still in use: the lease runs out, and the instance's end frees the volume.
     if s.holds_lease and not s.mount_stuck:
         record = _set_back(s.record, leaving.why) if leaving.failed else s.record
         return WriteRecord(replace(record, lease=None), "give the lease back")
@@ -321,6 +328,7 @@ def _with_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, now: 
             return _wait(s, "a volume that is missing")
         return _replace_volume(s, record, volume, "is lost", now)
     if volume.damage is not None:
+        # The instance that found the damage leaves as failed. The next one keeps the volume and replaces it.
         if s.damaged is not None:
             return GiveUp(f"volume {volume.id} is damaged: {volume.damage}")
         return _replace_volume(s, record, volume, f"is damaged ({volume.damage})", now)
@@ -338,6 +346,7 @@ def _with_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, now: 
 
 
 def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, how: str, now: float) -> Action:
+    # A new volume begins from nothing. That loses training unless S3 has a checkpoint, or there was none to lose.
     if record.training.durable_step is not None:
         if s.second_tier is None:
             return ReadSecondTier()
@@ -367,6 +376,7 @@ def _move(s: Situation, record: FleetRecord, move: VolumeMove, now: float) -> Ac
         return GiveUp(f"no usable volume could be made in {move.failures} attempts: {record.problem or 'see the log'}")
     if move.successor is not None:
         return _with_successor(s, record, move, now)
+    # EC2 refuses an idempotency token with other parameters, for example after the job's size changed: a new number.
     if s.spent == move.operation:
         problem = "the volume was asked for before, with other parameters"
         return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
@@ -384,6 +394,7 @@ def _move(s: Situation, record: FleetRecord, move: VolumeMove, now: float) -> Ac
     if s.made is not None and s.made[0] == move.operation:
         made = replace(record, move=replace(move, successor=s.made[1]))
         return _write(s, made, f"volume {s.made[1]} is in the making", now)
+    # EBS makes no volume smaller than its snapshot, and a run never gets a smaller one than it had.
     sizes = [_wanted_gb(s), snapshot.size_gb if snapshot else 0]
     if record.volume is not None:
         sizes.append(record.volume.size_gb)
@@ -433,6 +444,7 @@ def _with_successor(s: Situation, record: FleetRecord, move: VolumeMove, now: fl
     if fact.state == "creating":
         return _wait(s, "the new volume")
     source_snapshot = move.snapshot if move.source == VOLUME else move.source_id
+    # A crash between creation and record can leave a volume of an earlier zone or snapshot under this number.
     if fact.zone != s.zone or fact.snapshot != source_snapshot:
         problem = f"volume {fact.id} is in {fact.zone} of {fact.snapshot}, not in {s.zone} of {source_snapshot}"
         return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
@@ -469,6 +481,7 @@ def _attach(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Acti
         return Attach(fact.id) if fact.state == "available" else _wait(s, "a volume that is not available yet")
     if attachment.state == "detaching":
         return _wait(s, "a volume that is being detached")
+    # Rule 2: only a lease renewed after the attachment proves that no other instance took over in between.
     if fact.id not in s.confirmed:
         return _write(s, record, f"volume {fact.id} is attached, and the lease still ours", now)
     return None
@@ -485,6 +498,7 @@ def _mount(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Actio
         return Inspect(fact.id)
     move = record.move
     if not filesystem:
+        # Only a volume that this run made blank is formatted: anything else without a file system may hold data.
         if move is not None and move.source == BLANK:
             return Format(fact.id)
         return _unusable(s, record, fact, "it has no file system, and this is not a new volume", now)

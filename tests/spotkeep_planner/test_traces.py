@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_planner import traces
 from spotkeep_planner.errors import TraceError
-from spotkeep_planner.traces import trace_file
-from spotkeep_planner.traces.capacity_trace import same_clock
-from spotkeep_planner.traces.trace_file import read_trace, read_traces, write_trace
+from spotkeep_planner.traces import read_trace, read_traces, same_clock, write_trace
 from tests.models.capacity_traces import trace_of
 
 HEADER = "time,available,spot_price\n"
@@ -116,7 +115,7 @@ def test_half_a_gzip_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_file, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(traces, "MOST_BYTES", 1_000)
     (tmp_path / "zone.csv").symlink_to("/dev/zero")
     (tmp_path / "zone.csv.gz").write_bytes(gzip.compress(bytes(1_001)))
     for name in ("zone.csv", "zone.csv.gz"):

@@ -1,8 +1,14 @@
-"""A solved policy as a small table, and how to read it: what a function in the cloud needs to steer a run.
+"""The steering of a run that is under way: the last safe moment for on-demand, and a solved policy as a small table.
 
-The planner fits and solves with arrays; what comes out is a threshold of slack for each age of the capacity and each
-amount of work left. That fits into a few kilobytes of JSON, and is read here with the standard library alone. Every
-decision carries its reason in words, for the run's timeline, and passes the guard.
+The guard decides from the clock and the work left alone. A choice is safe when on-demand capacity still finishes the
+job in time, should the choice turn out as badly as it can until the next decision. The rule knows no trace, no model
+and no price, so no mistake in those can miss a deadline. It takes for granted that on-demand capacity starts when it is
+asked for, and within the restart time.
+
+The planner fits and solves with arrays. Its result is a threshold of slack for each age of the capacity and each amount
+of work left. That fits into a few kilobytes of JSON, and this module reads it with the standard library alone, so that
+a function in the cloud can steer a run. Each decision passes the guard, and gives its reason in words for the run's
+timeline.
 """
 
 from __future__ import annotations
@@ -10,10 +16,70 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from spotkeep_planner.errors import DecisionTableError
-from spotkeep_planner.steering.guard import Choice, DeadlineClock, is_safe
+
+
+class Choice(Enum):
+    """What to do until the next decision."""
+
+    WAIT = "wait"
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadlineClock:
+    """Where a run stands against its deadline. All durations are in seconds.
+
+    Attributes:
+        time_left_s: Until the deadline.
+        work_left_s: Work that is not done, as if nothing happened to the capacity in use.
+        work_left_if_lost_s: Work that is not done if the capacity in use vanished now: what is durable counts.
+        restart_s: From asking for capacity to working, the loading of a checkpoint included.
+        restart_left_s: What is left of the restart of the capacity in use; 0 when it works.
+        decision_interval_s: Until the next decision.
+    """
+
+    time_left_s: float
+    work_left_s: float
+    work_left_if_lost_s: float
+    restart_s: float
+    restart_left_s: float
+    decision_interval_s: float
+
+
+def is_safe(choice: Choice, *, using: Choice, clock: DeadlineClock, kept_until_next_decision_s: float = 0.0) -> bool:
+    """Return whether a choice leaves enough time to finish on demand, should it go as badly as it can.
+
+    Args:
+        choice: What is considered.
+        using: What is in use now: `Choice.WAIT` when nothing is, or when it was just taken.
+        clock: Where the run stands.
+        kept_until_next_decision_s: Work on spot in this interval that is sure to be durable at its end. 0, the
+            default, assumes that capacity is taken at once; a replay that knows a tick to be whole may say more.
+
+    Returns:
+        True for on-demand always: nothing is safer. For waiting and spot, True when on-demand can still be started at
+        the next decision.
+    """
+    if choice is Choice.ON_DEMAND:
+        return True
+    if choice is Choice.SPOT and using is Choice.SPOT:
+        # Capacity that is kept may hold work that is not durable: it counts as done only where it is sure to be kept.
+        left_after_s = clock.work_left_if_lost_s - kept_until_next_decision_s
+    else:
+        # Leaving capacity of one's own accord saves first: the work done counts.
+        left_after_s = clock.work_left_s - (kept_until_next_decision_s if choice is Choice.SPOT else 0.0)
+    return clock.time_left_s - clock.decision_interval_s >= clock.restart_s + max(0.0, left_after_s)
+
+
+def last_safe_wait_s(clock: DeadlineClock) -> float:
+    """Return how long a run without capacity may still wait before on-demand must be started. Never negative."""
+    return max(0.0, clock.time_left_s - clock.restart_s - clock.work_left_if_lost_s)
+
 
 VERSION = 1
 _ALWAYS_S = 10**9

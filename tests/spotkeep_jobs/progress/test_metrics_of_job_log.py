@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
-from spotkeep_jobs.progress.script_metrics import MOST_METRICS, MOST_POINTS, MetricsFollower
+from spotkeep_jobs.progress.job_log import MOST_METRICS, MOST_POINTS, MetricsFollower
 from spotkeep_jobs.record.record import Goal, Metric, ScriptMetrics
 from spotkeep_jobs.record.table_client import fields_of, from_dynamodb, record_of, to_dynamodb
 

@@ -1,13 +1,30 @@
-"""The policy of this project: on demand when the slack falls below what the capacity model says it is worth.
+"""The policies that choose capacity for a run, behind the interface of `spotkeep_planner.replay`.
 
-For each window it fits a capacity model on what is past (`capacity_model`), solves the job against it (`solver`), and
-from then on compares the slack with a threshold, which depends on how long the run or drought of capacity has lasted
-and how much work is left. Spot is taken where there is some and the threshold allows, on-demand is left for it, and in
-a drought the run waits until the threshold is reached.
+Two need no model: on-demand from start to end, and spot whenever there is some. A wrapper puts the guard of `steering`
+around any policy, for many windows at once.
 
-Several zones are seen as one source of capacity: there is some when any zone has some. Among the zones with capacity it
-goes where an hour of work is cheapest over the time that capacity will probably last there, the restart on the way in
-counted; and it leaves a zone for a cheaper one only when that pays for the restart.
+Uniform Progress keeps the work done in step with the time gone. Source: Wu, Chiang, Mao, Yang, Friedman, Shenker,
+Stoica: Can't Be Late: Optimizing Spot Instance Savings under Deadlines. NSDI '24.
+https://www.usenix.org/conference/nsdi24/presentation/wu-zhanghao
+
+Its rules, with C(0) the work, C(t) the work left, R(0) the deadline, d the restart:
+
+- Exploitation: spot whenever there is some.
+- Taking a risk: without spot, wait as long as C(0) - C(t) >= t C(0) / R(0). A run that falls behind takes on-demand.
+- Hysteresis: stay on demand until the work done is ahead by the two restarts that leaving and coming back would cost,
+  (t + 2d) C(0) / R(0).
+- Safety net: on-demand to the end, from the moment when work and two restarts fill the time left. A spot instance at
+  work is kept until it is taken.
+
+The policy of this project goes on demand when the slack falls below its worth in the capacity model. For each window it
+fits a capacity model on the past (`capacity_model`) and solves the job against it (`solver`). Then it compares the
+slack with a threshold, which depends on the age of the run or drought of capacity and on the work left. It takes spot
+where there is some and the threshold allows, and leaves on-demand for it. In a drought the run waits until the
+threshold is reached.
+
+It sees several zones as one source of capacity, which is there when any zone has some. Among the zones with capacity it
+goes where an hour of work is cheapest over the time that capacity will probably last there. The restart on the way in
+counts. It leaves a zone for a cheaper one only when that pays for the restart.
 """
 
 from __future__ import annotations
@@ -15,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 
@@ -22,11 +40,133 @@ from spotkeep_planner import capacity_model
 from spotkeep_planner.capacity_model import BANDS, CapacityModel
 from spotkeep_planner.interruption_bands import prior_from_band
 from spotkeep_planner.job import PlannedJob, running_times_s
-from spotkeep_planner.policies.guarding import Guarded
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decide, IntArray, Observation, Past, Policy
 from spotkeep_planner.solver import Thresholds, choose_step_s, solve
-from spotkeep_planner.steering.decision_table import DecisionTable
-from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
+from spotkeep_planner.steering import DecisionTable
+from spotkeep_planner.traces import BoolArray, FloatArray
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """On-demand capacity from the start to the end: what a run costs without spot."""
+
+    name: str = "on-demand"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
+        """Get ready for some windows."""
+        return lambda observation: np.full_like(observation.using, ON_DEMAND)
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Spot in the cheapest zone that has some, else waiting. Alone it misses deadlines: see `greedy`."""
+
+    name: str = "greedy"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
+        """Get ready for some windows."""
+        return lambda observation: spot_else(observation, otherwise=np.full_like(observation.using, WAIT))
+
+
+def spot_else(observation: Observation, *, otherwise: IntArray) -> IntArray:
+    """Return the zone in use as long as it is there, else the cheapest that is, else something else."""
+    price = np.where(observation.available, observation.spot_price, np.inf)
+    cheapest = np.where(observation.available.any(axis=1), price.argmin(axis=1), otherwise)
+    return np.where(observation.using >= 0, observation.using, cheapest)
+
+
+def greedy() -> Policy:
+    """Return greedy spot with a safety net: on-demand from the last safe moment on."""
+    return Guarded(policy=Greedy())
+
+
+def safe(chosen: IntArray, *, observation: Observation, job: PlannedJob) -> BoolArray:
+    """Return whether each choice leaves enough time for on-demand: `steering.is_safe`, element by element.
+
+    A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
+    durable at once, that tick's work is counted.
+    """
+    tick_s = observation.tick_s
+    on_spot = chosen >= 0
+    staying = on_spot & (observation.using >= 0) & (chosen == observation.using)
+    restart_left_s = np.where(staying, observation.restart_left_s, job.restart_s)
+    durable_at_once = job.saves_on_notice or job.checkpoint_interval_s == 0
+    kept_s = np.maximum(0.0, tick_s - restart_left_s) if durable_at_once and job.checkpoint_cost_s == 0 else 0.0
+    left_s = np.where(staying, observation.work_left_if_lost_s, observation.work_left_s) - np.where(
+        on_spot, kept_s, 0.0
+    )
+    running_s = running_times_s(np.maximum(0.0, left_s), job=job)
+    # Who goes on demand while spot capacity is there saves before it leaves, which takes as long as any save.
+    save_s = np.where(on_spot, job.checkpoint_cost_s, 0.0)
+    in_time = observation.time_left_s - tick_s >= job.restart_s + running_s + save_s
+    return np.asarray((chosen == ON_DEMAND) | in_time, dtype=np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A policy that the guard keeps from missing a deadline."""
+
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        """The name of the policy it guards."""
+        return self.policy.name
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
+        """Get ready for some windows."""
+        wanted = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
+        return lambda observation: _guarded(wanted(observation), observation=observation, job=job)
+
+
+def _guarded(chosen: IntArray, *, observation: Observation, job: PlannedJob) -> IntArray:
+    there = (chosen < 0) | observation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
+    chosen = np.where(there, chosen, WAIT)
+    allowed = safe(chosen, observation=observation, job=job)
+    # A move that is too late to risk is no reason to give up the capacity in use.
+    moving = (chosen >= 0) & (observation.using >= 0) & (chosen != observation.using)
+    stays = moving & ~allowed & safe(observation.using, observation=observation, job=job)
+    return np.where(allowed, chosen, np.where(stays, observation.using, ON_DEMAND))
+
+
+_NO_RESTART_LEFT_S = 1e-3
+
+
+@dataclass(frozen=True)
+class UniformProgress:
+    """The rules of the paper; see the module."""
+
+    name: str = "uniform-progress"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:  # noqa: ARG002
+        """Get ready for some windows."""
+        return partial(_decide, job)
+
+
+def _decide(job: PlannedJob, observation: Observation) -> IntArray:
+    using, tick_s = observation.using, observation.tick_s
+    work_left_s = observation.work_left_if_lost_s
+    done_s = job.work_s - work_left_s
+    elapsed_s = job.deadline_s - observation.time_left_s
+    pace = job.work_s / job.deadline_s
+    has_spot = observation.available.any(axis=1)
+    behind = done_s < elapsed_s * pace
+    spot = spot_else(observation, otherwise=np.where(behind, ON_DEMAND, WAIT))
+    far_ahead = done_s > (elapsed_s + 2 * job.restart_s) * pace
+    chosen = np.where((using == ON_DEMAND) & (~has_spot | ~far_ahead), ON_DEMAND, spot)
+
+    time_left_s = np.floor(observation.time_left_s / tick_s) * tick_s
+    two_restarts = np.ceil((work_left_s + 2 * job.restart_s) / tick_s) * tick_s >= time_left_s
+    chosen = np.where(two_restarts & (using < 0), ON_DEMAND, chosen)
+    one_restart = np.ceil((work_left_s + job.restart_s) / tick_s) * tick_s >= time_left_s
+    at_work = (using >= 0) & (observation.restart_left_s < _NO_RESTART_LEFT_S)
+    return np.where(one_restart, np.where(at_work, using, ON_DEMAND), chosen)
+
+
+def uniform_progress() -> Policy:
+    """Return Uniform Progress, guarded: its own safety net rounds to ticks, the guard holds to the second."""
+    return Guarded(policy=UniformProgress())
+
 
 _HOUR_S = 3600.0
 WORTH_ENDINGS = 10.0

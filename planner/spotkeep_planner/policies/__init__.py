@@ -1,1 +1,0 @@
-"""The policies, one a module, behind the interface of `spotkeep_planner.replay`."""
