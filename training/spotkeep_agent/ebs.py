@@ -1,11 +1,15 @@
+<<<<<<< HEAD:training/spotkeep_agent/ebs.py
 """Volumes and snapshots of EBS as EC2 describes them, as far as the volume protocol needs them."""
+=======
+"""The facts of EC2's Describe calls that the protocol needs, and the results of actions."""
+>>>>>>> h-prose-recipe:training/spotkeep_agent/volume/facts.py
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 GONE_STATES = ("terminated", "stopped")
-"""A gone instance writes nothing any more; one that is shutting down may."""
+"""A gone instance writes nothing any more. One that is shutting down may."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,13 @@ class EbsVolume:
 
     Attributes:
         id: Its id.
-        zone: Where it is.
+        zone: Its availability zone.
         state: `creating`, `available`, `in-use`, `deleting`, `deleted` or `error`.
         size_gb: GiB.
-        attachments: Where it is attached.
-        snapshot: What it was made from.
-        operation: Which operation of the run made it; None when none did.
-        multi_attach: Whether several instances may attach it at once.
+        attachments: Its attachments to instances.
+        snapshot: The snapshot that it was made from.
+        operation: The number of the run's operation that made it. None when none did.
+        multi_attach: Several instances may attach it at once.
     """
 
     id: str
@@ -57,11 +61,11 @@ class EbsSnapshot:
     Attributes:
         id: Its id.
         state: `pending`, `completed` or `error`.
-        volume: What it was made of.
+        volume: The volume that it was made of.
         size_gb: The size of the volume, in GiB.
-        operation: Which operation of the run made it.
+        operation: The number of the run's operation that made it. None when none did.
         progress: For people, for example `37%`.
-        full_bytes: All that was written to the volume when it was taken; None where EC2 does not say (yet).
+        full_bytes: All bytes written to the volume at the time of the snapshot. None where EC2 does not say (yet).
     """
 
     id: str
@@ -71,3 +75,57 @@ class EbsSnapshot:
     operation: int | None = None
     progress: str = ""
     full_bytes: int | None = None
+<<<<<<< HEAD:training/spotkeep_agent/ebs.py
+=======
+
+
+@dataclass(frozen=True)
+class MachineVolumes:
+    """The volumes on this machine.
+
+    Attributes:
+        mounted: The volume that is mounted.
+        devices: The volumes whose devices are there.
+    """
+
+    mounted: str | None = None
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """An action took effect.
+
+    Attributes:
+        value: Its result, such as facts, an id or a record.
+    """
+
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An action was refused, and will be until something changes.
+
+    Attributes:
+        code: EC2's error code, or a word of ours.
+        message: For people.
+    """
+
+    code: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """An action may or may not have taken effect, after a throttle, a fault or silence. The protocol decides anew.
+
+    Attributes:
+        message: For people.
+    """
+
+    message: str = ""
+
+
+Result = Union[Done, Refused, Unavailable]
+>>>>>>> h-prose-recipe:training/spotkeep_agent/volume/facts.py

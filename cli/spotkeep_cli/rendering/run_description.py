@@ -62,10 +62,7 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
     rows: list[Fact] = [
-        (
-            "billed",
-            _amount(cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds, cost.billed_usd),
-        ),
+        ("billed", _amount(billed_seconds, cost.billed_usd)),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),

@@ -1,4 +1,4 @@
-"""What the protocol asks for: each is one call to AWS, or one change of this machine."""
+"""The actions of the protocol. Each is one call to AWS, or one change of this machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Result = Union[Done, Refused, Unavailable]
 
 @dataclass(frozen=True)
 class ReadJob:
-    """Read what the instances of the run are to do. Gives an InstanceJob."""
+    """Read the job of the run's instances. Gives an InstanceJob."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ReadRecord:
 
 @dataclass(frozen=True)
 class WriteRecord:
-    """Write the record over the version that was read; refused (`Conflict`) when it is not that any more.
+    """Write the record over the version that was read. Refused (`Conflict`) after another write.
 
     Attributes:
         record: With the version that was read.
@@ -84,7 +84,7 @@ class WriteRecord:
 
 @dataclass(frozen=True)
 class SurveyMachine:
-    """See what is mounted and which devices are there; end what a former agent left running. Gives MachineVolumes."""
+    """List mounts and devices, and end the processes of an earlier agent. Gives MachineVolumes."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class DescribeSnapshots:
 
 @dataclass(frozen=True)
 class DescribeInstances:
-    """Describe instances. Gives a tuple of (id, state); one that does not exist any more is missing in it."""
+    """Describe instances. Gives a tuple of (id, state), without instances that no longer exist."""
 
     ids: tuple[str, ...]
 
@@ -141,7 +141,7 @@ class Attach:
 
 @dataclass(frozen=True)
 class Detach:
-    """Detach a volume; by force only from an instance that is gone."""
+    """Detach a volume, by force only from an instance that is gone."""
 
     volume: str
     instance: str
@@ -178,7 +178,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Check:
-    """Check the file system and repair what is safe to repair; refused (`Damaged`) when more would be needed."""
+    """Check the file system and make safe repairs. Refused (`Damaged`) when it needs more."""
 
     volume: str
 
@@ -202,8 +202,8 @@ class Wait:
     """Wait, then decide anew.
 
     Attributes:
-        seconds: How long.
-        reason: What for; the same reason again adds up.
+        seconds: The length of the wait.
+        reason: The reason. Waits with the same reason add up.
     """
 
     seconds: float
@@ -212,11 +212,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Begin to leave. Changes nothing by itself: what uses the volume is ended before the next action.
+    """Begin to leave. It changes nothing by itself. Processes on the volume are ended before the next action.
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that a person should look at.
+        failed: A person should look at it.
     """
 
     why: str
@@ -225,7 +225,7 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class Ready:
-    """The volume is current, verified and mounted: train."""
+    """The volume is current, verified and mounted. Train."""
 
     volume: str
 

@@ -1,7 +1,7 @@
-"""Volumes as block devices, with the machine's own tools: blkid, mkfs.ext4, e2fsck, mount. Needs root.
+"""Volumes as block devices, with the machine's own tools blkid, mkfs.ext4, e2fsck and mount. Needs root.
 
-Sources: "Make an Amazon EBS volume available for use" and "Extend the file system", EBS user guide; blkid(8),
-e2fsck(8), resize2fs(8); "Ext4 Disk Layout" of the kernel's documentation.
+Sources: "Make an Amazon EBS volume available for use" and "Extend the file system", EBS user guide. blkid(8),
+e2fsck(8), resize2fs(8). "Ext4 Disk Layout" of the kernel's documentation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BlockDeviceMachine:
         return self._mount_point
 
     def survey(self) -> MachineVolumes:
-        """See what is mounted and which devices are there; end what a former agent left running."""
+        """List mounts and devices, and end the processes of an earlier agent."""
         devices = self._devices.attached()
         source = self._mounted_device()
         if source is None:
@@ -59,7 +59,7 @@ class BlockDeviceMachine:
         return MachineVolumes(mounted=mounted, devices=tuple(devices))
 
     def inspect(self, volume: str) -> str:
-        """Wait for the volume's device, and see what it holds."""
+        """Wait for the volume's device, and read its file system's kind."""
         device = self._devices.wait_for(volume)
         found = _run(["blkid", "-p", "-o", "export", device], allowed=(0, _NOTHING_FOUND))
         if found.returncode == _NOTHING_FOUND:
@@ -82,13 +82,13 @@ class BlockDeviceMachine:
         )
 
     def check(self, volume: str) -> None:
-        """Let e2fsck repair what it holds for safe; XFS repairs itself when it is mounted."""
+        """Let e2fsck make its safe repairs. XFS repairs itself at the mount."""
         if self.inspect(volume) not in _EXT:
             return
         _check(self._devices.wait_for(volume))
 
     def mount(self, volume: str) -> None:
-        """Mount it, grown to its volume: ext4 before, XFS after."""
+        """Mount it, grown to its volume. ext4 grows before, XFS after."""
         kind, device = self.inspect(volume), self._devices.wait_for(volume)
         if kind in _EXT and _ext_bytes(device) < _device_bytes(device):
             # resize2fs wants a full check first; to grow it while it is mounted would need CAP_SYS_RESOURCE.
@@ -103,7 +103,7 @@ class BlockDeviceMachine:
             _grow(["xfs_growfs", str(self._mount_point)], volume)
 
     def unmount(self) -> None:
-        """End what uses it, flush it, unmount it."""
+        """End the processes on it, flush it, unmount it."""
         os.sync()
         for _ in range(3):
             if self._mounted_device() is None:

@@ -1,4 +1,7 @@
-"""Runs the volume protocol here: decide, carry out, absorb, until the volume is mounted or this instance goes."""
+"""Runs the volume protocol on this instance.
+
+It decides, acts and takes in the result, until the volume is mounted or the instance goes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from .protocol import Leaving, Situation, absorb, decide, leave
 
 
 class LeaseLostError(Exception):
-    """The lease is another instance's by now, or the run has ended: nothing of the run may be changed any more."""
+    """Another instance has the lease by now, or the run has ended.
+
+    This instance may change nothing of the run any more.
+    """
 
 
 class VolumeController:
@@ -25,14 +31,13 @@ class VolumeController:
 
     Args:
         instance: This instance's id.
-        zone: Where it is.
+        zone: Its availability zone.
         executor: Carries out actions.
-        tell: Called with each action before it is carried out, and of what came of it where that was not what was
-            hoped.
+        tell: Called with each action before it is carried out, and with each result that is no success.
         pause: Waits so many seconds, or less when something needs attention.
 
     Attributes:
-        situation: What the next action is decided from.
+        situation: The facts for the next decision.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class VolumeController:
 
     @property
     def job(self) -> InstanceJob:
-        """What the instances of the run do."""
+        """The job of the run's instances."""
         assert self.situation.job is not None  # noqa: S101 - asked for after it was read
         return self.situation.job
 
@@ -98,7 +103,7 @@ class VolumeController:
                 return Leaving(action.why, action.failed)
 
     def tend(self) -> bool:
-        """Do one thing of what can be done beside the training: delete orphans. Says whether there is more."""
+        """Delete one orphan beside the training. Says whether there are more."""
         action = decide(self.situation, now=time.time())
         beside = (
             do.DeleteVolume,
@@ -117,11 +122,11 @@ class VolumeController:
         """Change the record under the lease, and renew the lease.
 
         Args:
-            change: Gives the changed record; called again when another writer changed it meanwhile.
+            change: Gives the changed record. It is called again after another writer's change.
 
         Raises:
-            LeaseLostError: If the lease is not ours any more, or that is not known because the record is unreadable.
-            ConnectionError: If the record cannot be reached now.
+            LeaseLostError: The lease is not ours any more, or the record is unreadable.
+            ConnectionError: The record cannot be reached now.
         """
         with self._lock:
             while True:
@@ -144,12 +149,12 @@ class VolumeController:
                     return self.record
 
     def leave(self, *, why: str, failed: bool = False, seconds_left: Callable[[], float]) -> Leaving:
-        """Unmount, detach, give the lease back, as far as the time allows.
+        """Unmount, detach and give the lease back, as far as the time allows.
 
         Args:
             why: For people.
-            failed: Whether a person should look at it.
-            seconds_left: Until this machine may be gone; asked again and again.
+            failed: A person should look at it.
+            seconds_left: Seconds until this machine may be gone, asked again and again.
         """
         with self._lock:
             self.situation = leave(self.situation, why=why, failed=failed)

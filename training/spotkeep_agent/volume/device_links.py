@@ -1,6 +1,6 @@
-"""Finds attached volumes by their ids: the links below /dev/disk/by-id, which come and go with attachments.
+"""Finds attached volumes by their ids, in the links below /dev/disk/by-id, which come and go with attachments.
 
-A volume is found by its id, never by a letter: `/dev/nvme*n1` come in any order, and instance stores look alike.
+A volume is found by its id, never by a letter. `/dev/nvme*n1` come in any order, and instance stores look alike.
 Source: "Map NVMe disks to volumes", EBS user guide.
 """
 
@@ -27,7 +27,7 @@ def link_name(volume: str) -> str:
 
 
 def volume_of_link(name: str) -> str | None:
-    """Give the volume that such a name means; None for other names, and for a device's partitions."""
+    """Give the volume of such a name. None for other names, and for a device's partitions."""
     digits = name[len(PREFIX) :]
     if not name.startswith(PREFIX) or not digits.startswith("vol") or not digits.isalnum():
         return None
@@ -55,7 +55,7 @@ class DeviceLinks:
         self._appears_seconds = appears_seconds
 
     def attached(self) -> dict[str, str]:
-        """Give where each volume's link leads: a device, or a directory where no process is root."""
+        """Give the target of each volume's link, which is a device, or a directory on machines without root."""
         if not self._folder.is_dir():
             return {}
         return {

@@ -1,4 +1,4 @@
-"""Carries out the protocol's actions: the one place where they meet AWS and this machine."""
+"""Carries out the protocol's actions, by calls to AWS and changes of this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .machine import VolumeMachine
 
 
 class Executor:
-    """What actions act on.
+    """The AWS services and the machine that actions change.
 
     Args:
         records: The job and the fleet record.
@@ -40,11 +40,11 @@ class Executor:
         self._has_second_tier = has_second_tier
 
     def perform(self, action: do.Action, spec: VolumeSpec | None) -> Result:
-        """Carry out one action, and say what came of it.
+        """Carry out one action, and give its result.
 
         Args:
             action: The action.
-            spec: How the run's volumes are made; None before the job is read.
+            spec: The properties of the run's volumes. None before the job is read.
         """
         try:
             return Done(self._perform(action, spec))

@@ -1,7 +1,7 @@
-"""What the protocol asks of this machine: devices, file systems, mounts. One seam, two ways to serve it.
+"""The devices, file systems and mounts of this machine, as the protocol needs them. One seam with two implementations.
 
-block_device.py does it with real devices and needs root; volume_directory.py takes directories for volumes, so that the
-same protocol runs where there is no root.
+block_device.py takes real devices and needs root. volume_directory.py takes directories for volumes, so that the same
+protocol runs without root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class VolumeMachine(Protocol):
         """Where the volume is mounted."""
 
     def survey(self) -> MachineVolumes:
-        """See what is mounted and which devices are there; end what a former agent left running."""
+        """List mounts and devices, and end the processes of an earlier agent."""
 
     def inspect(self, volume: str) -> str:
         """Wait for the volume's device. Give the type of its file system, empty when there is none.
@@ -37,10 +37,10 @@ class VolumeMachine(Protocol):
         """
 
     def check(self, volume: str) -> None:
-        """Check the file system, and repair what is safe to repair.
+        """Check the file system, and make safe repairs.
 
         Raises:
-            DamagedFilesystemError: If more is needed.
+            DamagedFilesystemError: It needs more.
         """
 
     def mount(self, volume: str) -> None:
@@ -51,8 +51,8 @@ class VolumeMachine(Protocol):
         """
 
     def unmount(self) -> None:
-        """End what uses it, flush it, unmount it.
+        """End the processes on it, flush it, unmount it.
 
         Raises:
-            BusyFilesystemError: If it cannot be unmounted.
+            BusyFilesystemError: It cannot be unmounted.
         """

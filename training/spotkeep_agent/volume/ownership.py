@@ -1,7 +1,7 @@
 """Divides a mounted volume between the user that trains and the agent.
 
-All of it is the user's, but one folder, which is root's. The volume's own directory is root's, too, and sticky: the
-user makes and removes there what it likes, and cannot remove or replace the agent's folder.
+All of it is the user's, but one folder, which is root's. The volume's own directory is root's, too, and sticky. The
+user makes and removes files there, and cannot remove or replace the agent's folder.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ _SHARED_MODE = 0o1775
 
 
 def divide_volume(base: Path, *, uid: int, gid: int) -> None:
-    """Give a volume to the user that trains, and keep a folder of it. Run as root; without, there is one user only.
+    """Give a volume to the user that trains, and keep a folder of it. Run as root.
 
-    What is the user's already is not looked at again. No link is followed, not even one that takes the place of a file
+    Without root, there is one user only.
+
+    Files of the user already are passed over. No link is followed, not even one that takes the place of a file
     meanwhile.
 
     Args:
-        base: Where the volume is mounted.
+        base: The mount point of the volume.
         uid: The user's.
         gid: The user's.
 
     Raises:
-        VolumeError: If the agent's folder is not root's alone.
-        OSError: If the volume cannot be read or written.
+        VolumeError: The agent's folder is not root's alone.
+        OSError: The volume cannot be read or written.
     """
     kept = base / KEPT_NAME
     if os.geteuid() != 0 or uid == 0:
