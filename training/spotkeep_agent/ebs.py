@@ -1,8 +1,4 @@
-<<<<<<< HEAD:training/spotkeep_agent/ebs.py
 """Volumes and snapshots of EBS as EC2 describes them, as far as the volume protocol needs them."""
-=======
-"""The facts of EC2's Describe calls that the protocol needs, and the results of actions."""
->>>>>>> h-prose-recipe:training/spotkeep_agent/volume/facts.py
 
 from __future__ import annotations
 
@@ -75,57 +71,3 @@ class EbsSnapshot:
     operation: int | None = None
     progress: str = ""
     full_bytes: int | None = None
-<<<<<<< HEAD:training/spotkeep_agent/ebs.py
-=======
-
-
-@dataclass(frozen=True)
-class MachineVolumes:
-    """The volumes on this machine.
-
-    Attributes:
-        mounted: The volume that is mounted.
-        devices: The volumes whose devices are there.
-    """
-
-    mounted: str | None = None
-    devices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Done:
-    """An action took effect.
-
-    Attributes:
-        value: Its result, such as facts, an id or a record.
-    """
-
-    value: Any = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    """An action was refused, and will be until something changes.
-
-    Attributes:
-        code: EC2's error code, or a word of ours.
-        message: For people.
-    """
-
-    code: str
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Unavailable:
-    """An action may or may not have taken effect, after a throttle, a fault or silence. The protocol decides anew.
-
-    Attributes:
-        message: For people.
-    """
-
-    message: str = ""
-
-
-Result = Union[Done, Refused, Unavailable]
->>>>>>> h-prose-recipe:training/spotkeep_agent/volume/facts.py
