@@ -95,7 +95,7 @@ pytest_add_cli_args_test_selection = {tests}
 
 
 def main() -> int:
-    """Run the mutants, print and write those that survive; return 1 when the list to compare with lacks one."""
+    """Run the mutants, print and write those that survive. Return 1 when the list to compare with lacks one."""
     options = _options()
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     _make_tree()
@@ -134,13 +134,13 @@ def _make_tree() -> None:
 
 
 def _mutants(*, one_in: int, only: Sequence[str]) -> list[str]:
-    """Return the mutants to run, patterns among them; an empty list stands for all of them.
+    """Return the mutants to run, patterns among them. An empty list stands for all of them.
 
     A sample holds the same mutants of a function as long as the function does not change.
 
     Args:
         one_in: One mutant in so many.
-        only: The modules, below the library; empty for all of them.
+        only: The modules, below the library. Empty for all of them.
     """
     if one_in == 1:
         return [f"{LIBRARY}.{module}.*" for module in only]
@@ -155,7 +155,7 @@ def _draw(name: str) -> int:
 
 
 def _statuses() -> dict[str, int | None]:
-    """Return how pytest ended with each mutant, by the mutant's name; None where it has not been run."""
+    """Return how pytest ended with each mutant, by the mutant's name. None where it has not been run."""
     found: dict[str, int | None] = {}
     for path in sorted((TREE / "mutants" / "src").rglob("*.py.meta")):
         found |= json.loads(path.read_text())["exit_code_by_key"]

@@ -63,7 +63,7 @@ def process(command: Sequence[str], *, environment: Mapping[str, str], directory
     """Return an action that runs a command to its end.
 
     Raises:
-        subprocess.CalledProcessError: From the action, when the command fails; its output is in the error.
+        subprocess.CalledProcessError: From the action, when the command fails. Its output is in the error.
     """
 
     def run() -> None:

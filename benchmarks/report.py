@@ -21,7 +21,7 @@ def write(output: Path, figures: Mapping[str, Any], console: Console, **machine:
     """Write figures as JSON, and say where.
 
     Args:
-        output: The file; its folder is made where there is none.
+        output: The file. Its folder is made where there is none.
         figures: What was measured.
         console: Where to say it.
         machine: What counts of this machine besides its system and its Python.

@@ -1,4 +1,4 @@
-"""Synth of the whole app, with the rules and without: what the rules take; and what our stacks add to an empty app.
+"""Synth of the whole app, with the rules and without: what the rules take. And what our stacks add to an empty app.
 
 The empty app is what `cdk init` makes. Neither it nor the synth without the rules loads the CDK's template validation.
 """

@@ -29,7 +29,7 @@ _SAVES, _STEPS_PER_EPOCH, _EPOCHS = 9, 200, 4
 
 
 def main() -> int:
-    """Measure and print a table; gives 1 where a figure is beyond its bound."""
+    """Measure and print a table. Gives 1 where a figure is beyond its bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", nargs="?", help="what to compare with, as git names it")
     parser.add_argument("--rounds", type=int, default=7)
@@ -73,7 +73,7 @@ def compared(before: list[dict[str, float]], now: list[dict[str, float]]) -> dic
 
 
 def measure() -> dict[str, float]:
-    """Measure the library that is imported, in seconds; the least of several, which the neighbours disturb least."""
+    """Measure the library that is imported, in seconds. The least of several, which the neighbours disturb least."""
     torch: Any = import_module("torch")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="spotkeep-before-") as scratch:

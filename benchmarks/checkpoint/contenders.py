@@ -35,7 +35,7 @@ class Contender(Protocol):
     """One way to save a checkpoint."""
 
     def save(self) -> None:
-        """Start a save; return when the training may change its state again."""
+        """Start a save. Return when the training may change its state again."""
 
     def durable_at(self) -> float | None:
         """Return when the last save was durable (seconds of `time.perf_counter`), None while it is not."""
@@ -92,7 +92,7 @@ class _Safetensors(_Saver):
 
 
 class _DistributedSave(_Saver):
-    """torch.distributed.checkpoint.save; its file writer calls fsync by itself."""
+    """torch.distributed.checkpoint.save. Its file writer calls fsync by itself."""
 
     def write(self) -> None:
         _dcp().save(self.workload.flat_state, storage_writer=_dcp().FileSystemWriter(self.directory), no_dist=True)

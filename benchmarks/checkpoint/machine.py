@@ -24,7 +24,7 @@ class Machine:
 
     Args:
         directory: A directory on the disk in question.
-        size_bytes: How many bytes each figure is about; rounded down to whole blocks.
+        size_bytes: How many bytes each figure is about. Rounded down to whole blocks.
     """
 
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
@@ -84,7 +84,7 @@ class Machine:
         """Read that file out of the page cache. Gives seconds.
 
         Args:
-            streams: Threads that read at once; one is the plain read of any program.
+            streams: Threads that read at once. One is the plain read of any program.
         """
         read_into_cache(self._path)
         started = time.perf_counter()
@@ -141,7 +141,7 @@ class StolenTime:
         self._before = self._counted()
 
     def share(self) -> float | None:
-        """Return the stolen share, 0 to 1; None where the system does not count it."""
+        """Return the stolen share, 0 to 1. None where the system does not count it."""
         now = self._counted()
         if now is None or self._before is None:
             return None

@@ -1,6 +1,6 @@
 """Times saves and restores inside a training, all contenders in turn, in one process.
 
-One process, because then every contender meets the same memory, the same disk and the same drift of the machine; the
+One process, because then every contender meets the same memory, the same disk and the same drift of the machine. The
 order changes from round to round. The extra time of a save is the time of the training steps from the call on until the
 checkpoint is durable (two steps at least), less the time that as many steps take before and after it.
 """

@@ -28,7 +28,7 @@ def measure(name: str, *, state_bytes: int, directory: Path) -> dict[str, Any]:
     """Measure one contender in a fresh process.
 
     Raises:
-        subprocess.CalledProcessError: It failed; its output is in the error.
+        subprocess.CalledProcessError: It failed. Its output is in the error.
     """
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.checkpoint.memory", name, str(state_bytes)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -36,7 +36,7 @@ from tests.models.unsureness import SERVICES
 SAGEMAKER_CALLS_A_SECOND: Final = 2
 OTHER_CALL_SECONDS: Final = 0.01
 _IN_A_TRANSACTION: Final = 50
-"""Notifications; DynamoDB takes a hundred items, and a change of a run has a few besides."""
+"""Notifications. DynamoDB takes a hundred items, and a change of a run has a few besides."""
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
 ORPHANED: Final = 50
@@ -49,7 +49,7 @@ class Measured:
 
     Attributes:
         figures: What was counted, by name.
-        kept: Whether its target holds; None where it has none.
+        kept: Whether its target holds. None where it has none.
         target: In words.
     """
 
@@ -68,7 +68,7 @@ class MeasuredPlane(ControlPlane):
         return f"{name}-1"
 
     def events_come(self, events: list[dict[str, Any]]) -> dict[str, Any]:
-        """Hand the controller a batch of events; return its answer."""
+        """Hand the controller a batch of events. Return its answer."""
         records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
         batch = controller_event_of({"Records": records}, now=self.service.clock())
         assert isinstance(batch, EventBatch)
@@ -82,7 +82,7 @@ class MeasuredPlane(ControlPlane):
         return job
 
     def leaves_its_pool(self, job: ModelJob) -> list[dict[str, Any]]:
-        """Complete such a job; give its last event."""
+        """Complete such a job. Give its last event."""
         self.service.ends(job, "Completed")
         return self.service.events[-1:]
 

@@ -1,7 +1,7 @@
 """Counts the way of one launch and of one event through the functions' modules: ``python -m benchmarks.control.way``.
 
 A call from one module into another one enters it. A module that is entered again is returned to. Counted are the
-modules of the functions, on the models of AWS that the stories use; a launch is one of managed spot, the event is the
+modules of the functions, on the models of AWS that the stories use. A launch is one of managed spot, the event is the
 first of its training job, and the ending the last. `--modules` lists how often each module is entered.
 """
 

@@ -26,7 +26,7 @@ from tests.models.fleet_site import Site
 MOST_TIMES_THE_FLOOR = 2.0
 MOST_CALLS = 13
 _REPORTED_AFTERWARDS = Counter({"logs:PutLogEvents": 1})
-"""What an instance still sends of what it printed until then; it may have been sent by then or not."""
+"""What an instance still sends of what it printed until then. It may have been sent by then or not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class Goodbye:
     Attributes:
         heard_s: The agent passed the notice to the training.
         durable_s: The last step was in a checkpoint on the volume.
-        uploaded_s: And in S3; None when it did not come to that.
+        uploaded_s: And in S3. None when it did not come to that.
         left_s: The volume and the lease were given back.
         steps_lost: Steps that were done and not in it.
     """

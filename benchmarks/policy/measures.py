@@ -37,12 +37,12 @@ def optimal_costs(job: PlannedJob, windows: Windows, *, deadlines_s: Sequence[fl
     """Return the lowest possible cost of every window, for several deadlines at the price of the longest.
 
     Args:
-        job: The job; its deadline is not used.
+        job: The job. Its deadline is not used.
         windows: Where and when it starts.
         deadlines_s: Deadlines in seconds from the start.
 
     Returns:
-        (windows, deadlines) USD; infinite where even on-demand from the start is too late.
+        (windows, deadlines) USD. Infinite where even on-demand from the start is too late.
 
     Raises:
         PlanError: A window reaches beyond the trace, or the durations have no usable common unit.
@@ -346,14 +346,14 @@ def goodput_in_hindsight(
     """Return the share of spot time that would have become durable work in a stretch of capacity, for each interval.
 
     Args:
-        available: (ticks,) every run of it is used to its end; the last is not interrupted.
+        available: (ticks,) every run of it is used to its end. The last is not interrupted.
         intervals_s: Work between two saves.
         tick_s: Seconds a tick.
         save_cost_s: How long training stands still for a save.
         restart_s: Spent at the beginning of every run.
 
     Returns:
-        One share an interval; all are NaN where there is no capacity.
+        One share an interval. All are NaN where there is no capacity.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], available.astype(np.int8), [0]])))
     lengths_s = (edges[1::2] - edges[::2]) * tick_s

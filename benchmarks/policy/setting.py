@@ -23,7 +23,7 @@ RESTART_H = 0.2
 DEADLINES_H = (52.0, 60.0, 70.0, 92.0)
 FOLDS = 3
 ON_DEMAND_PRICE = 3.06
-"""USD per hour of p3.2xlarge in the V100 traces; a trace that brings its own price is read with that."""
+"""USD per hour of p3.2xlarge in the V100 traces. A trace that brings its own price is read with that."""
 
 OURS = "spotkeep"
 TARGETS = {52.0: 1.10, 60.0: 1.07, 70.0: 1.07, 92.0: 1.05}

@@ -54,7 +54,7 @@ class Uninterrupted:
 
 
 class RecordedZone:
-    """Capacity as it was in a zone, from a moment on; after its end the trace begins again."""
+    """Capacity as it was in a zone, from a moment on. After its end the trace begins again."""
 
     def __init__(self, trace: CapacityTrace, *, begin: int) -> None:
         """Bind the zone.
@@ -85,7 +85,7 @@ class RecordedZone:
 
 
 def _next(is_so: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return for each tick the first one from it on at which something is so; far away where it never is."""
+    """Return for each tick the first one from it on at which something is so. Far away where it never is."""
     ticks = np.where(is_so, np.arange(len(is_so)), np.iinfo(np.int64).max // 4)
     return np.minimum.accumulate(ticks[::-1])[::-1]
 
@@ -113,7 +113,7 @@ class SearchCase:
     Attributes:
         who: Whose search.
         algorithm: random or asha.
-        full_training_h: How long a whole training takes; None without interruptions.
+        full_training_h: How long a whole training takes. None without interruptions.
         keeps: Whether an interrupted trial goes on from its last epoch. Others begin again: at 0, or where they paused.
     """
 
@@ -155,16 +155,16 @@ class SearchCurve:
     best: tuple[float, ...]
 
     def best_at(self, budget: float) -> float:
-        """Return the best loss that was found with a budget; infinite where there was none."""
+        """Return the best loss that was found with a budget. Infinite where there was none."""
         found = int(np.searchsorted([spent.total for spent in self.spent], budget, side="right"))
         return self.best[found - 1] if found else float("inf")
 
     def until(self, objective: float) -> Spent | None:
-        """Return what was spent when a loss was reached; None where it never was."""
+        """Return what was spent when a loss was reached. None where it never was."""
         return next((spent for spent, best in zip(self.spent, self.best, strict=True) if best <= objective), None)
 
     def spent_until(self, objective: float) -> float:
-        """Return all that was spent when a loss was reached; the longest search where it never was."""
+        """Return all that was spent when a loss was reached. The longest search where it never was."""
         spent = self.until(objective)
         return float(LONGEST_SEARCH) if spent is None else spent.total
 
@@ -191,7 +191,7 @@ class _Worker:
         self._starts_job, self._was_interrupted = True, False
 
     def works(self, *, at_s: float) -> float:
-        """Begin the next epoch; return when it is done, or interrupted."""
+        """Begin the next epoch. Return when it is done, or interrupted."""
         starts = self._starts_job or self._was_interrupted
         self._stretch = self._capacity.work(at_s=at_s, for_s=self._epoch_s + (self._start_s if starts else 0.0))
         return self._stretch.ended_at_s
@@ -277,7 +277,7 @@ def repeated(
     Args:
         case: What is searched, and under which condition.
         table: What trials report.
-        traces: The recorded zones; none for a case without interruptions.
+        traces: The recorded zones. None for a case without interruptions.
         seeds: Of searches and of where in the traces they begin.
     """
     curves = []
@@ -314,7 +314,7 @@ def measured(
 
     Args:
         table: What trials report.
-        traces: The recorded zones; without any, interruptions are left out.
+        traces: The recorded zones. Without any, interruptions are left out.
         contenders: Whose searches are compared with ours.
         repetitions: How many seeds.
         processes: How many at once.

@@ -63,7 +63,7 @@ class LossTable:
 
     @classmethod
     def kept(cls, path: Path, *, progress: Callable[[int], None]) -> Self:
-        """Return the table that is kept in a file; trains all configurations where there is none yet.
+        """Return the table that is kept in a file. Trains all configurations where there is none yet.
 
         Args:
             path: The file.
@@ -80,7 +80,7 @@ class LossTable:
 
 
 def _trained(number: int) -> list[float]:
-    """Train one configuration; return its validation loss after each epoch."""
+    """Train one configuration. Return its validation loss after each epoch."""
     # Here, because it takes seconds, and most who import this module read a table that is kept.
     from sklearn.datasets import load_digits
     from sklearn.metrics import log_loss
@@ -138,10 +138,10 @@ class Search(Protocol):
     """One search, from its beginning."""
 
     def next_job(self) -> Job | None:
-        """Return what a free worker does; None while there is nothing to do."""
+        """Return what a free worker does. None while there is nothing to do."""
 
     def goes_on(self, job: Job, *, epoch: int, loss: float) -> bool:
-        """Take the loss after an epoch; return whether the job goes on, where the training does."""
+        """Take the loss after an epoch. Return whether the job goes on, where the training does."""
 
 
 class Ours:
@@ -262,7 +262,7 @@ MAKERS: Final[Mapping[str, Callable[[Literal["random", "asha"], int], Search]]] 
 
 
 def missing() -> str | None:
-    """Return why Syne Tune cannot be compared with; None where it can."""
+    """Return why Syne Tune cannot be compared with. None where it can."""
     try:
         import_module("syne_tune.optimizer.baselines")
     except ImportError as error:

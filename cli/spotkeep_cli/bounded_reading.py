@@ -18,7 +18,7 @@ class Readable(Protocol):
     """An open file, or the body of an answer."""
 
     def read(self, amount: int, /) -> bytes:
-        """Return at most so many bytes; fewer at the end alone."""
+        """Return at most so many bytes. Fewer at the end alone."""
 
 
 def read_file(path: Path, *, most_bytes: int) -> bytes:

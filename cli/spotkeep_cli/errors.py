@@ -4,8 +4,8 @@
 CommandLineError          1  something unexpected
 ├── UsageError            2  an option, an argument or a file cannot be understood
 │   ├── JobFileError      2  ... the job file, with its line
-│   └── LocalSourceError  2  ... a local source (see launching.source_files); shown among the job's problems
-├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
+│   └── LocalSourceError  2  ... a local source (see launching.source_files). Shown among the job's problems
+├── RefusedError          3  the launcher would not, or did not, accept the request. Carries every problem
 ├── RunNotFoundError      4  no run has that name, or several do
 ├── CheckpointNotFoundError 4  no checkpoints are there, or none of that step
 ├── NoConnectionError     5  there is no deployment to talk to, or it does not let us in
@@ -43,7 +43,7 @@ class LocatedProblem(Problem):
     """A problem and where it stands.
 
     Attributes:
-        line: Its line in the job file, from 1; None where `--set` gave it or it is missing.
+        line: Its line in the job file, from 1. None where `--set` gave it or it is missing.
         overridden: Whether `--set` gave it.
     """
 
@@ -84,7 +84,7 @@ class CommandLineError(Exception):
 
     Attributes:
         message: One line, without a full stop.
-        hint: What to do next; may hold a command to copy. Empty where nothing useful can be said.
+        hint: What to do next. May hold a command to copy. Empty where nothing useful can be said.
     """
 
     exit_code = ExitCode.UNEXPECTED
@@ -108,7 +108,7 @@ class JobFileError(UsageError):
 
 
 class RefusedError(CommandLineError):
-    """The request has problems; nothing was launched.
+    """The request has problems. Nothing was launched.
 
     Attributes:
         problems: Every problem at once, in the order of the document.
@@ -173,13 +173,13 @@ class LocalFailureError(CommandLineError):
 
     @classmethod
     def of(cls, error: Exception) -> LocalFailureError:
-        """Say it in one line; what the failed program printed follows as the hint."""
+        """Say it in one line. What the failed program printed follows as the hint."""
         first, _, rest = str(error).partition("\n")
         return cls(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")
 
 
 class NotConfirmedError(CommandLineError):
-    """A question was answered with no; nothing was done."""
+    """A question was answered with no. Nothing was done."""
 
     exit_code = ExitCode.NOT_CONFIRMED
 
@@ -197,13 +197,13 @@ class RehearsalNotJudgedError(CommandLineError):
 
 
 class DamagedCheckpointsError(CommandLineError):
-    """A checkpoint is incomplete or altered; the message names the file, and the place in it where it is known."""
+    """A checkpoint is incomplete or altered. The message names the file, and the place in it where it is known."""
 
     exit_code = ExitCode.DAMAGED_CHECKPOINT
 
 
 class OrphanError(CommandLineError):
-    """The account holds what should not be there; what was found has been shown."""
+    """The account holds what should not be there. What was found has been shown."""
 
     exit_code = ExitCode.ORPHAN
 

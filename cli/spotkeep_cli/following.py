@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 ReadT = TypeVar("ReadT")
 
 LOST_CONNECTION_TRIES = 10
-"""So many polls in a row may fail before following gives up; the run does not care."""
+"""So many polls in a row may fail before following gives up. The run does not care."""
 
 
 _TROUBLE = frozenset(
@@ -69,7 +69,7 @@ class Reported:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreachable:
-    """A poll failed; following goes on."""
+    """A poll failed. Following goes on."""
 
     problem: str
 
@@ -110,7 +110,7 @@ def follow(
 
 
 def polls(read: Callable[[], ReadT], *, pause: Callable[[], None]) -> Iterator[ReadT | Unreachable]:
-    """Yield what each poll reads; it waits before the next one, and ends only when the caller leaves.
+    """Yield what each poll reads. It waits before the next one, and ends only when the caller leaves.
 
     Args:
         read: Reads what is polled.
@@ -208,7 +208,7 @@ class SparseProgress:
         self._last_share: int | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Return whether to show a progress event; each is asked about once, in order."""
+        """Return whether to show a progress event. Each is asked about once, in order."""
         total = total_steps(event)
         if total is None:
             return True
@@ -323,7 +323,7 @@ def follow_to_the_end(
     terminal: Terminal,
     detach: bool,
 ) -> None:
-    """Follow the run of a launcher answer; Ctrl-C leaves it running.
+    """Follow the run of a launcher answer. Ctrl-C leaves it running.
 
     Args:
         answer: What the launcher answered.
@@ -428,7 +428,7 @@ class LogPrinter:
     Args:
         console: Where to.
         raw: Whether events are printed as they stand.
-        hosts: How many hosts the run has; with several, each line says which wrote it.
+        hosts: How many hosts the run has. With several, each line says which wrote it.
     """
 
     def __init__(self, console: Console, *, raw: bool, hosts: int) -> None:

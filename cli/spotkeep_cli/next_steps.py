@@ -21,7 +21,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
     Args:
         run: The run as it stands.
         invocation: How `spotkeep` was called.
-        after: The command that was just run; it is not offered again.
+        after: The command that was just run. It is not offered again.
     """
     name = run.run
     describe, resume = (f"describe {name}", "the whole story"), (f"resume {name}", "go on from its last checkpoint")
@@ -62,7 +62,7 @@ def steps_for_sweep(sweep: Sweep, *, invocation: Invocation, after: str) -> list
     Args:
         sweep: Its item.
         invocation: How `spotkeep` was called.
-        after: The command that was just run; it is not offered again.
+        after: The command that was just run. It is not offered again.
     """
     name = sweep.sweep
     steps = [(f"describe {name}", "its trials, the best first")]

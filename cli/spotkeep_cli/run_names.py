@@ -1,4 +1,4 @@
-"""Finds the run or the sweep a person means: its id, or the beginning of it; `SWEEP/17` is a trial."""
+"""Finds the run or the sweep a person means: its id, or the beginning of it. `SWEEP/17` is a trial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 MOST_RUNS = 500
-"""Abbreviations are looked up among so many of the newest runs; one that cannot be read has none (`ps` names it)."""
+"""Abbreviations are looked up among so many of the newest runs. One that cannot be read has none (`ps` names it)."""
 
 
 def find_run(runs: RunTable, text: str, *, command: str) -> Run:
@@ -29,7 +29,7 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
         command: How to call `spotkeep`, for the hint.
 
     Raises:
-        RunNotFoundError: None, or several; names the nearest.
+        RunNotFoundError: None, or several. Names the nearest.
     """
     if "/" in text:
         return _trial(runs, text, command=command)
@@ -37,19 +37,19 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
 
 
 def find_sweep(runs: RunTable, text: str, *, command: str) -> Sweep:
-    """Return the sweep with that id, or the only one whose id begins with it; as `find_run` does.
+    """Return the sweep with that id, or the only one whose id begins with it. As `find_run` does.
 
     Raises:
-        RunNotFoundError: None, or several; names the nearest.
+        RunNotFoundError: None, or several. Names the nearest.
     """
     return runs.sweep(text) or _only(_sweeps_by_id(runs), text, what="sweep", command=command)
 
 
 def find_run_or_sweep(runs: RunTable, text: str, *, command: str) -> Run | Sweep:
-    """Return the run or the sweep with that id, or the only one whose id begins with it; as `find_run` does.
+    """Return the run or the sweep with that id, or the only one whose id begins with it. As `find_run` does.
 
     Raises:
-        RunNotFoundError: None, or several; names the nearest.
+        RunNotFoundError: None, or several. Names the nearest.
     """
     if "/" in text:
         return _trial(runs, text, command=command)

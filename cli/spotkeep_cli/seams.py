@@ -64,7 +64,7 @@ class Invocation:
         return self.seams.connect(self.options)
 
     def pause(self) -> None:
-        """Wait before a run that is followed is read again; the local AWS is quick and costs nothing."""
+        """Wait before a run that is followed is read again. The local AWS is quick and costs nothing."""
         self.seams.sleep(0.5 if self.options.local else 3.0)
 
     def command(self, rest: str) -> str:

@@ -58,7 +58,7 @@ class CtrlC(AbstractContextManager["CtrlC"]):
 
 @contextmanager
 def unwinding_on_sigterm() -> Iterator[None]:
-    """Raise SystemExit (143) when SIGTERM comes, in the main thread; elsewhere it changes nothing."""
+    """Raise SystemExit (143) when SIGTERM comes, in the main thread. Elsewhere it changes nothing."""
 
     def leave(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
         raise SystemExit(_SIGNALLED + signum)

@@ -1,8 +1,8 @@
 """Where output goes: results to standard output, everything said beside them to standard error.
 
-With `--json`, standard output holds one JSON value and nothing else. Without a terminal, or with NO_COLOR, Rich
-writes no escape codes; the width is the terminal's, `COLUMNS`, or 80. What comes from a job, from AWS or from a file is
-text: control sequences in it are written out (`rendering.printable_console`).
+With `--json`, standard output holds one JSON value and nothing else. Without a terminal, or with NO_COLOR, Rich writes
+no escape codes. The width is the terminal's, `COLUMNS`, or 80. What comes from a job, from AWS or from a file is text:
+control sequences in it are written out (`rendering.printable_console`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style: str = "red") -> RenderableType:
-    """Return one block a problem; long text wraps under itself."""
+    """Return one block a problem. Long text wraps under itself."""
     from rich.console import Group
     from rich.text import Text
 

@@ -25,10 +25,10 @@ class Spotkeep:
 
     Args:
         deployment: The `deployment` setting it was deployed with.
-        region: The AWS region; None for the AWS configuration's own.
-        profile: The AWS profile; None for the AWS configuration's own.
+        region: The AWS region. None for the AWS configuration's own.
+        profile: The AWS profile. None for the AWS configuration's own.
         local: Whether it is the one in the local AWS (`spotkeep local up`).
-        seams: What it needs from outside; tests hand in their own.
+        seams: What it needs from outside. Tests hand in their own.
 
     Raises:
         NoConnectionError: There is no such deployment, or it cannot be reached.
@@ -56,7 +56,7 @@ class Spotkeep:
             **fields: Other values of fields: `hyperparameters={"lr": 0.1}`.
 
         Raises:
-            RefusedError: Nothing was launched; it carries every problem.
+            RefusedError: Nothing was launched. It carries every problem.
             UsageError: The job launches several runs, is a sweep or has a schedule, or its source cannot be packed.
             NoConnectionError: The deployment cannot be reached.
         """
@@ -129,6 +129,6 @@ def _document(
 
 
 def _as_written(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as a job file would have them; others stay, and are refused where all is judged."""
+    """Return fields as a job file would have them. Others stay, and are refused where all is judged."""
     written = {name: plain(value) for name, value in fields.items()}
     return {name: fields[name] if problems else value for name, (value, problems) in written.items()}

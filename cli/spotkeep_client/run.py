@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
-    """Warn the caller of `launch` or `resume`: of a branch, which moves; of files that stay behind.
+    """Warn the caller of `launch` or `resume`: of a branch, which moves. Of files that stay behind.
 
     Args:
         problems: A warning each.
@@ -84,7 +84,7 @@ class Measurement:
 
     Attributes:
         metric: Its name.
-        step: The completed steps it was measured after; None where that is not known.
+        step: The completed steps it was measured after. None where that is not known.
         value: It.
     """
 
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def paused_at_step(self) -> int | None:
-        """The completed steps of a run that is paused; None of any other."""
+        """The completed steps of a run that is paused. None of any other."""
         return self._record().paused_at_step
 
     @property
@@ -129,7 +129,7 @@ class Run:
 
     @property
     def job_name(self) -> str | None:
-        """The name of its newest training job; None before there is one, and for a run on EC2."""
+        """The name of its newest training job. None before there is one, and for a run on EC2."""
         attempts = self._deployment.runs.attempts(self.id)
         of_sagemaker = attempts and attempts[-1].place.backend == "sagemaker"
         return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
@@ -156,7 +156,7 @@ class Run:
         return self
 
     def logs(self) -> str:
-        """Return what its jobs printed so far, all attempts in order; events in words."""
+        """Return what its jobs printed so far, all attempts in order. Events in words."""
         attempts = self._deployment.runs.attempts(self.id)
         updates = [
             update
@@ -211,7 +211,7 @@ class Run:
 
         Args:
             source: Code to go on with: a directory or an archive, relative to the current directory.
-            **changes: New values of fields of its job: `max_run="4h"`; None takes a field away.
+            **changes: New values of fields of its job: `max_run="4h"`. None takes a field away.
 
         Raises:
             RefusedError: It has not ended, has completed, or the changed job would not be launched.
@@ -267,7 +267,7 @@ def pandas_for(call: str, *, without: str) -> Any:
 
 
 def _line(update: Update) -> str | None:
-    """Return what an update says in one line; None for what is no line of a log."""
+    """Return what an update says in one line. None for what is no line of a log."""
     if isinstance(update, LogLine):
         return update.text
     if isinstance(update, Reported):

@@ -67,14 +67,14 @@ class SpotTrainer(ModelTrainer):
 
     Args:
         deployment: The `deployment` setting that Spotkeep was deployed with.
-        region: The AWS region; None for the AWS configuration's own.
-        profile: The AWS profile; None for the AWS configuration's own.
+        region: The AWS region. None for the AWS configuration's own.
+        profile: The AWS profile. None for the AWS configuration's own.
         local: Whether it is the one in the local AWS (`spotkeep local up`).
-        seams: What it needs from outside; tests hand in their own.
+        seams: What it needs from outside. Tests hand in their own.
         **arguments: Those of `ModelTrainer`, and fields of a job file: `capacity="auto"`, `max_cost=25`.
 
     Raises:
-        RefusedError: It has arguments that a run cannot keep; carries each of them.
+        RefusedError: It has arguments that a run cannot keep. Carries each of them.
         ValidationError, ValueError: As `ModelTrainer` does.
     """
 
@@ -123,7 +123,7 @@ class SpotTrainer(ModelTrainer):
             dry_run: Whether only what can be judged here is judged, and nothing launched.
 
         Raises:
-            RefusedError: Nothing was launched; it carries every problem.
+            RefusedError: Nothing was launched. It carries every problem.
             RunFailedError, RunStoppedError: It was waited for, and has not completed.
             NoConnectionError: The deployment cannot be reached.
         """
@@ -145,17 +145,17 @@ class SpotTrainer(ModelTrainer):
 
     @property
     def run(self) -> Run | None:
-        """The run of the last `train`; None where that launched a sweep."""
+        """The run of the last `train`. None where that launched a sweep."""
         return self._run
 
     @property
     def sweep(self) -> Sweep | None:
-        """The sweep of the last `train`; None where that launched a run."""
+        """The sweep of the last `train`. None where that launched a run."""
         return self._sweep
 
     @property
     def latest_training_job(self) -> TrainingJob | None:
-        """The SDK's resource of the run's newest training job; None before there is one, on EC2, and of a sweep."""
+        """The SDK's resource of the run's newest training job. None before there is one, on EC2, and of a sweep."""
         name = None if self._run is None else self._run.job_name
         if name is None:
             return None
@@ -251,11 +251,11 @@ def make_adoptable(
     Args:
         tuner: The tuner, of one `ModelTrainer` or of several.
         deployment: The `deployment` setting that Spotkeep was deployed with.
-        owner: Whose runs they are; None where that is not recorded.
+        owner: Whose runs they are. None where that is not recorded.
 
     Raises:
         RefusedError: Its jobs would start anew after an interruption, would differ from the trainer, or would be
-            refused by AWS; it names each reason.
+            refused by AWS. It names each reason.
     """
     trainers = {"model_trainer": tuner.model_trainer} if tuner.model_trainer else dict(tuner.model_trainer_dict or {})
     problems = [problem for name, each in trainers.items() for problem in _not_adoptable(each, name)]
@@ -346,7 +346,7 @@ def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]
 
 
 def _given_to(trainer: ModelTrainer) -> Iterator[tuple[str, Any]]:
-    """Yield each argument of a trainer by its path in the call; the name of its class for a configuration."""
+    """Yield each argument of a trainer by its path in the call. The name of its class for a configuration."""
     for name in type(trainer).model_fields:
         value = getattr(trainer, name)
         if name in _ITS_OWN or value is None or value == {}:

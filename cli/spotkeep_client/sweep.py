@@ -119,7 +119,7 @@ class Sweep:
 
         Args:
             source: Code that each trial goes on with: a directory or an archive, relative to the current directory.
-            **changes: New values of fields of its job: `max_cost=60`; None takes a field away.
+            **changes: New values of fields of its job: `max_cost=60`. None takes a field away.
 
         Raises:
             RefusedError: It has not ended, has nothing left to try, or the changed job would not be launched.

@@ -45,7 +45,7 @@ def acknowledge_wildcards(scope: Construct, *, resources: Sequence[str], reason:
 
     Args:
         scope: The role or policy.
-        resources: ARNs with a wildcard; may hold tokens.
+        resources: ARNs with a wildcard. May hold tokens.
         reason: Why they are no narrower.
     """
     pending = _PENDING.get(scope)

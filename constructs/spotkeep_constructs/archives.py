@@ -62,8 +62,8 @@ def zip_directory(directory: Path, destination: Path, *, byte_code: bool = False
 
     Args:
         directory: Root of the archive's paths.
-        destination: The archive to write; appears whole or not at all.
-        byte_code: Whether compiled Python is packed too; the guarantee needs byte code that records no file time.
+        destination: The archive to write. Appears whole or not at all.
+        byte_code: Whether compiled Python is packed too. The guarantee needs byte code that records no file time.
     """
     with (
         _appearing_whole(destination) as partial,
@@ -101,7 +101,7 @@ def keep(directory: Path, name: str, content: bytes) -> Path:
     """Write a file, unless one of that name holds that very content.
 
     Args:
-        directory: Where it is kept; created when missing.
+        directory: Where it is kept. Created when missing.
         name: A name that holds the content's hash.
         content: What to write.
     """
@@ -155,7 +155,7 @@ def _file_sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def one_process_at_a_time(directory: Path) -> Iterator[None]:
-    """Wait until no other process is in such a block about this directory; a process that dies leaves it, too.
+    """Wait until no other process is in such a block about this directory. A process that dies leaves it, too.
 
     Args:
         directory: What the block changes. The lock is a file beside it.
@@ -167,7 +167,7 @@ def one_process_at_a_time(directory: Path) -> Iterator[None]:
 
 
 def forget_oldest(directory: Path, *, keep: int) -> None:
-    """Remove all but the newest entries of a directory; what another process removes meanwhile is gone as well.
+    """Remove all but the newest entries of a directory. What another process removes meanwhile is gone as well.
 
     Args:
         directory: Holds files or folders that can be made again.

@@ -23,7 +23,7 @@ from spotkeep_fleet.run_prefixes import (
 )
 
 BUNDLES_PREFIX = "bundles/"
-"""What jobs and instances start with, each under the hash of its content; nothing removes it."""
+"""What jobs and instances start with, each under the hash of its content. Nothing removes it."""
 
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 _ALL_OBJECTS = tuple(f"{prefix}*" for prefix in PREFIXES)
@@ -33,20 +33,20 @@ UNFINISHED_UPLOAD_DAYS = 7
 NONCURRENT_VERSION_DAYS = 7
 """How long a replaced or deleted version can be brought back."""
 ACCESS_LOG_RETENTION_DAYS = 90
-"""How long it can be found out who read or deleted something; CloudTrail is what a team keeps for longer."""
+"""How long it can be found out who read or deleted something. CloudTrail is what a team keeps for longer."""
 
 
 class CheckpointBucket(Construct):
     """A versioned, encrypted bucket that keeps what runs produce.
 
-    Encrypted with a key of its own that rotates every year; reached over TLS alone; closed to the public; every access
+    Encrypted with a key of its own that rotates every year. Reached over TLS alone. Closed to the public. Every access
     logged to a second bucket. Replaced and deleted versions stay for a while, so that a deletion SageMaker mirrors from
     a container can be undone.
 
     Attributes:
         bucket: The bucket.
         key: The key its objects are encrypted with.
-        access_logs: The bucket that receives its access logs; None of an existing bucket, whose owner decides on them.
+        access_logs: The bucket that receives its access logs. None of an existing bucket, whose owner decides on them.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         return together(
             self.grant_list_runs(grantee, teams=[team]),
@@ -192,7 +192,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role jobs run with.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         return together(
             allow(
@@ -222,7 +222,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         return allow(
             grantee,
@@ -239,7 +239,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role.
-            runs: The prefix of the runs that it reads; this one and the others may hold policy variables.
+            runs: The prefix of the runs that it reads. This one and the others may hold policy variables.
             run: The run's id.
             checkpoints: The prefix of its checkpoints.
         """
@@ -273,7 +273,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         writing = allow(
             grantee,
@@ -290,7 +290,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role jobs run with.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         listing = allow(
             grantee,

@@ -58,7 +58,7 @@ class ConnectionParameter(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment.
-            values: Every field of a connection but its version (`spotkeep_cli.aws.calls.Connection`); may hold tokens.
+            values: Every field of a connection but its version (`spotkeep_cli.aws.calls.Connection`). May hold tokens.
                 Empty: the deployment has no such thing.
         """
         super().__init__(scope, id)

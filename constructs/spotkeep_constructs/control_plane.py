@@ -59,7 +59,7 @@ class Control(Construct):
             settings: The deployment's settings.
             platform: What the functions of the stack share.
             storage: The bucket and the table.
-            compute: What EC2 instances need; None where the deployment has no fleets.
+            compute: What EC2 instances need. None where the deployment has no fleets.
             launching: The launcher.
         """
         super().__init__(scope, id)
@@ -123,7 +123,7 @@ class SpotkeepControlPlane(Construct):
     Attributes:
         settings: The settings, with the account and the region of the stack where they are known at synth.
         storage: The checkpoint bucket and the run table.
-        compute: What EC2 instances need; None without fleets.
+        compute: What EC2 instances need. None without fleets.
         launching: The launcher, the roles of jobs, and the users' managed policies.
         control: The controller, the notifications, the alarms, the connection.
     """
@@ -218,7 +218,7 @@ class SpotkeepControlPlane(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         launcher = self.launching.launcher
         grants = [
@@ -242,7 +242,7 @@ class SpotkeepControlPlane(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant; None for those of all others.
+            team: The isolated team whose runs are meant. None for those of all others.
         """
         return self.storage.checkpoints.grant_read_runs(grantee, team=team)
 

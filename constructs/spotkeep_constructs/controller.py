@@ -78,9 +78,9 @@ Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 VISIBILITY_TIMEOUTS = 3
 """How long a message stays hidden while it is worked on, in timeouts of the controller.
 
-AWS advises six, for a function that is throttled for long. A batch takes seconds; the timeout is that of the pass over
-everything in flight. A message that comes back too early is harmless, because the record says what was done already;
-one that comes back late makes users wait.
+AWS advises six, for a function that is throttled for long. A batch takes seconds. The timeout is that of the pass over
+everything in flight. A message that comes back too early is harmless, because the record says what was done already.
+One that comes back late makes users wait.
 """
 
 RETENTION = Duration.days(1)
@@ -91,7 +91,7 @@ class JobEvents(Construct):
     """EventBridge rules on the default bus, one for training jobs and those that are asked for, and their queue.
 
     SageMaker sends bursts of events, several for one change. The queue hands them to the controller in batches, each of
-    which asks once for each job, and to two workers at most; so a burst starts no crowd of functions that throttle one
+    which asks once for each job, and to two workers at most. So a burst starts no crowd of functions that throttle one
     another. Batches wait for nothing: with a batching window Lambda may wait up to 20 s for more messages.
 
     An event that cannot be delivered or handled for long waits in the controller's dead-letter queue. The five-minute
@@ -167,7 +167,7 @@ EVENT = {"reconcile": "everything"}
 class Reconciliation(Construct):
     """An EventBridge Scheduler schedule that invokes the controller.
 
-    Events can be lost; this is what makes a lost one cost minutes instead of a run.
+    Events can be lost. This is what makes a lost one cost minutes instead of a run.
 
     Attributes:
         schedule: The schedule.
@@ -241,7 +241,7 @@ class RunShutdown(Construct):
             scope: Parent construct.
             id: Construct id.
             controller: The function that stops what runs.
-            needs: What runs are stopped, reconciled and notified with; it stays until nothing runs any more.
+            needs: What runs are stopped, reconciled and notified with. It stays until nothing runs any more.
         """
         super().__init__(scope, id)
         # Whether the whole stack goes, or only this resource of it.
@@ -292,7 +292,7 @@ class Controller(Construct):
             settings: The deployment's settings.
             platform: What the functions of the stack share.
             storage: The bucket and the table.
-            compute: What EC2 instances need; None where the deployment has no fleets.
+            compute: What EC2 instances need. None where the deployment has no fleets.
             launching: The launcher and what jobs need: the controller launches what comes next.
             notifications: What it sends notifications to.
         """

@@ -54,7 +54,7 @@ class LambdaTarget:
     Attributes:
         architecture: Processor the functions are declared for.
         python_version: Interpreter, as `major.minor`.
-        uv_platform: Platform in uv's spelling; None for this machine's own.
+        uv_platform: Platform in uv's spelling. None for this machine's own.
         tag: Names the target in a hash.
     """
 
@@ -103,7 +103,7 @@ _LAYERS_KEPT = 6
 
 
 class LayerBuilder(Protocol):
-    """Builds a layer's archive; the seam that tests replace."""
+    """Builds a layer's archive. The seam that tests replace."""
 
     def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
         """Install what a lock names and pack it under `python/`.
@@ -248,7 +248,7 @@ class DependencyLayer(Construct):
 
     Each stack has its own layer version of the same archive, which is uploaded once. With one version for two stacks,
     an update would delete the old version with its own stack and go on to the other, whose functions could then neither
-    be rolled back nor be deployed alone; and a strong reference would forbid the update.
+    be rolled back nor be deployed alone. And a strong reference would forbid the update.
 
     Attributes:
         layer: The layer version.

@@ -34,7 +34,7 @@ AWS_SERVICES = (
     "ssm",
     "sts",
 )
-"""The services that functions make clients of; the layer describes no other to boto3.
+"""The services that functions make clients of. The layer describes no other to boto3.
 
 What the functions' credentials need is not among them: Lambda hands them over in the environment.
 """

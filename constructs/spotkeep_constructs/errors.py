@@ -28,4 +28,4 @@ class PropertyError(ConstructError):
 
 
 class LayerBuildError(ConstructError):
-    """Bundling the locked dependencies failed; the message holds the tool's own words and the way out."""
+    """Bundling the locked dependencies failed. The message holds the tool's own words and the way out."""

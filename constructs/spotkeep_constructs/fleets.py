@@ -37,7 +37,7 @@ class Fleets:
 
     A fleet is launched from a version of the deployed launch template that its attempt has of its own, since only a
     template can tag the instances of a fleet of type `maintain`. EC2 asks IAM for `ec2:CreateFleet` and, of the same
-    caller, for `ec2:RunInstances` on everything the first instances need; replacements later are launched by EC2's
+    caller, for `ec2:RunInstances` on everything the first instances need. Replacements later are launched by EC2's
     service-linked role. So `RunInstances` is bound to that one template, to its subnets and its security group, and
     what the template names (its image) cannot be exchanged in the request.
 
@@ -64,7 +64,7 @@ class Fleets:
         Args:
             grantee: The role of a function that launches.
             launch_template_id: The deployed launch template, the only one to launch from.
-            instance_role: The role instances run with; the only one that may be passed, and to EC2 alone.
+            instance_role: The role instances run with. The only one that may be passed, and to EC2 alone.
             subnet_ids: Where instances may be launched.
             security_group_id: What they are launched with.
         """

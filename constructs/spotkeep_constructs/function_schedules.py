@@ -42,7 +42,7 @@ class FunctionSchedules(Construct):
             scope: Parent construct.
             id: Construct id.
             name: The name of the group.
-            function: The function that makes the schedules and that they invoke; its environment names both.
+            function: The function that makes the schedules and that they invoke. Its environment names both.
             description: The description of the role.
             may_delete: Whether the function deletes schedules: those that recur do not delete themselves.
         """

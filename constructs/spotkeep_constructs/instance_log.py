@@ -22,12 +22,12 @@ def group_name(deployment: str) -> str:
 
 
 def grant_read_instance_log(grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False) -> iam.Grant:
-    """Let a principal read what trainings on instances print; the group may be of another stack.
+    """Let a principal read what trainings on instances print. The group may be of another stack.
 
     Args:
         grantee: A role, user or managed policy.
         deployment: Name of the deployment.
-        whole_streams: Whether it reads streams from one end to the other; otherwise it searches them.
+        whole_streams: Whether it reads streams from one end to the other. Otherwise it searches them.
     """
     return allow(
         grantee,
@@ -75,7 +75,7 @@ class InstanceLog(Construct):
 
         Args:
             grantee: The role.
-            stream: The stream's name; may hold policy variables.
+            stream: The stream's name. May hold policy variables.
         """
         return allow(
             grantee,

@@ -130,7 +130,7 @@ class RunRole(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the tag `spotkeep:deployment`.
-            assumed_by: The role of the function that assumes it for instances; no other principal may.
+            assumed_by: The role of the function that assumes it for instances. No other principal may.
             checkpoints: The bucket that holds runs.
             run_table: Holds the fleet records.
             log: Where instances write what the training prints.

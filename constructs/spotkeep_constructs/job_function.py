@@ -31,7 +31,7 @@ SHARED_PACKAGE = "spotkeep_jobs"
 STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering.py")
 """The part of the planner that steers a run: the rest needs packages that the functions do not have."""
 PACKED_VARIABLES = "variables.json"
-"""The archive's file of variables that the environment has no room for, by name; functions read both alike."""
+"""The archive's file of variables that the environment has no room for, by name. Functions read both alike."""
 
 
 def code_files(functions: Path, *, planner: Path, training: Path) -> dict[str, bytes]:
@@ -76,7 +76,7 @@ class FunctionCode:
 
     @classmethod
     def pack(cls, files: Mapping[str, bytes], *, variables: Mapping[str, str], archives: Path) -> Self:
-        """Pack it; the same files and variables give the same bytes.
+        """Pack it. The same files and variables give the same bytes.
 
         Args:
             files: Content by path in the archive.
@@ -151,7 +151,7 @@ class JobFunction(Construct):
 
     Attributes:
         function: The function.
-        role: Its role; grant permissions to it.
+        role: Its role. Grant permissions to it.
         failures: The dead-letter queue, of the function and of its triggers.
         timeout: How long one invocation may take.
         package: The package that holds its handler.
@@ -175,7 +175,7 @@ class JobFunction(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            package: A package of the platform's code; its handler is `<package>.handler.handler`.
+            package: A package of the platform's code. Its handler is `<package>.handler.handler`.
             deployment: Prefix of the function's name.
             platform: What all functions of the stack share.
             environment: The function's own settings.
@@ -280,7 +280,7 @@ class JobFunction(Construct):
         """Add to the function's environment.
 
         Args:
-            variables: By name; may hold tokens.
+            variables: By name. May hold tokens.
 
         Raises:
             PropertyError: The environment is longer than Lambda takes.
@@ -289,7 +289,7 @@ class JobFunction(Construct):
             self.function.add_environment(variable, value)
 
     def _with_room_for(self, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what is to be added to the function's environment; refuse what Lambda has no room for."""
+        """Return what is to be added to the function's environment. Refuse what Lambda has no room for."""
         self._variables = {**self._variables, **variables}
         stack = Stack.of(self)
         measured = {key: _longest(stack.resolve(value)) for key, value in self._variables.items()}

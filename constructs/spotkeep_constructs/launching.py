@@ -26,17 +26,17 @@ class Launching(Construct):
 
     Attributes:
         launcher: The function users invoke.
-        launcher_url: Its address, where AWS says who calls; empty in a region without function URLs.
+        launcher_url: Its address, where AWS says who calls. Empty in a region without function URLs.
         execution_role: The role jobs run with.
         team_roles: The roles of teams that have one of their own, by team.
         bundle: What every job starts with.
         users: The users' managed policy.
         team_users: The managed policies of isolated teams' users, by team.
-        search: The function that searches by tpe; None in a deployment without.
+        search: The function that searches by tpe. None in a deployment without.
         dead_notifications: The queue of notifications that SNS has refused, which users may replay.
         default_image: Image of jobs that name none.
         jobs: The training jobs of the deployment.
-        queues: Its queues of AWS Batch; None where it has none.
+        queues: Its queues of AWS Batch. None where it has none.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Launching(Construct):
             build: The deployment's settings, and what its functions are built of.
             platform: What the functions of the stack share.
             storage: The bucket and the table.
-            compute: What EC2 instances need; None where the deployment has no fleets.
+            compute: What EC2 instances need. None where the deployment has no fleets.
         """
         super().__init__(scope, id)
         self._settings = settings = build.settings

@@ -37,7 +37,7 @@ LONGEST_WAIT = Duration.minutes(15)
 SEARCH_PERIOD = Duration.hours(1)
 """The controller searches for orphans once an hour: a little less often, so that an hour may be without a value."""
 MOST_FOUND = 20
-"""More findings than that mean that something does not clean up; warm pools that wait as they should are none."""
+"""More findings than that mean that something does not clean up. Warm pools that wait as they should are none."""
 MOST_USD_PER_HOUR = 1.0
 """As far as prices are known: a forgotten instance, rather than a volume or two."""
 
@@ -45,11 +45,11 @@ MOST_USD_PER_HOUR = 1.0
 class FailureAlarms(Construct):
     """Alarms for functions, events and notifications.
 
-    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long; one for
+    Two a function, its errors and its dead-letter queue's depth. One for events that wait too long. One for
     notifications that SNS refused, and one for those that it could not deliver.
 
     Attributes:
-        alarms: All alarms, in the order of the functions; the events' and the notifications' come last.
+        alarms: All alarms, in the order of the functions. The events' and the notifications' come last.
         errors: The alarm on each function's errors, by the function's package.
         events_waiting: The alarm on events that wait for the controller.
     """
@@ -68,7 +68,7 @@ class FailureAlarms(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            notifications: Where they report, and report the return to normal; and its queues are watched.
+            notifications: Where they report, and report the return to normal. And its queues are watched.
             functions: The functions watched.
             events: The queue in which events wait for the controller.
         """
@@ -286,7 +286,7 @@ class InterruptionDrill(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the tag `spotkeep:deployment`.
-            stop_alarms: While one of them rings no experiment starts, and one that runs stops; five at most.
+            stop_alarms: While one of them rings no experiment starts, and one that runs stops. Five at most.
         """
         super().__init__(scope, id)
         self.role = iam.Role(
@@ -359,7 +359,7 @@ class Monitoring(Construct):
     """Alarms on every function and queue, and what the settings ask for besides.
 
     Attributes:
-        drill: The experiment of drills; None without them.
+        drill: The experiment of drills. None without them.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class Monitoring(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            compute: What EC2 instances need; None where the deployment has no fleets.
+            compute: What EC2 instances need. None where the deployment has no fleets.
             launching: The launcher.
             notifications: The topic of alarms, and the queues that they are about.
             controller: The controller and its queue of events.

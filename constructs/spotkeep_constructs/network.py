@@ -14,7 +14,7 @@ from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
 
 _ADDRESSES = "10.73.0.0/22"
-"""Nothing is routed into the created network, so its addresses collide with none; a team that peers brings its own."""
+"""Nothing is routed into the created network, so its addresses collide with none. A team that peers brings its own."""
 _SUBNET_PREFIX_LENGTH = 24
 """Four subnets, of 251 instances each."""
 
@@ -27,7 +27,7 @@ class ExistingNetwork:
         vpc_id: Its VPC.
         subnet_ids: Subnets with a way to what instances call (`spotkeep_jobs.backends.ec2.network`), one a zone.
         availability_zones: The zones of the subnets, in the same order.
-        security_group_id: Group for instances; one without ingress is created when left out.
+        security_group_id: Group for instances. One without ingress is created when left out.
     """
 
     vpc_id: str
@@ -66,7 +66,7 @@ class Network(Construct):
             existing: The network to use, by its ids. Default: one is created.
             vpc: The VPC to use, where the app has it as a construct.
             vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
-            availability_zones: Zones of the created network, four at most; may be tokens.
+            availability_zones: Zones of the created network, four at most. May be tokens.
 
         Raises:
             PropertyError: Two networks are given, or two subnets of one zone.

@@ -35,7 +35,7 @@ class MailSubscription:
 
     Attributes:
         address: As it was first written.
-        owners: It hears of the runs of these users; None for the runs of all.
+        owners: It hears of the runs of these users. None for the runs of all.
     """
 
     address: str
@@ -105,12 +105,12 @@ class NotificationTopics(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the topics' names.
-            notify_emails: Addresses subscribed to notifications; each confirms by a link that AWS sends.
+            notify_emails: Addresses subscribed to notifications. Each confirms by a link that AWS sends.
             owner_emails: The address of each owner, subscribed to the notifications about their own runs. An address
                 that is named more than once has one subscription.
             operator_emails: Addresses subscribed to alarms. Default: those of the notifications.
-            undelivered: Where the notifications wait that SNS could not hand to a subscriber's server, by mail or,
-                for a subscriber who names it, any other way. Default: SNS forgets them.
+            undelivered: Where the notifications wait that SNS could not hand to a subscriber's server, by mail or, for
+                a subscriber who names it, any other way. Default: SNS forgets them.
         """
         super().__init__(scope, id)
         self._undelivered = undelivered
@@ -236,8 +236,8 @@ class ChatChannels(Construct):
             id: Construct id.
             deployment: Prefix of the configurations' names.
             notifications: What they show.
-            slack_channel: `<workspace id>/<channel id>`; none when left out.
-            teams_channel: `<tenant id>/<team id>/<channel id>`; none when left out.
+            slack_channel: `<workspace id>/<channel id>`. None when left out.
+            teams_channel: `<tenant id>/<team id>/<channel id>`. None when left out.
         """
         super().__init__(scope, id)
         role = iam.Role(
@@ -281,7 +281,7 @@ class ChatChannels(Construct):
 class Webhook(Construct):
     """A function on the notification topic that posts each notification.
 
-    SNS hands a notification to the function; what the address does not take is tried twice more, and then waits in the
+    SNS hands a notification to the function. What the address does not take is tried twice more, and then waits in the
     function's dead-letter queue, as what SNS cannot hand over does.
 
     Attributes:
@@ -371,14 +371,14 @@ def notification_queue(scope: Construct, id: str) -> sqs.Queue:  # noqa: A002
 class Notifications(Construct):
     """The two topics, what the settings subscribe to them, and two queues of notifications that did not get to people.
 
-    The queues are apart because what is to be done differs: what SNS never took is sent again to everyone
-    (`spotkeep notifications replay`); what one subscriber did not get, the others have got.
+    The queues are apart because what is to be done differs: what SNS never took is sent again to everyone (`spotkeep
+    notifications replay`). What one subscriber did not get, the others have got.
 
     Attributes:
         topics: The notification and the operations topic.
-        dead: Notifications that SNS has refused for hours; the run table has them, too.
+        dead: Notifications that SNS has refused for hours. The run table has them, too.
         undelivered: Notifications that SNS took and could not deliver to a subscriber.
-        webhook: What posts notifications to the team's address; None without one.
+        webhook: What posts notifications to the team's address. None without one.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """AWS Batch's queues for training jobs, and who may do what with the jobs in them.
 
 A queue is a service environment, which says how many instances of each type may run at a time, a job queue before it,
-and quota shares of that. Batch creates the training jobs, with its own service-linked role; the functions submit,
+and quota shares of that. Batch creates the training jobs, with its own service-linked role. The functions submit,
 describe and terminate service jobs. Nothing here costs anything by itself.
 
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/create-quota-management-resources.html
-    https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
-    "Actions, resources, and condition keys for AWS Batch" (service authorization reference)
+    https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html "Actions,
+    resources, and condition keys for AWS Batch" (service authorization reference)
 """
 
 from __future__ import annotations

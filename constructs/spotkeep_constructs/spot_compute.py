@@ -59,7 +59,7 @@ class VolumeKey(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            key_arn: The key; of this account or of another one.
+            key_arn: The key. Of this account or of another one.
             run_role: What instances make volumes and attach them with.
         """
         super().__init__(scope, id)
@@ -94,7 +94,7 @@ class VolumeKey(Construct):
 
 
 DEPLOYED = "deployed"
-"""How the versions that a deployment makes are described; attempts' are made out of the newest with their bundle."""
+"""How the versions that a deployment makes are described. Attempts' are made out of the newest with their bundle."""
 
 ROOT_DEVICE = "/dev/xvda"
 """That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 knows for certain."""
@@ -147,9 +147,9 @@ class SpotLaunchTemplate(Construct):
             network: Where instances run.
             role: What instances run with.
             boot: What an instance finds in its user data.
-            ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
-            volume_gb: Size of the root volume in GiB; an attempt's is as large as the AMI at least.
-            volume_key_arn: What encrypts it; None for the account's own EBS key.
+            ami: An AMI id, or the name of the SSM parameter that holds one. Resolved at deployment.
+            volume_gb: Size of the root volume in GiB. An attempt's is as large as the AMI at least.
+            volume_key_arn: What encrypts it. None for the account's own EBS key.
         """
         super().__init__(scope, id)
         self.launch_template = ec2.LaunchTemplate(
@@ -233,7 +233,7 @@ class InstanceCredentials(Construct):
             id: Construct id.
             deployment: Prefix of the function's name, and the tag of the instances that it answers.
             platform: What all functions of the stack share.
-            instances: The role of the instances that it answers; no other principal may invoke it.
+            instances: The role of the instances that it answers. No other principal may invoke it.
         """
         super().__init__(scope, id)
         self.function = JobFunction(

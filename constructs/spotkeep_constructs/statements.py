@@ -27,10 +27,10 @@ _LONGEST_NAME = 100
 
 
 def divided(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield them in order, in lists that a statement has room for; one empty list for none.
+    """Yield them in order, in lists that a statement has room for. One empty list for none.
 
     Args:
-        texts: Resources, or values of a condition; may hold tokens.
+        texts: Resources, or values of a condition. May hold tokens.
     """
     part: list[str] = []
     size = 0
@@ -57,9 +57,9 @@ def allow(
     Args:
         grantee: A role or managed policy.
         actions: IAM actions, `service:Action`, without wildcards.
-        resources: ARNs; may hold tokens.
+        resources: ARNs. May hold tokens.
         conditions: IAM conditions: operator, key, value.
-        wildcard: Why a resource holds a wildcard; required when one does.
+        wildcard: Why a resource holds a wildcard. Required when one does.
 
     Raises:
         PropertyError: An action holds a wildcard, or a resource does and no reason is given.
@@ -112,9 +112,9 @@ def arn_for(
         service: `sagemaker`.
         resource: `training-job`.
         name: The resource's name.
-        region: The region, where it is another; empty where the service names none.
-        account: The account, where it is another; `*` for any, empty where the service names none.
-        colon: Whether a colon stands before the name, as of log groups and functions; a slash otherwise.
+        region: The region, where it is another. Empty where the service names none.
+        account: The account, where it is another. `*` for any, empty where the service names none.
+        colon: Whether a colon stands before the name, as of log groups and functions. A slash otherwise.
     """
     return Stack.of(cast("Construct", grantee)).format_arn(
         service=service,
@@ -163,9 +163,9 @@ def deny(
 
     Args:
         grantee: A role or managed policy.
-        actions: IAM actions; here a wildcard narrows.
-        resources: ARNs; or, in their place:
-        all_but: ARNs that are not meant; all others are.
+        actions: IAM actions. Here a wildcard narrows.
+        resources: ARNs. Or, in their place:
+        all_but: ARNs that are not meant. All others are.
     """
     grantee.grant_principal.add_to_principal_policy(
         iam.PolicyStatement(

@@ -26,7 +26,7 @@ EXPIRY_ATTRIBUTE = "expires_at"
 class RunTable(Construct):
     """A DynamoDB table, paid by use, that can be restored to any second and forgets old runs by itself.
 
-    Two indexes: `by-created` lists all runs by time; `in-flight` is sparse and holds runs that have not ended.
+    Two indexes: `by-created` lists all runs by time. `in-flight` is sparse and holds runs that have not ended.
 
     Attributes:
         table: The table.

@@ -34,7 +34,7 @@ sys.exit(main())
 
 
 def bundle_bytes(sources: Path) -> bytes:
-    """Pack the training library and the agent as a zipapp; the same sources give the same bytes.
+    """Pack the training library and the agent as a zipapp. The same sources give the same bytes.
 
     Args:
         sources: The source root `training/`.
@@ -96,7 +96,7 @@ class TrainingBundle(Construct):
     """`spotkeep.pyz`: what the deployment uploads, and the copy of it that runs fetch.
 
     A run fetches it again each time that capacity comes back, also long after a deployment with another one. `cdk gc`
-    then deletes what was uploaded; the copy stays, under the hash of its content. The functions that launch make it.
+    then deletes what was uploaded. The copy stays, under the hash of its content. The functions that launch make it.
 
     Attributes:
         asset_uri: `s3://` address of the uploaded file.

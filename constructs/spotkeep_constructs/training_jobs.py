@@ -19,7 +19,7 @@ LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
 """SageMaker writes every training job of an account and region to this group."""
 
 KEEP_ALIVE_KEY = "sagemaker:KeepAlivePeriod"
-"""Seconds of a warm pool's keep-alive period, in a request to create or update a job; absent where it has none.
+"""Seconds of a warm pool's keep-alive period, in a request to create or update a job. Absent where it has none.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-how-to-use.html (IAM condition key)
 """
@@ -47,7 +47,7 @@ class TrainingJobs:
 
         Args:
             grantee: The role of a function that launches.
-            execution_roles: The roles jobs run with; the only ones that may be passed, and to SageMaker alone.
+            execution_roles: The roles jobs run with. The only ones that may be passed, and to SageMaker alone.
         """
         tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self.deployment}}
         return together(
@@ -287,11 +287,11 @@ class ExecutionRole(Construct):
             checkpoints: The bucket that jobs work in, below the prefix of their runs, and whose `bundles/` they start
                 with.
             jobs: The jobs that run with this role.
-            team: The isolated team whose jobs run with it; None for all others'.
+            team: The isolated team whose jobs run with it. None for all others'.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
             mlflow_arns: The tracking servers and apps of SageMaker's MLflow that jobs may log to.
-            subnet_ids: Subnets jobs run in; without them no network permission is given.
+            subnet_ids: Subnets jobs run in. Without them no network permission is given.
             security_group_ids: Security groups jobs run with.
         """
         super().__init__(scope, id)

@@ -47,14 +47,14 @@ class UserPolicy(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            deployment: Name of the deployment; the policy is named `<deployment>-users-<region>`, that of a team
+            deployment: Name of the deployment. The policy is named `<deployment>-users-<region>`, that of a team
                 `<deployment>-users-<region>.<team>`: names of policies are one account's, whatever the region.
             launcher: The function users invoke.
             run_table: The runs they read.
             checkpoints: Where their runs' objects are, and where they upload sources.
             jobs: The jobs they describe.
             dead_notifications: The queue of notifications that SNS has refused.
-            fleets: The fleets whose logs they read; None where the deployment has none.
+            fleets: The fleets whose logs they read. None where the deployment has none.
             drills: Whether they may take an instance of a fleet away.
             verify_callers: Whether they reach the launcher by its URL alone, where AWS says who calls. Otherwise they
                 may invoke it directly as well, and name any caller.

@@ -1,6 +1,6 @@
 """Reads what invoked the controller: a batch of events, an event, a schedule, the clock, CloudFormation or a person.
 
-Pure. An event names what to reconcile; nothing else in it is believed.
+Pure. An event names what to reconcile. Nothing else in it is believed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SERVICE_JOB: Final = re.compile(r"arn:[^:]+:batch:[^:]*:[^:]*:service-job/([0-9
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _MOST_ATTEMPTS: Final = 999_999
 CLOCK_EVENT: Final = {"reconcile": "everything"}
-"""What the five-minute schedule invokes the controller with; a test holds the construct's to it."""
+"""What the five-minute schedule invokes the controller with. A test holds the construct's to it."""
 CLEAR_DELETION: Final = {"clear": "deletion"}
 """What who runs the deployment invokes the controller with after a deletion that failed."""
 
@@ -52,7 +52,7 @@ class Subject(StrEnum):
     """What an event is about."""
 
     TRAINING_JOB = "training job"
-    """An attempt, by the name of its job; an agent's event names the attempt on a fleet in the same way."""
+    """An attempt, by the name of its job. An agent's event names the attempt on a fleet in the same way."""
     FLEET = "fleet"
     """A fleet of EC2. The event does not say whose it is."""
     SERVICE_JOB = "service job"
@@ -66,7 +66,7 @@ class Hint:
     Attributes:
         subject: To what kind of thing.
         name: Its name or id.
-        deployment: What a training job's tag `spotkeep:deployment` says, by the event; None where it has none.
+        deployment: What a training job's tag `spotkeep:deployment` says, by the event. None where it has none.
         run: What its tag `spotkeep:run` says. AWS Batch names the training jobs of a queue as it likes.
     """
 
@@ -116,7 +116,7 @@ ControllerEvent = EventBatch | Hint | PoolCheck | StackRequest | ClockTick | Del
 
 
 class UnknownEventError(ValueError):
-    """The event is none that the controller is invoked with; it says what is wrong with it."""
+    """The event is none that the controller is invoked with. It says what is wrong with it."""
 
 
 def controller_event_of(event: object, *, now: datetime) -> ControllerEvent:
@@ -149,7 +149,7 @@ def hint_of(event: object) -> Hint:
     """Read an event.
 
     Args:
-        event: As EventBridge delivers it; anything at all, when another caller invokes it.
+        event: As EventBridge delivers it. Anything at all, when another caller invokes it.
 
     Raises:
         UnknownEventError: It is no change of a training job, a service job or a fleet.

@@ -49,14 +49,14 @@ SEARCH_FROM: Final = 20
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 _AMPLE_SECONDS: Final = 3600.0
 _LEFT_BY: Final[Mapping[str, float]] = {"runs": 0.4, "quotas": 0.3, "sweeps": 0.2, "pools": 0.1}
-"""The share of a pass's time that is left when each kind has had its own; who needs less leaves more."""
+"""The share of a pass's time that is left when each kind has had its own. Who needs less leaves more."""
 _IN_A_REPORT: Final[Mapping[str, str]] = {
     "runs": "run {}", "quotas": "{}", "sweeps": "sweep {}", "pools": "warm pool of {}"
 }  # fmt: skip
 
 
 class PassFailedError(SpotkeepJobsError):
-    """Some runs could not be reconciled; the others were."""
+    """Some runs could not be reconciled. The others were."""
 
     def __init__(self, failures: dict[str, str]) -> None:
         listed = "; ".join(f"{what}: {why}" for what, why in failures.items())
@@ -69,10 +69,10 @@ def in_turn(names: Iterable[str], *, after: str | None) -> list[str]:
 
     Args:
         names: In the order of a pass that has time for all.
-        after: Whose turn was the last one in a pass that had not; None for none.
+        after: Whose turn was the last one in a pass that had not. None for none.
 
     Returns:
-        As they are given; after such a pass in the order of the names, from the next one on and around.
+        As they are given. After such a pass in the order of the names, from the next one on and around.
     """
     if after is None:
         return list(names)
@@ -97,7 +97,7 @@ class _Turns:
         self._may_end_function = table.log_readings_begun() if "runs" in self._kept else frozenset()
 
     def take(self, kind: str, names: Collection[str], act: Callable[[str], object], *, goes_on: bool = False) -> int:
-        """Act on what has its turn, one by one; what fails is reported.
+        """Act on what has its turn, one by one. What fails is reported.
 
         Args:
             kind: Of `_LEFT_BY`.
@@ -140,8 +140,8 @@ class FullPass:
 
     Attributes:
         deployment: The deployment.
-        price_list: AWS's; None to read none.
-        orphans: Collects orphans; None to collect none.
+        price_list: AWS's. None to read none.
+        orphans: Collects orphans. None to collect none.
         search_from: With so many runs in flight, jobs are searched before any is described.
     """
 
@@ -161,7 +161,7 @@ class FullPass:
         Args:
             seconds_left: Asked before each item: how much time there is for it and what follows. None ends the
                 reconciling, not the sending.
-            may_send: Asked before each notification; False leaves the rest to the next pass.
+            may_send: Asked before each notification. False leaves the rest to the next pass.
 
         Returns:
             What was done. Failures are in it, and the records that could not be read: the caller raises

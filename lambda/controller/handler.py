@@ -1,13 +1,13 @@
-"""The Lambda entry point of the controller: an event names what to reconcile; what is true is asked of AWS.
+"""The Lambda entry point of the controller: an event names what to reconcile. What is true is asked of AWS.
 
-Five things invoke it. The queue of events brings batches; events of one job in a batch are one reconciliation of it.
+Five things invoke it. The queue of events brings batches. Events of one job in a batch are one reconciliation of it.
 The clock asks every five minutes for everything in flight, because events can be lost. A pool's one-time schedules fire
 when its reminder or its expiry is due, because no event says that a pool is over. CloudFormation invokes it when the
-deployment is created, changed or deleted. A person may invoke it with a single event, and gets a full answer; or has it
+deployment is created, changed or deleted. A person may invoke it with a single event, and gets a full answer. Or has it
 clear the record of a deletion that failed.
 
 What AWS could not answer for is tried again: the queue keeps that job's messages and moves them to the dead-letter
-queue at last; Lambda repeats the other invocations twice before they get there. The clock finds the run anyway.
+queue at last. Lambda repeats the other invocations twice before they get there. The clock finds the run anyway.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def handler(event: object, context: LambdaContext) -> Answer:
     Args:
         event: A batch from the queue, an event as EventBridge delivers it, a pool schedule's input, CloudFormation's
             request, or the clock's event.
-        context: Lambda's; its remaining time bounds a pass over everything.
+        context: Lambda's. Its remaining time bounds a pass over everything.
 
     Returns:
-        For a batch, the messages that failed, and no others.
-        Otherwise what was found and done; `"ok": false` for an event that is none of these.
+        For a batch, the messages that failed, and no others. Otherwise what was found and done. `"ok": false` for an
+        event that is none of these.
 
     Raises:
-        PassFailedError: Some items of a pass failed, after all others were done; the alarm on errors sees it.
+        PassFailedError: Some items of a pass failed, after all others were done. The alarm on errors sees it.
     """
     try:
         wanted = controller_event_of(event, now=datetime.now(UTC))
@@ -123,7 +123,7 @@ def _reconcile_one(hint: Hint) -> Answer:
 
 
 def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Answer:
-    """Begin the deletion of the deployment; any other request is answered at once.
+    """Begin the deletion of the deployment. Any other request is answered at once.
 
     When the deployment is created or changed, AWS's prices are read, so that the first run's bill has them.
     """
@@ -141,7 +141,7 @@ def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext)
     """Make a pass over everything, and say what came of it.
 
     Args:
-        deletion: The deletion of the deployment that was just asked for; None for one that may wait for an answer
+        deletion: The deletion of the deployment that was just asked for. None for one that may wait for an answer
             already. What runs is stopped, pass by pass, and the pass that finds nothing running answers.
         context: Lambda's.
     """

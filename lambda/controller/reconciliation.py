@@ -1,4 +1,4 @@
-"""Reconciles what events hint at: the jobs of a batch, one job, one warm pool; and sends their notifications."""
+"""Reconciles what events hint at: the jobs of a batch, one job, one warm pool. And sends their notifications."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def reconcile_batch(batch: EventBatch, *, deployment: Callable[[], Deployment[Co
 def _by_job(
     messages: Mapping[Hint, Sequence[str]], deployment: Callable[[], Deployment[ControllerSettings]]
 ) -> tuple[Mapping[Hint, Sequence[str]], list[str]]:
-    """Name the jobs that the fleets of a batch belong to, in one call to EC2; events of other fleets are ignored.
+    """Name the jobs that the fleets of a batch belong to, in one call to EC2. Events of other fleets are ignored.
 
     Returns:
         The messages by the jobs they hint at, and those that failed because EC2 did not answer.
@@ -166,7 +166,7 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, deployment: Deploy
 
 
 def _advance_sweep(sweep: str, *, ended: str, deployment: Deployment[ControllerSettings]) -> None:
-    """Have the sweep of a trial that has ended advanced; where Lambda does not take it, the next pass has."""
+    """Have the sweep of a trial that has ended advanced. Where Lambda does not take it, the next pass has."""
     try:
         launcher_of(deployment).advance(sweep, ended_runs=[ended])
     except AwsCallError as error:

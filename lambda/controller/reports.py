@@ -43,15 +43,15 @@ class PassReport:
         pools: How many warm pools were reconciled.
         notifications_sent: How many notifications went out.
         notifications_dead: How many were refused for the last time.
-        left: How many runs there was no time for; the next pass begins with them.
-        others_left: How many quotas, sweeps and warm pools there was no time for; they too come first in the next.
+        left: How many runs there was no time for. The next pass begins with them.
+        others_left: How many quotas, sweeps and warm pools there was no time for. They too come first in the next.
         orphans_removed: How many fleets, volumes and snapshots that are not needed were deleted.
         failures: What failed, and why.
         happened: What its changes add to the deployment's metrics.
         states: The states of the runs that were reconciled.
         kept: The warm pools that are there.
-        prices_unread: Why AWS could not give its prices; bills then say that a price is not known.
-        orphans: What the pass over orphans found; None when it was not due.
+        prices_unread: Why AWS could not give its prices. Bills then say that a price is not known.
+        orphans: What the pass over orphans found. None when it was not due.
     """
 
     runs: int = 0
@@ -93,7 +93,7 @@ def write_metrics(values: RunMetrics, *, deployment: Deployment[ControllerSettin
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 
     Args:
-        values: The values; none writes nothing.
+        values: The values. None writes nothing.
         deployment: The deployment.
     """
     if not deployment.settings.deployment_metrics or not values:

@@ -35,7 +35,7 @@ class Boto3Aws:
 
     Args:
         ec2: EC2's client.
-        sts: STS's client; signed requests go to its endpoint, too.
+        sts: STS's client. Signed requests go to its endpoint, too.
         run_role_arn: The role to assume.
     """
 
@@ -45,7 +45,7 @@ class Boto3Aws:
         self._run_role_arn = run_role_arn
 
     def caller(self, headers: Mapping[str, str], /) -> str | None:
-        """Send a signed request for sts:GetCallerIdentity. Return the ARN of who signed it; None if STS refuses it."""
+        """Send a signed request for sts:GetCallerIdentity. Return the ARN of who signed it. None if STS refuses it."""
         status, body = _post(self._sts.meta.endpoint_url, headers)
         if status == _TOO_MANY or status >= _SERVER_ERROR:
             raise AwsBusyError(operation="GetCallerIdentity", code=str(status), reason="STS did not answer")
@@ -59,7 +59,7 @@ class Boto3Aws:
         return arn or None
 
     def instance(self, instance: str, /) -> InstanceDescription | None:
-        """Describe an instance; None when EC2 does not know it (yet, or any more)."""
+        """Describe an instance. None when EC2 does not know it (yet, or any more)."""
         try:
             answer = self._ec2.describe_instances(InstanceIds=[instance])
         except (ClientError, BotoCoreError) as error:

@@ -23,7 +23,7 @@ ALIVE: Final = frozenset({"pending", "running"})
 """States of an instance that may have credentials. One that is ending keeps what it has, for an hour at most."""
 
 _LONGEST_HEADER: Final = 4_096
-"""Session tokens have some 1,500 characters; STS sets no limit."""
+"""Session tokens have some 1,500 characters. STS sets no limit."""
 _SIGNED: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=[A-Z0-9]+/[0-9]{8}/[a-z0-9-]+/sts/aws4_request, ?"
                             r"SignedHeaders=(?P<names>[a-z0-9;-]+), ?Signature=[0-9a-f]{64}")  # fmt: skip
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
@@ -69,7 +69,7 @@ def read_proof(event: object, *, audience: str) -> dict[str, str] | CredentialsR
         audience: What the request must have been signed for.
 
     Returns:
-        The headers; a refusal of what is no such request, or was signed for another service.
+        The headers. A refusal of what is no such request, or was signed for another service.
     """
     given = event.get("headers") if isinstance(event, Mapping) else None
     if not isinstance(given, Mapping):
@@ -103,7 +103,7 @@ def instance_of(caller_arn: str, *, role_arn: str) -> str | CredentialsRefusal:
         role_arn: The role of the deployment's instances, `arn:aws:iam::<account>:role/<role>`.
 
     Returns:
-        Its id; a refusal of everybody else.
+        Its id. A refusal of everybody else.
     """
     role, _, session = caller_arn.rpartition("/")
     expected = role_arn.replace(":iam:", ":sts:", 1).replace(":role/", ":assumed-role/", 1)
@@ -116,7 +116,7 @@ def session_of(facts: InstanceDescription | None, *, deployment: str) -> RunSess
     """Return what an instance's credentials are bound to.
 
     Args:
-        facts: What EC2 says of it; None when it knows no such instance.
+        facts: What EC2 says of it. None when it knows no such instance.
         deployment: The deployment of this function.
     """
     if facts is None:

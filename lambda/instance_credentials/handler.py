@@ -48,8 +48,8 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         context: Lambda's.
 
     Returns:
-        `{"ok": true, "credentials": {...}}`, as the metadata service writes an instance's credentials; or
-        `{"ok": false, "error": ..., "problem": ...}`, with the error `busy` where asking again may help.
+        `{"ok": true, "credentials": {...}}`, as the metadata service writes an instance's credentials. Or `{"ok":
+        false, "error": ..., "problem": ...}`, with the error `busy` where asking again may help.
 
     Raises:
         AwsRefusedError: A permission of this function is missing.

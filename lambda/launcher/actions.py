@@ -67,7 +67,7 @@ class ActionContext:
         deployment: The deployment.
         request_id: The token of a document without one.
         caller: The caller, where it is known.
-        origin: The schedule that fires, or would fire; of a launch.
+        origin: The schedule that fires, or would fire. Of a launch.
         seconds_left: How long the function still has for the runs of a sweep.
         go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
             controller's next pass.
@@ -94,7 +94,7 @@ def answer_document(asked: DocumentAction, context: ActionContext) -> answers.An
         context: The deployment and the caller.
 
     Raises:
-        RequestRefusedError: Nothing was done; it carries every problem.
+        RequestRefusedError: Nothing was done. It carries every problem.
         LaunchUnfinishedError: AWS did not answer for certain.
     """
     token = token_of_call(asked.document, request_id=context.request_id, caller=context.caller)

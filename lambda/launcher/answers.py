@@ -32,7 +32,7 @@ Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 
 
 def launched(launch: Launched) -> Answer:
-    """Return a run that has its job, from this call or an earlier one; or all of several that were launched as one."""
+    """Return a run that has its job, from this call or an earlier one. Or all of several that were launched as one."""
     if launch.run.group is not None:
         return {
             "ok": True,
@@ -52,7 +52,7 @@ def launched(launch: Launched) -> Answer:
 
 
 def acted_on(run: Run) -> Answer:
-    """Return a run that was asked to stop, or has ended before; or one that has another priority."""
+    """Return a run that was asked to stop, or has ended before. Or one that has another priority."""
     return {"ok": True, **_where(run), "next": _next(run)}
 
 
@@ -131,7 +131,7 @@ def _matched(match: PoolMatch, *, now: datetime) -> Answer:
 
 
 def refused(error: RequestRefusedError) -> Answer:
-    """Return a document that launched nothing, with all that is wrong with it; `temporary`: that is over by itself."""
+    """Return a document that launched nothing, with all that is wrong with it. `temporary`: that is over by itself."""
     return {
         "ok": False,
         "error": "refused",
@@ -158,7 +158,7 @@ def _where(run: Run) -> Answer:
 
 
 def _output_uri(run: Run) -> str:
-    """Return where the model will be; in a queue below the name that AWS Batch gives the training job."""
+    """Return where the model will be. In a queue below the name that AWS Batch gives the training job."""
     if run.place.queue is not None and run.training_job is None:
         return run.output_prefix
     return f"{run.output_prefix}{run.training_job or run.job_name}/output/model.tar.gz"
@@ -203,7 +203,7 @@ def sweep_stands(sweep: Sweep) -> Answer:
 
 
 def described_sweep(sweep: Sweep, trials: Sequence[Trial], *, first: int = 1) -> Answer:
-    """Return all that the record says of a sweep and its trials; of many, a page of them.
+    """Return all that the record says of a sweep and its trials. Of many, a page of them.
 
     Args:
         sweep: The sweep.
@@ -266,7 +266,7 @@ def scheduled(schedule: Schedule, *, now: datetime, replayed: bool, warnings: Se
 
 
 def schedule_document(schedule: Schedule, *, next_firing: datetime | None) -> Answer:
-    """Return a schedule, and when it fires next; null for a time zone that is not known here."""
+    """Return a schedule, and when it fires next. Null for a time zone that is not known here."""
     return {
         "schedule": schedule.schedule,
         "expression": schedule.expression,

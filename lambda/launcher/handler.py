@@ -92,7 +92,7 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
 
     Args:
         event: The payload, of any JSON type.
-        context: Lambda's; its request id is the token of a document without one.
+        context: Lambda's. Its request id is the token of a document without one.
     """
 
     def seconds_left() -> float:
@@ -155,7 +155,7 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
         context: What it is done with.
 
     Raises:
-        RequestRefusedError: Nothing was done; it carries every problem.
+        RequestRefusedError: Nothing was done. It carries every problem.
         LaunchUnfinishedError: AWS did not answer for certain.
     """
     match read_action(payload):
@@ -180,7 +180,7 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
 
 
 def _go_on(asked: SweepAdvance) -> None:
-    """Have the rest done by another invocation; where Lambda does not take it, by a pass of the controller."""
+    """Have the rest done by another invocation. Where Lambda does not take it, by a pass of the controller."""
     try:
         launcher_function().advance(asked.sweep, ended_runs=asked.ended_runs, in_a_row=asked.in_a_row)
     except AwsCallError as error:
@@ -208,7 +208,7 @@ class LauncherInvocation:
 
     Attributes:
         payload: A job document or an action, of any JSON type.
-        caller: Who calls; None where the event does not say.
+        caller: Who calls. None where the event does not say.
     """
 
     payload: object

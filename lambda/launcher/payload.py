@@ -1,4 +1,4 @@
-"""What the launcher is asked for: a payload is parsed once, into a type; all that is wrong with it is refused at once.
+"""What the launcher is asked for: a payload is parsed once, into a type. All that is wrong with it is refused at once.
 
 Pure. A payload without an action is a document to launch. Documents are read by what launches them.
 """
@@ -102,7 +102,7 @@ class ShellOpening:
 
     Attributes:
         run: Its id.
-        command: What it runs; None for a shell.
+        command: What it runs. None for a shell.
         host: Which machine of the job, from 1.
     """
 
@@ -123,7 +123,7 @@ class PoolExtension:
     Attributes:
         run: The run's id.
         seconds: By how much.
-        kept_until: When it was seen to end, so that a repeat of the call adds nothing; None for its end by now.
+        kept_until: When it was seen to end, so that a repeat of the call adds nothing. None for its end by now.
     """
 
     run: str
@@ -173,7 +173,7 @@ def read_action(payload: object) -> Action:
         payload: Of any JSON type.
 
     Raises:
-        RequestRefusedError: It is no action, or lacks what the action takes; with every problem.
+        RequestRefusedError: It is no action, or lacks what the action takes. With every problem.
     """
     if not isinstance(payload, Mapping) or "action" not in payload:
         return DocumentAction(document=payload, action="launch")
@@ -216,7 +216,7 @@ class SweepAdvance:
 
     Attributes:
         sweep: Its id.
-        ended_runs: The runs of trials that something happened to; None to have them all read.
+        ended_runs: The runs of trials that something happened to. None to have them all read.
         in_a_row: How many functions before it had no time left, each asking the next.
     """
 
@@ -239,7 +239,7 @@ class ScheduleFiring:
 
 
 def read_own_event(event: object) -> SweepAdvance | ScheduleFiring | None:
-    """Read what the deployment itself invokes the launcher with; None where the event is a user's.
+    """Read what the deployment itself invokes the launcher with. None where the event is a user's.
 
     It names no caller: the record says what is done, and in whose name.
 
@@ -268,7 +268,7 @@ def _read(given: Mapping[Any, Any], **fields: Callable[[Any], Any]) -> dict[str,
 
     Args:
         given: The payload without its action.
-        fields: What reads each field; it is given None for one that is not there.
+        fields: What reads each field. It is given None for one that is not there.
     """
     takes = " and ".join(f"`{name}`" for name in fields) + " alone" if fields else "nothing"
     problems = [

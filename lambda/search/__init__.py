@@ -1,1 +1,1 @@
-"""The function that chooses the next trials of a sweep by TPE; its dependencies, Optuna above all, are its own."""
+"""The function that chooses the next trials of a sweep by TPE. Its dependencies, Optuna above all, are its own."""

@@ -49,7 +49,7 @@ def chosen_trials(request: TpeRequest) -> list[Begin]:
         request: The trials so far, and how many more may run.
 
     Returns:
-        At most `free` trials, and at most `MOST_AT_ONCE`, none of which was tried; fewer where there are no more.
+        At most `free` trials, and at most `MOST_AT_ONCE`, none of which was tried. Fewer where there are no more.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     begun = {trial.number: trial for trial in request.begun}
@@ -98,7 +98,7 @@ def _next_parameters(
 
 
 def _recorded(trial: ReportedTrial, distributions: dict[str, BaseDistribution]) -> FrozenTrial:
-    """Return a trial as a study records it; one that has ended without a value says nothing to the search."""
+    """Return a trial as a study records it. One that has ended without a value says nothing to the search."""
     if trial.state is TrialState.RUNNING:
         state, value = StudyTrialState.RUNNING, None
     elif trial.state is TrialState.FAILED or trial.value is None:

@@ -1,15 +1,12 @@
 """Every error of `spotkeep_jobs`, in one tree, so that a caller can see what it may have to handle.
 
-SpotkeepJobsError
-├── DurationError                    a duration that cannot be read
-├── RequestRefusedError              a document that must not launch; carries every problem at once (I7)
-├── SearchError                      the function that searches by tpe gave no answer
-├── RunTableError                    the run table's errors derive from this one (see run_table)
-└── AwsCallError                     AWS did not do what was asked
-    ├── TrainingJobNameTakenError    a job of that name exists already
-    ├── TrainingJobNotFoundError     no job has that name
-    ├── AwsRefusedError              the request will never be accepted as it is
-    └── AwsBusyError                 throttled, unreachable or failing: the outcome is unknown, ask again
+SpotkeepJobsError ├── DurationError                    a duration that cannot be read ├── RequestRefusedError
+a document that must not launch. Carries every problem at once (I7) ├── SearchError                      the function
+that searches by tpe gave no answer ├── RunTableError                    the run table's errors derive from this one
+(see run_table) └── AwsCallError                     AWS did not do what was asked
+    ├── TrainingJobNameTakenError    a job of that name exists already ├── TrainingJobNotFoundError     no job has that
+    name ├── AwsRefusedError              the request will never be accepted as it is └── AwsBusyError
+    throttled, unreachable or failing: the outcome is unknown, ask again
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ class Problem:
 
     Attributes:
         field: where in the document, as a person would write it: `channels[0].uri`.
-        found: what is there, shortened; never the value of an environment variable or a hyperparameter.
+        found: what is there, shortened. Never the value of an environment variable or a hyperparameter.
         problem: what is wrong with it.
         fix: what to do.
         temporary: whether it is over by itself: the same document may be accepted later.
@@ -125,7 +122,7 @@ class TrainingJobNotFoundError(AwsCallError):
 
 
 class AwsRefusedError(AwsCallError):
-    """The request will never be accepted as it is; nothing was created."""
+    """The request will never be accepted as it is. Nothing was created."""
 
 
 class AwsBusyError(AwsCallError):
@@ -138,15 +135,15 @@ def in_words(error: Exception) -> str:
 
 
 def isolated(failures: dict[str, str], what: str, act: Callable[[], T]) -> T | None:
-    """Do something; what fails is kept with all else that did, and keeps nothing from being done.
+    """Do something. What fails is kept with all else that did, and keeps nothing from being done.
 
     Args:
-        failures: What failed, and why; the caller reports it.
+        failures: What failed, and why. The caller reports it.
         what: What it is done to.
         act: Does it.
 
     Returns:
-        What it returned; None where it failed.
+        What it returned. None where it failed.
     """
     try:
         return act()

@@ -1,7 +1,7 @@
 r"""Text of unknown origin, made harmless for its reader: on a terminal, in a mail, in a chat. Pure.
 
 What a script prints, a run's name or a failure's reason may hold control sequences. On a terminal they move the cursor,
-write the clipboard (OSC 52), name a window or ask it for answers; the controls of bidirectional text show words in
+write the clipboard (OSC 52), name a window or ask it for answers. The controls of bidirectional text show words in
 another order than they have. All of them are written out instead, as Python would in a string: `\x1b`, `\u202e`.
 
 Sources: ECMA-48, "Control functions for coded character sets"; xterm's "Control sequences"; Unicode Standard Annex 9.

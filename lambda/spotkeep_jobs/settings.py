@@ -42,7 +42,7 @@ class FunctionSettings(BaseModel):
         """Return variables as `from_environment` reads them, for some or all of the fields.
 
         Args:
-            fields: Their values. Text stays as it is, so it may hold the CDK's tokens; None is left out.
+            fields: Their values. Text stays as it is, so it may hold the CDK's tokens. None is left out.
 
         Raises:
             TypeError: The function reads no such field.
@@ -60,11 +60,11 @@ class FunctionSettings(BaseModel):
         """Read the fields.
 
         Args:
-            environment: The variables; they go before those of the file.
+            environment: The variables. They go before those of the file.
             packed: The file: a JSON object of variables. It need not be there.
 
         Raises:
-            pydantic.ValidationError: A variable is missing or wrong; it names each.
+            pydantic.ValidationError: A variable is missing or wrong. It names each.
         """
         variables = {**(json.loads(packed.read_bytes()) if packed.exists() else {}), **environment}
         given: dict[str, Any] = {

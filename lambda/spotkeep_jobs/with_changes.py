@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     def with_changes(model: Any, /, **changes: Any) -> Any:
-        """Return a copy of a frozen model with other values in some fields; the values are not validated."""
+        """Return a copy of a frozen model with other values in some fields. The values are not validated."""
         return model.model_copy(update=changes)
 
 

@@ -39,7 +39,7 @@ _ADDRESS: Final = re.compile(r"https://[^\s/?#@]+(/[^\s#]*)?")
 
 
 class AddressError(SpotkeepJobsError):
-    """The team's secret holds no address; what it holds is not shown."""
+    """The team's secret holds no address. What it holds is not shown."""
 
     def __init__(self, secret_arn: str) -> None:
         super().__init__(
@@ -75,11 +75,11 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
     """Post the notifications of an event.
 
     Args:
-        event: As SNS invokes a function; anything at all, when another caller invokes it.
+        event: As SNS invokes a function. Anything at all, when another caller invokes it.
         context: Lambda's.
 
     Returns:
-        What was posted; `"ok": false` for what holds no notification.
+        What was posted. `"ok": false` for what holds no notification.
 
     Raises:
         NotDeliveredError: The address did not take a notification.

@@ -24,7 +24,7 @@ TIMEOUT_SECONDS: Final = 10
 
 
 class NotDeliveredError(SpotkeepJobsError):
-    """The address did not take a notification; Lambda tries again, and puts it into the dead-letter queue at last."""
+    """The address did not take a notification. Lambda tries again, and puts it into the dead-letter queue at last."""
 
     def __init__(self, *, notification_id: str, reason: str) -> None:
         super().__init__(

@@ -34,7 +34,7 @@ class JsonDocument:
         """Read what `to_document` wrote.
 
         Raises:
-            ValidationError: Unknown fields or wrong values; names every one.
+            ValidationError: Unknown fields or wrong values. Names every one.
         """
         found: Self = _adapter(cls).validate_python(document)
         return found
@@ -58,7 +58,7 @@ class Interruption:
             copied again included.
         notice: Whether the process gets SIGTERM first. Without, the whole group gets SIGKILL at once.
         notice_seconds: How long after SIGTERM the capacity is gone.
-        capacity_returns_after_seconds: From the loss until new capacity; None is never.
+        capacity_returns_after_seconds: From the loss until new capacity. None is never.
         internal_error: Whether it is no loss of spot capacity, but an error of SageMaker's own, on demand as well: the
             host is gone without notice. The job starts again as often as its RetryStrategy says, and then fails with
             InternalServerError.
@@ -108,10 +108,10 @@ class CapacityScript(JsonDocument):
     """The interruptions of one run's capacity, in order.
 
     Attributes:
-        interruptions: Taken one after the other; each is used once.
+        interruptions: Taken one after the other. Each is used once.
         initial_wait_seconds: From the launch until the first capacity.
-        gives_up_after_seconds: Waiting this long for the first capacity ends the job with a CapacityError, as
-            SageMaker does when there is none to be had; None waits on.
+        gives_up_after_seconds: Waiting this long for the first capacity ends the job with a CapacityError, as SageMaker
+            does when there is none to be had. None waits on.
 
     Raises:
         ValidationError: A number is out of range.
@@ -128,13 +128,13 @@ class CapacityScript(JsonDocument):
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
 class EventFaults(JsonDocument):
-    """The faults of state-change events on their way; AWS does not rule any of them out.
+    """The faults of state-change events on their way. AWS does not rule any of them out.
 
     Attributes:
         duplicate: Every event is sent twice.
         delay_seconds: Every event is this late.
         shuffle: Events overtake each other: each is late by up to `SHUFFLE_SECONDS`, at random.
-        drop: The part of all events (0 to 1) that never arrives; 1 loses every one.
+        drop: The part of all events (0 to 1) that never arrives. 1 loses every one.
         seed: The seed of the random choices, so that a failure can be seen again.
 
     Raises:
@@ -155,7 +155,7 @@ class CallFaults(JsonDocument):
     Attributes:
         throttled: The part of all calls (0 to 1) that is refused as one too many, with the code of its service.
         lost: The part that takes effect and is answered with an error of the service.
-        service: Only calls of this one, as boto3 spells it (`batch`); None for every service.
+        service: Only calls of this one, as boto3 spells it (`batch`). None for every service.
         seed: The seed of the random choices.
 
     Raises:

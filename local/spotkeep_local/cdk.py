@@ -64,7 +64,7 @@ class CdkProgress:
         done: Resources of the stack that are finished so far.
         total: Resources of the stack, where the command line knows (not while destroying).
         stack_number: Which of the command's stacks begins with this line, from 1.
-        stacks: How many stacks the command works on; known when one begins.
+        stacks: How many stacks the command works on. Known when one begins.
         finished: Whether the stack is finished with this line.
     """
 
@@ -114,8 +114,8 @@ def toolkit_environment(local: LocalAws, project_dir: Path) -> dict[str, str]:
 
     Args:
         local: The local AWS to talk to.
-        project_dir: The checkout; everything goes below its `.spotkeep`, but for caches that the caller's
-            environment names.
+        project_dir: The checkout. Everything goes below its `.spotkeep`, but for caches that the caller's environment
+            names.
     """
     state = project_dir.absolute() / ".spotkeep"
     temporary = state / "tmp"
@@ -199,7 +199,7 @@ def destroy(
     context: Mapping[str, str] | None = None,
     on_progress: Callable[[CdkProgress], None] | None = None,
 ) -> None:
-    """Destroy the app's stacks; the parameters and errors are those of `deploy`."""
+    """Destroy the app's stacks. The parameters and errors are those of `deploy`."""
     arguments = ["destroy", "--all", *_app_arguments(local, context), "--force"]
     _run(CdkStep.DESTROY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
 

@@ -95,7 +95,7 @@ def _message(body: bytes) -> str:
 
 
 class LocalControl:
-    """Talks to the control plane of a local AWS; `fleet_control` is its like for EC2.
+    """Talks to the control plane of a local AWS. `fleet_control` is its like for EC2.
 
     Args:
         local: The local AWS, as `lifecycle.status` finds it.
@@ -107,15 +107,15 @@ class LocalControl:
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
         """Put a run's capacity under a script.
 
-        It applies at once to the live training jobs named `<run>` or `<run>-<number>`; when there is none, to the
-        next one, and to no other after that. A script replaces what is left of an earlier one.
+        It applies at once to the live training jobs named `<run>` or `<run>-<number>`. When there is none, to the next
+        one, and to no other after that. A script replaces what is left of an earlier one.
 
         Args:
             run: The run, or a training job's whole name.
             script: What happens to its capacity.
 
         Returns:
-            The live training jobs it applies to; empty when it waits for the next one.
+            The live training jobs it applies to. Empty when it waits for the next one.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -124,7 +124,7 @@ class LocalControl:
         return list(answer["training_jobs"])
 
     def event_faults(self, faults: EventFaults) -> None:
-        """Set what goes wrong with state-change events from now on; `EventFaults()` ends all faults.
+        """Set what goes wrong with state-change events from now on. `EventFaults()` ends all faults.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -132,7 +132,7 @@ class LocalControl:
         self._connection.call("EventFaults", faults.to_document())
 
     def call_faults(self, faults: CallFaults) -> None:
-        """Set what calls meet from now on; `CallFaults()` ends all faults.
+        """Set what calls meet from now on. `CallFaults()` ends all faults.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -152,7 +152,7 @@ class LocalControl:
     def end_invocations(self, function: str) -> int:
         """Kill the process of each invocation of a function that is under way, as when its machine dies.
 
-        Lambda tries an asynchronous invocation again; what an event rule has invoked is not tried again here.
+        Lambda tries an asynchronous invocation again. What an event rule has invoked is not tried again here.
 
         Args:
             function: The function's name.
@@ -174,7 +174,7 @@ class LocalControl:
         self._connection.call("TrainingQuota", {"instances": instances})
 
     def warm_pool_quota(self, instances: int) -> None:
-        """Set how many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.
+        """Set how many instances may be in warm pools from now on. 0, as in a new AWS account, keeps none.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -228,7 +228,7 @@ class FleetControl:
         Args:
             instance_id: The instance's id.
             notice: Whether it gets a notice. Without, its power is cut now.
-            notice_seconds: The time from the notice to the end; None for two minutes, divided by the time scale.
+            notice_seconds: The time from the notice to the end. None for two minutes, divided by the time scale.
             takes_place: False for a notice that no interruption follows.
 
         Returns:

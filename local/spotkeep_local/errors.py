@@ -4,13 +4,13 @@
 LocalAwsError
 ├── PortInUseError              the port that was asked for belongs to another program
 ├── RunningElsewhereError       the server runs already, on another port than the one asked for
-├── StartError                  the server did not come up; carries the last lines of its log
+├── StartError                  the server did not come up. Carries the last lines of its log
 ├── StopError                   the server did not go away
 ├── IncompatibleMinistackError  ministack is not the version whose internals we extend
 ├── PersistenceError            state could not be written or read back
 ├── ToolMissingError            node, cdk or uv is not installed
 ├── IamPolicyError              a policy document holds what the judge of permissions does not know
-└── ToolkitError                the CDK command line failed; carries its own last words
+└── ToolkitError                the CDK command line failed. Carries its own last words
 ```
 
 Every message says what is wrong, what was found, and what to do.

@@ -83,11 +83,11 @@ class LocalAws:
     def environment(self, *, key: AccessKey | None = None) -> dict[str, str]:
         """Return what makes any AWS client talk to this local AWS and to nothing else.
 
-        To be laid over a copy of the caller's environment. A profile must be taken out of that copy
-        (`AWS_PROFILE`): it would be looked up in a configuration that is not there.
+        To be laid over a copy of the caller's environment. A profile must be taken out of that copy (`AWS_PROFILE`): it
+        would be looked up in a configuration that is not there.
 
         Args:
-            key: Whom clients call as; the administrator when left out.
+            key: Whom clients call as. The administrator when left out.
         """
         nothing = str(self.state_dir / "none")
         return {
@@ -108,7 +108,7 @@ class LocalAws:
         """Return clients that talk to this local AWS whatever the process's environment says.
 
         Args:
-            key: Whom they call as; the administrator when left out.
+            key: Whom they call as. The administrator when left out.
         """
         return LocalSession(endpoint_url=self.endpoint_url, region=self.region, access_key=key or self.access_key)
 
@@ -124,9 +124,9 @@ def start(
     """Start the local AWS on a state directory, or find the one that runs there.
 
     Args:
-        state_dir: Where it keeps everything; created when it is not there.
+        state_dir: Where it keeps everything. Created when it is not there.
         port: Where it must listen. Default: the port it had last time, else 4566, else any free one.
-        options: Its settings; a server that runs already keeps its own.
+        options: Its settings. A server that runs already keeps its own.
         judge: The class that decides about permissions, as `MODULE:CLASS`: `Judge` or one that extends it.
         on_waiting: Is called with what the start waits for, once it takes long, and with what was lost if the server
             before was killed.
@@ -134,7 +134,7 @@ def start(
     Raises:
         PortInUseError: `port` was given and another program has it.
         RunningElsewhereError: `port` was given and the local AWS runs already, on another one.
-        StartError: The server did not come up; says why and shows the end of its log.
+        StartError: The server did not come up. Says why and shows the end of its log.
     """
     directory = StateDirectory(state_dir)
     directory.create()
@@ -182,7 +182,7 @@ def status(state_dir: Path) -> LocalAws | None:
 
 
 def stop(state_dir: Path) -> bool:
-    """Stop the local AWS of a state directory; its jobs end with it, its state stays.
+    """Stop the local AWS of a state directory. Its jobs end with it, its state stays.
 
     Returns:
         Whether one was running.
@@ -251,7 +251,7 @@ def _last_port(directory: StateDirectory) -> int | None:
 def _spawned(
     directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions, judge: str
 ) -> Iterator[int]:
-    """Start the server; give the end of a pipe in which it says a word when it is up."""
+    """Start the server. Give the end of a pipe in which it says a word when it is up."""
     if directory.log.exists() and directory.log.stat().st_size > _LOG_KEPT_BYTES:
         directory.log.replace(directory.log.with_suffix(".log.1"))
     # The server holds the writing end; if it dies, the system closes it.

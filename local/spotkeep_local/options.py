@@ -25,11 +25,10 @@ class ServerOptions:
         region: The region clients are given and resources live in.
         account_id: The twelve digits that appear in ARNs.
         sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
-        upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there
-            meanwhile).
+        upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there meanwhile).
         stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
             Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
-        call_rates: Whether calls that come faster than AWS takes them are refused (`access.call_rates`); they are
+        call_rates: Whether calls that come faster than AWS takes them are refused (`access.call_rates`). They are
             counted either way.
         isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
             (`namespace`) or a process group with directories for volumes (`relocated`).
@@ -39,11 +38,11 @@ class ServerOptions:
         training_quota: How many instances of one type training jobs may use on spot, and as many on demand.
         warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
             pool.
-        batch_hands_tags_on: Whether training jobs that Batch makes get the tags of their service job. AWS does not say;
-            its own client gives tags to the service job alone.
+        batch_hands_tags_on: Whether training jobs that Batch makes get the tags of their service job. AWS does not say.
+            Its own client gives tags to the service job alone.
 
     Raises:
-        ValidationError: Values are out of range; names every one.
+        ValidationError: Values are out of range. Names every one.
     """
 
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = "us-east-1"
@@ -79,6 +78,6 @@ class ServerOptions:
         """Read what `to_json` wrote.
 
         Raises:
-            ValidationError: The document is no JSON object, or has unknown or wrong fields; names every one.
+            ValidationError: The document is no JSON object, or has unknown or wrong fields. Names every one.
         """
         return TypeAdapter(ServerOptions).validate_json(document)

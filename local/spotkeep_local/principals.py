@@ -43,12 +43,12 @@ class ServiceCall:
     """What one of AWS's services is about to do by itself.
 
     Attributes:
-        service: Its principal, for example `events.amazonaws.com`; also the name of its session where it acts in a
+        service: Its principal, for example `events.amazonaws.com`. Also the name of its session where it acts in a
             role.
         actions: As in policies.
-        resource: The ARN of what it acts on; `*` where the actions know no resource types.
+        resource: The ARN of what it acts on. `*` where the actions know no resource types.
         source_arn: The ARN of the rule, schedule, topic, function or experiment that it acts for.
-        role_arn: The role in which it acts; None where it acts as itself.
+        role_arn: The role in which it acts. None where it acts as itself.
     """
 
     service: str
@@ -89,7 +89,7 @@ class AccessKey:
 
     Attributes:
         session_token: None for a key that is not temporary.
-        expires_at: Epoch seconds; None for a key that its holder loses instead.
+        expires_at: Epoch seconds. None for a key that its holder loses instead.
     """
 
     access_key_id: str = field(repr=False)
@@ -120,7 +120,7 @@ class Sessions(Protocol):
     """The sessions that STS knows. What is issued elsewhere is added to them, so that STS answers who acts."""
 
     def find(self, access_key_id: str) -> AccessKey | None:
-        """Return the session with this key; None when there is none."""
+        """Return the session with this key. None when there is none."""
         ...
 
     def add(self, key: AccessKey) -> None:
@@ -163,11 +163,11 @@ class CredentialRegistry:
         self._key_of_holder: dict[str, AccessKey] = {}
 
     def find(self, access_key_id: str) -> AccessKey | None:
-        """Return the key with this id; None when this local AWS did not issue it, or has taken it back."""
+        """Return the key with this id. None when this local AWS did not issue it, or has taken it back."""
         return self._keys.get(access_key_id) or self._sessions.find(access_key_id)
 
     def of_role(self, role: str, *, session: str, holder: str) -> AccessKey:
-        """Return the key of a holder who acts in a role; the same one each time, until it is revoked.
+        """Return the key of a holder who acts in a role. The same one each time, until it is revoked.
 
         Args:
             role: The role's ARN or name.
@@ -199,7 +199,7 @@ class CredentialRegistry:
         return made
 
     def revoke(self, holder: str) -> None:
-        """Take back what a holder has; nothing happens when it has nothing."""
+        """Take back what a holder has. Nothing happens when it has nothing."""
         with self._lock:
             if (held := self._key_of_holder.pop(holder, None)) is not None:
                 self._forget(held)
@@ -228,7 +228,7 @@ def access_key_id_of(headers: Mapping[str, str], query: str) -> str | None:
 
 
 def session_token_of(headers: Mapping[str, str], query: str) -> str | None:
-    """Return the session token that a request carries, in a header or, presigned, in its query; None without one."""
+    """Return the session token that a request carries, in a header or, presigned, in its query. None without one."""
     if token := headers.get("x-amz-security-token"):
         return token
     parameters = parse_qs(query)
@@ -261,7 +261,7 @@ def make_person_keys(path: Path, *, account_id: str) -> PersonKeys:
 
 
 def read_person_keys(path: Path, *, account_id: str) -> PersonKeys | None:
-    """Read what `make_person_keys` wrote; None when there is nothing.
+    """Read what `make_person_keys` wrote. None when there is nothing.
 
     Raises:
         PersistenceError: The file is not what was written.

@@ -26,7 +26,7 @@ from spotkeep_planner.traces import BoolArray, FloatArray
 
 _HOUR_S = 3600.0
 AGE_EDGES_S = tuple(hours * _HOUR_S for hours in (0.1, 0.35, 1.0, 3.0, 8.0, 20.0))
-"""Where age bands end; the last is open. Each is about three times the one before: hazards fall with age."""
+"""Where age bands end. The last is open. Each is about three times the one before: hazards fall with age."""
 BANDS = len(AGE_EDGES_S) + 1
 BAND_AFTER_AN_HOUR = AGE_EDGES_S.index(_HOUR_S) + 1
 DROUGHT, RUN = 0, 1
@@ -54,7 +54,7 @@ class Spells:
 
 
 def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
-    """Return how old the run or drought of each tick is when the tick begins; the first counts from the data's start.
+    """Return how old the run or drought of each tick is when the tick begins. The first counts from the data's start.
 
     Args:
         available: (ticks,).
@@ -165,16 +165,16 @@ def fit(spells: Iterable[Spells], *, prior: CapacityModel, worth_endings: float)
 def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> FloatArray:
     """Return the chain of capacity over one step, on the cells (drought, run) x age band.
 
-    Within a band a run either ends or grows into the next band; the chance to grow is set so that a run survives the
+    Within a band a run either ends or grows into the next band. The chance to grow is set so that a run survives the
     band exactly as often as its hazard says.
 
     Args:
         hazard_per_s: (2, bands).
         step_s: The step, a multiple of the tick.
-        tick_s: Seconds a tick; capacity changes at most once in it.
+        tick_s: Seconds a tick. Capacity changes at most once in it.
 
     Returns:
-        (cells, cells) rows sum to 1; cell = state * bands + band.
+        (cells, cells) rows sum to 1. Cell = state * bands + band.
     """
     edges = np.array((0.0, *AGE_EDGES_S))
     ticks_in_band = np.maximum(1.0, np.diff(edges) / tick_s)

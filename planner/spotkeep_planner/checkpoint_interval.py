@@ -5,8 +5,8 @@ for an interval t and a save of c in turns, the share of capacity time that beco
 
     goodput(t) = sum over k >= 1 of t S(d + k (t + c))  /  integral of S
 
-and the advised interval is where it is highest. For a constant hazard h and small c this is Young's sqrt(2 c / h);
-hazards that fall with age are why it is found on the survival itself. A run that ends with the job loses nothing, so
+and the advised interval is where it is highest. For a constant hazard h and small c this is Young's sqrt(2 c / h).
+Hazards that fall with age are why it is found on the survival itself. A run that ends with the job loses nothing, so
 survival is cut at the length of the job.
 
 Sources: Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974). Daly, A higher order
@@ -75,7 +75,7 @@ def advise_interval(hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: 
 def expected_goodput(
     hazard_per_s: FloatArray, intervals_s: FloatArray, *, save_cost_s: float, restart_s: float, work_s: float
 ) -> FloatArray:
-    """Return the expected goodput of each interval; see the module for the formula."""
+    """Return the expected goodput of each interval. See the module for the formula."""
     ages_s = np.concatenate([[0.0], np.geomspace(1.0, restart_s + work_s, _AGES)])
     surviving = _survival(hazard_per_s[RUN], ages_s)
     capacity_s = float(np.trapezoid(surviving, ages_s))

@@ -3,7 +3,7 @@
 ```
 PlannerError
 ├── PlanError              a job that cannot be planned as it is described
-├── TraceError             capacity data that cannot be used; carries every problem with its line
+├── TraceError             capacity data that cannot be used. Carries every problem with its line
 ├── HistoryError           a source of history did not answer, or answered something that cannot be used
 └── DecisionTableError     a stored policy that cannot be read
 ```
@@ -28,7 +28,7 @@ class TraceProblem:
     """One thing that is wrong with a file of capacity data.
 
     Attributes:
-        line: The line in the file, from 1; None where the file as a whole is meant.
+        line: The line in the file, from 1. None where the file as a whole is meant.
         reason: What is wrong, what was found, and what to do.
     """
 
@@ -64,7 +64,7 @@ class TraceError(PlannerError, ValueError):
         Args:
             source: The file or service it came from.
             reason: What is wrong, what was found, and what to do.
-            line: The line in the file, from 1; None where the file as a whole is meant.
+            line: The line in the file, from 1. None where the file as a whole is meant.
         """
         return cls(source, [TraceProblem(line=line, reason=reason)])
 

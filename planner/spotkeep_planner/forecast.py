@@ -24,7 +24,7 @@ FUTURES = 400
 FRAILTY = 0.15
 """Standard deviation of the logarithm by which a future's hazards differ from the fitted ones.
 
-Days differ by more than the fit leaves open; `make bench-policy` measures whether intervals hold with it.
+Days differ by more than the fit leaves open. `make bench-policy` measures whether intervals hold with it.
 """
 
 
@@ -34,7 +34,7 @@ class Distribution:
 
     Attributes:
         mean: Its mean.
-        p10: One in ten is below; with `p90` the 80% interval.
+        p10: One in ten is below. With `p90` the 80% interval.
         p50: The middle.
         p90: One in ten is above.
     """
@@ -87,7 +87,7 @@ class ImaginedWindows:
         count: How many futures.
         ticks: How long each is.
         on_demand_price: USD per hour.
-        seed: The seed of the draws; the same seed gives the same futures.
+        seed: The seed of the draws. The same seed gives the same futures.
         frailty: See `FRAILTY`.
     """
 

@@ -41,7 +41,7 @@ def prior_from_band(band: str = WORST_BAND) -> CapacityModel:
     instances that run, and a planner's first hours are spent on capacity that has just come.
 
     Args:
-        band: One of `SHARE_RECLAIMED`; the worst where none is known.
+        band: One of `SHARE_RECLAIMED`. The worst where none is known.
     """
     edges = np.array((0.0, *AGE_EDGES_S, 3 * AGE_EDGES_S[-1]))
     middle_h = np.maximum(0.1, np.sqrt(np.maximum(edges[:-1], 60.0) * edges[1:]) / _HOUR_S)

@@ -22,7 +22,7 @@ class PlannedJob:
             of capacity, and billed.
         checkpoint_interval_s: Work between two saves. 0: every moment's work is durable at once.
         checkpoint_cost_s: How long training stands still for a save.
-        saves_on_notice: Whether an interruption comes with a notice in which the job saves; else the work since the
+        saves_on_notice: Whether an interruption comes with a notice in which the job saves. Else the work since the
             last save is lost.
     """
 
@@ -63,7 +63,7 @@ class PlannedJob:
         return self.restart_s + self.running_time_s(self.work_s)
 
     def running_time_s(self, work_s: float) -> float:
-        """Return how long some work takes from a fresh start, saves included; none follows the end."""
+        """Return how long some work takes from a fresh start, saves included. None follows the end."""
         if self.checkpoint_cost_s == 0 or work_s <= 0:
             return max(0.0, work_s)
         saves = math.ceil(work_s / self.checkpoint_interval_s) - 1

@@ -61,7 +61,7 @@ class ZoneOutlook:
     Attributes:
         zone: Its name.
         spot_price: USD per hour (or on-demand hours an hour), of late.
-        availability: The share of the time in which capacity was seen; None where it was not watched.
+        availability: The share of the time in which capacity was seen. None where it was not watched.
         run_s: How long capacity that has been there for an hour is expected to go on, at most a day.
         cost: What the job is expected to cost in this zone alone.
     """
@@ -79,7 +79,7 @@ class Threshold:
 
     Attributes:
         work_left_s: With so much work left.
-        slack_s: When the time beyond it falls below this; 0 where waiting is right to the last safe moment.
+        slack_s: When the time beyond it falls below this. 0 where waiting is right to the last safe moment.
     """
 
     work_left_s: float
@@ -93,7 +93,7 @@ class CapacityPlan:
     Attributes:
         job: The job.
         knowledge: What it rests on.
-        forecasts: What each policy is expected to do; ours first.
+        forecasts: What each policy is expected to do. Ours first.
         zones: What is to be expected of each zone, the cheapest first.
         interval: How often to save.
         thresholds: When a run that has waited an hour goes on demand.
@@ -111,7 +111,7 @@ class CapacityPlan:
     table: DecisionTable = field(repr=False)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the plan as JSON; durations in seconds, costs in `currency`."""
+        """Return the plan as JSON. Durations in seconds, costs in `currency`."""
         return {
             "currency": "USD" if self.knowledge.in_usd else "on-demand hours",
             "job": {
@@ -160,7 +160,7 @@ def knowledge_from_traces(
 
     Args:
         traces: One a zone.
-        on_demand_price: USD per hour; where None, the traces' own.
+        on_demand_price: USD per hour. Where None, the traces' own.
         own_runs: What runs have seen, if any.
         band: The published interruption band of the type, one of `interruption_bands.SHARE_RECLAIMED`.
 
@@ -233,7 +233,7 @@ def make_plan(
     """Forecast a job.
 
     Args:
-        job: The job; its checkpoint interval is replaced by the advised one where a save has a cost.
+        job: The job. Its checkpoint interval is replaced by the advised one where a save has a cost.
         knowledge: What is known of capacity.
         compare: Whether the other policies are forecast too.
         save_cost_s: How long training stands still for a save.

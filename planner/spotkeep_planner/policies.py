@@ -134,7 +134,7 @@ _NO_RESTART_LEFT_S = 1e-3
 
 @dataclass(frozen=True)
 class UniformProgress:
-    """The rules of the paper; see the module."""
+    """The rules of the paper. See the module."""
 
     name: str = "uniform-progress"
 
@@ -184,7 +184,7 @@ def known_prior(model: CapacityModel | None = None) -> Prior:
     """Return a prior that does not change.
 
     Args:
-        model: The model; by default, what the worst published interruption band says.
+        model: The model. By default, what the worst published interruption band says.
     """
     known = prior_from_band() if model is None else model
     return lambda _moment: known
@@ -192,7 +192,7 @@ def known_prior(model: CapacityModel | None = None) -> Prior:
 
 @dataclass(frozen=True, kw_only=True)
 class SurvivalPolicy:
-    """The policy; see the module.
+    """The policy. See the module.
 
     Attributes:
         prior: What is known before a zone's own past.
@@ -392,7 +392,7 @@ class _Decider:
         return np.where((slack_s < threshold_s) & (observation.using < 0), ON_DEMAND, otherwise)
 
     def _best_zone(self, observation: Observation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
-        """Return the zone where an hour of work costs least for as long as capacity lasts there; moving must pay.
+        """Return the zone where an hour of work costs least for as long as capacity lasts there. Moving must pay.
 
         A restart costs its price, and the slack it uses up.
         """
@@ -434,7 +434,7 @@ def decision_table(
     Args:
         policy: The policy.
         job: The job.
-        past: What is known when it starts; all of it is fitted.
+        past: What is known when it starts. All of it is fitted.
         zones: The zones' names.
         on_demand_price: USD per hour.
         most_columns: The most steps of work, and of slack, in the table.

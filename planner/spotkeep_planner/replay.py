@@ -39,7 +39,7 @@ class Windows:
     """Where and when a job could have run: some zones of one time, and the ticks at which it starts.
 
     Args:
-        traces: One a zone; they are cut to the time they share.
+        traces: One a zone. They are cut to the time they share.
         starts: The tick of each start in that shared time.
         on_demand_price: USD per hour.
 
@@ -118,7 +118,7 @@ class Past:
         first_tick_at: When the first of them began.
         price_now: (zones,) USD per hour, where prices are known and capacity is not.
         chance_now: (zones,) how likely there is capacity at the start, where that is known and the ticks before are
-            not; NaN where it is not known either.
+            not. NaN where it is not known either.
     """
 
     available: BoolArray
@@ -144,7 +144,7 @@ class Past:
         Args:
             tick_s: Seconds a tick.
             now: When the run starts.
-            zones: How many zones there are; not needed with prices.
+            zones: How many zones there are. Not needed with prices.
             price_now: See the class.
             chance_now: See the class.
         """
@@ -179,12 +179,12 @@ class Past:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Observation:
-    """What a policy sees at the start of a tick; one element a window unless said otherwise.
+    """What a policy sees at the start of a tick. One element a window unless said otherwise.
 
     Attributes:
-        tick: Ticks since the start; one number for all windows.
+        tick: Ticks since the start. One number for all windows.
         tick_s: Seconds a tick.
-        time_left_s: Until the deadline; one number for all windows.
+        time_left_s: Until the deadline. One number for all windows.
         work_left_s: Work that is not done, if nothing is lost.
         work_left_if_lost_s: Work that is not done, if the capacity in use vanished now.
         using: What was used in the tick before and still is there: a zone's number, `WAIT` or `ON_DEMAND`.
@@ -232,7 +232,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcomes:
-    """How a policy did; every array has one element a window.
+    """How a policy did. Every array has one element a window.
 
     Attributes:
         cost_usd: For all capacity used.
@@ -292,8 +292,8 @@ class ReplayedCapacity(Protocol):
 def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcomes:
     """Play a policy on every window.
 
-    A job that is not done at its deadline has missed it; it is finished on demand from there, so that its cost and
-    its end are known.
+    A job that is not done at its deadline has missed it. It is finished on demand from there, so that its cost and its
+    end are known.
 
     Raises:
         PlanError: A window reaches beyond the end of the trace, or the policy chose a zone that does not exist.
@@ -386,7 +386,7 @@ class _Fleet:
         self._using[changed] = chosen[changed]
 
     def work(self, seconds: float, *, price: FloatArray) -> None:
-        """Let a tick pass; a job that gets done stops paying at that moment."""
+        """Let a tick pass. A job that gets done stops paying at that moment."""
         busy = self.unfinished & (self._using != WAIT)
         to_end_s = self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s
         used_s = np.where(busy, np.minimum(seconds, to_end_s), 0.0)

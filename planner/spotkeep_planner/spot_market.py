@@ -78,7 +78,7 @@ class SpotMarket:
         return points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """Return how likely a request is to succeed, 1 to 10, by zone; empty where the account may not ask.
+        """Return how likely a request is to succeed, 1 to 10, by zone. Empty where the account may not ask.
 
         Raises:
             HistoryError: The service did not answer.
@@ -115,7 +115,7 @@ class MarketView:
 
     Attributes:
         zones: Their names, the cheapest first.
-        past: Prices now, and how likely capacity is now, for planning; it holds no ticks of capacity.
+        past: Prices now, and how likely capacity is now, for planning. It holds no ticks of capacity.
         remarks: What could not be found out, in sentences.
     """
 
@@ -125,7 +125,7 @@ class MarketView:
 
 
 def market_view(market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float) -> MarketView:
-    """Ask the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.
+    """Ask the market about a type. Prices are needed. Scores, which many accounts may not ask for, are not.
 
     Args:
         market: The market.

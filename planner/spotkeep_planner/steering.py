@@ -39,7 +39,7 @@ class DeadlineClock:
         work_left_s: Work that is not done, as if nothing happened to the capacity in use.
         work_left_if_lost_s: Work that is not done if the capacity in use vanished now: what is durable counts.
         restart_s: From asking for capacity to working, the loading of a checkpoint included.
-        restart_left_s: What is left of the restart of the capacity in use; 0 when it works.
+        restart_left_s: What is left of the restart of the capacity in use. 0 when it works.
         decision_interval_s: Until the next decision.
     """
 
@@ -58,8 +58,8 @@ def is_safe(choice: Choice, *, using: Choice, clock: DeadlineClock, kept_until_n
         choice: What is considered.
         using: What is in use now: `Choice.WAIT` when nothing is, or when it was just taken.
         clock: Where the run stands.
-        kept_until_next_decision_s: Work on spot in this interval that is sure to be durable at its end. 0, the
-            default, assumes that capacity is taken at once; a replay that knows a tick to be whole may say more.
+        kept_until_next_decision_s: Work on spot in this interval that is sure to be durable at its end. 0, the default,
+            assumes that capacity is taken at once. A replay that knows a tick to be whole may say more.
 
     Returns:
         True for on-demand always: nothing is safer. For waiting and spot, True when on-demand can still be started at
@@ -125,7 +125,7 @@ class DecisionTable:
     """A solved policy.
 
     Attributes:
-        age_edges_s: Where the age bands of capacity end; the last is open.
+        age_edges_s: Where the age bands of capacity end. The last is open.
         work_step_s: The work between two columns.
         from_nothing_s: A row for each cell (droughts by age, then runs by age), a column for each step of work left:
             the slack in seconds below which on-demand is started, with nothing in use.
@@ -202,7 +202,7 @@ class DecisionTable:
     def best_zone(
         self, clock: DeadlineClock, *, using_zone: int | None, zones: Sequence[ZoneView], slack_s: float
     ) -> int | None:
-        """Return the zone where an hour of work costs least for as long as capacity lasts there; None if none has any.
+        """Return the zone where an hour of work costs least for as long as capacity lasts there. None if none has any.
 
         A zone in use is left only for one that pays for the restart and for the slack it uses up.
         """

@@ -38,7 +38,7 @@ class CapacityTrace:
         tick_s: The length of a tick in seconds.
         available: One a tick: True where a spot instance could be had and kept. Read-only.
         spot_price: One a tick: USD per hour. Read-only.
-        on_demand_price: USD per hour; None where the source does not say.
+        on_demand_price: USD per hour. None where the source does not say.
     """
 
     zone: str
@@ -130,7 +130,7 @@ def read_trace(path: Path) -> CapacityTrace:
             `on_demand_price` in USD per hour. The zone is the file's name.
 
     Raises:
-        TraceError: The file cannot be read, or is not a gapless, ordered trace; says every line and why.
+        TraceError: The file cannot be read, or is not a gapless, ordered trace. Says every line and why.
     """
     rows = list(csv.reader(io.StringIO(text_of(path))))
     source = str(path)
@@ -160,7 +160,7 @@ def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
 
 
 def write_trace(trace: CapacityTrace, path: Path) -> None:
-    """Write a trace in the form that `read_trace` reads; gzipped where the name ends in `.gz`."""
+    """Write a trace in the form that `read_trace` reads. Gzipped where the name ends in `.gz`."""
     lines = [",".join(COLUMNS if trace.on_demand_price is None else (*COLUMNS, OPTIONAL_COLUMN))]
     start_s = trace.start.timestamp()
     last = "" if trace.on_demand_price is None else f",{trace.on_demand_price:g}"

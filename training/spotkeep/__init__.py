@@ -1,6 +1,6 @@
 """Keep a training's state through the loss of its machine.
 
-A training script imports `Checkpointer`; a job is started by `python3 spotkeep.pyz run -- <command>`. Only the standard
+A training script imports `Checkpointer`. A job is started by `python3 spotkeep.pyz run -- <command>`. Only the standard
 library is needed: NumPy and torch are used when the script already uses them.
 
 What is exported is imported on first use: a process that only starts a training, or only moves its volume, starts

@@ -5,11 +5,11 @@ SpotkeepError
 ├── CheckpointError
 │   ├── StateError              the state holds something a checkpoint cannot hold (all problems at once)
 │   ├── StateMismatchError      a good checkpoint does not fit the state of this script
-│   ├── DamagedCheckpointError  a checkpoint is incomplete or altered; restoring falls back to an older one
+│   ├── DamagedCheckpointError  a checkpoint is incomplete or altered. Restoring falls back to an older one
 │   ├── MixedStateError         no checkpoint is good, and a damaged one has overwritten a part of the state
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
-│   ├── SaveError               the disk refused a checkpoint; older ones are untouched
+│   ├── SaveError               the disk refused a checkpoint. Older ones are untouched
 │   ├── RemoteError             the second tier (S3) cannot be reached, or refuses
 │   ├── WorldSizeError          another number of ranks wrote the checkpoint, and it cannot be divided anew
 │   ├── OtherRankError          something went wrong on another rank of a distributed training

@@ -1,11 +1,11 @@
 """Job events, the reports of a job to the outside world, one line of standard output each.
 
-The platform carries standard output to the logs; the controller, the command line and the rehearsal read these lines
-there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch).
-`step` is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which
-`spotkeep run` sets: a script that is run by hand stays quiet. In a job that Spotkeep launched the object also has
-`launch`, the id of the launch from `SPOTKEEP_LAUNCH`: what follows the run passes over lines without it. Where a script
-has several trainings, each with a folder of its own, an event of one of them has `training`, what it is called.
+The platform carries standard output to the logs. The controller, the command line and the rehearsal read these lines
+there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch). `step`
+is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which `spotkeep run` sets:
+a script that is run by hand stays quiet. In a job that Spotkeep launched the object also has `launch`, the id of the
+launch from `SPOTKEEP_LAUNCH`: what follows the run passes over lines without it. Where a script has several trainings,
+each with a folder of its own, an event of one of them has `training`, what it is called.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def of_training(label: str | None) -> Iterator[None]:
-    """Report what is reported in this block as the training's of this name; None where the script has one alone."""
+    """Report what is reported in this block as the training's of this name. None where the script has one alone."""
     before = _training.set(label)
     try:
         yield
@@ -78,7 +78,7 @@ def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launc
         event: The kind of event.
         time_seconds: When, in seconds since the epoch.
         fields: JSON values, or what `float` takes.
-        launch: The id of the launch that the job is of; None for a job of none.
+        launch: The id of the launch that the job is of. None for a job of none.
     """
     own = {} if launch is None else {"launch": launch}
     document = {"event": event, "time": round(time_seconds, 3), **fields, **own}

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def loaded(name: str) -> Any:
-    """Give a module that is imported; None when it is not, or another thread is in the middle of importing it.
+    """Give a module that is imported. None when it is not, or another thread is in the middle of importing it.
 
     A module is in `sys.modules` from the beginning of its import on, with half of its names missing. Saving and
     computing checksums go on in threads, so that middle is met.

@@ -15,7 +15,7 @@ except OSError:  # it is gone
 
 
 def directory_at_start() -> Path | None:
-    """Give the working directory that the script was started in; None where that is not known.
+    """Give the working directory that the script was started in. None where that is not known.
 
     Hydra says it. Else the script's path does: Python makes it absolute at the start, and leaves the argument as it was
     given. Else it is the directory at the import of this library.

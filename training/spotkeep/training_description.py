@@ -91,7 +91,7 @@ def describe_settings(state: Any, name: str = "state") -> Iterator[tuple[str, st
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """List what differs, one text for each; nothing where nothing was described before."""
+    """List what differs, one text for each. Nothing where nothing was described before."""
     if not before:
         return []
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -102,7 +102,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def is_of_the_same_start(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Say whether two trainings are of one script with one command line; False where that is not described."""
+    """Say whether two trainings are of one script with one command line. False where that is not described."""
 
     def start(made_by: Mapping[str, str]) -> dict[str, str]:
         return {name: made_by[name] for name in made_by if name == "command line" or name.startswith("code of ")}
@@ -111,7 +111,7 @@ def is_of_the_same_start(one: Mapping[str, str], other: Mapping[str, str]) -> bo
 
 
 def text_of(value: Any) -> str:
-    """Give a value as a short text; of a long one its beginning and a digest."""
+    """Give a value as a short text. Of a long one its beginning and a digest."""
     text = value if isinstance(value, str) else json.dumps(_without_secret_values(value), default=str, sort_keys=True)
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) <= _LONGEST_TEXT:
@@ -120,7 +120,7 @@ def text_of(value: Any) -> str:
 
 
 def array_text(array: Any) -> str:
-    """Describe an array by shape, dtype and a digest of its beginning and end; anything else by its type and length.
+    """Describe an array by shape, dtype and a digest of its beginning and end. Anything else by its type and length.
 
     The digest is of a mebibyte at most: it tells other data, and not a value that was changed somewhere.
     """

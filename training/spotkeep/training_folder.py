@@ -51,10 +51,10 @@ class TrainingFolder:
 
     Attributes:
         path: Where its checkpoints are. Absolute, but for the one that the environment gives.
-        label: What the training is called in job events: the folder's place in the one that is kept; None for that
-            one itself.
+        label: What the training is called in job events: the folder's place in the one that is kept. None for that one
+            itself.
         kept: Whether it lies in a folder that the platform keeps for the run, which is in no other run's way.
-        warning: What is wrong with the place; None where nothing is.
+        warning: What is wrong with the place. None where nothing is.
     """
 
     path: Path
@@ -131,7 +131,7 @@ def require_name(name: str | None) -> None:
 
 
 def kept_folder(environment: Mapping[str, str] | None = None) -> Path | None:
-    """Give the folder that the platform keeps for the run; None where there is none.
+    """Give the folder that the platform keeps for the run. None where there is none.
 
     Args:
         environment: The process's by default.
@@ -143,7 +143,7 @@ def kept_folder(environment: Mapping[str, str] | None = None) -> Path | None:
 
 
 def _place_below(path: Path, kept: Path) -> str | None:
-    """Give the way from the kept folder to a path, "" for the folder itself; None where the path is not below it."""
+    """Give the way from the kept folder to a path, "" for the folder itself. None where the path is not below it."""
     try:
         place = path.resolve().relative_to(kept.resolve()).as_posix()
     except ValueError:
@@ -174,7 +174,7 @@ class _Stay:
     Attributes:
         training: Which one.
         step: How many steps it had done when it left.
-        ended: Whether it came to its end; None where it left and that is not known, False while it is there.
+        ended: Whether it came to its end. None where it left and that is not known, False while it is there.
     """
 
     training: weakref.ref[Any]
@@ -221,8 +221,8 @@ class TrainingsHere:
         Args:
             training: The object that entered.
             step: Completed steps.
-            ended: Whether it has come to its end; None where that is not known. One that was broken off may be taken
-                up again.
+            ended: Whether it has come to its end. None where that is not known. One that was broken off may be taken up
+                again.
         """
         with self._lock:
             own = [place for place, stay in self._stays.items() if stay.training() is training and stay.ended is False]

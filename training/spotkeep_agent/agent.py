@@ -397,7 +397,7 @@ class Agent:
         return restored
 
     def _watch(self, process: TrainingProcess) -> Leaving | None:
-        """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
+        """Wait for the end of a training. Gives why this instance goes. None when the process ended by itself."""
         beaten_at = confirmed_at = time.monotonic()
         advised = False
         while process.exit_code is None:
@@ -430,7 +430,7 @@ class Agent:
         return None
 
     def _advise_to_save(self) -> None:
-        """Pass on that EC2 recommends a rebalance; what the training makes of it is for SPOTKEEP_REBALANCE to say."""
+        """Pass on that EC2 recommends a rebalance. What the training makes of it is for SPOTKEEP_REBALANCE to say."""
         try:
             self._notices.write(save_advice_file(Path(_NOTICE_NAME)).name, b"")
         except OSError as error:
@@ -493,7 +493,7 @@ class Agent:
         return Leaving(self._board.why() or notice.source)
 
     def _after_exit(self, process: TrainingProcess) -> Leaving | None:
-        """Decide what an end means. Gives why this instance goes; None to start the script again."""
+        """Decide what an end means. Gives why this instance goes. None to start the script again."""
         exit_code = process.exit_code or 0
         if exit_code == EXIT_INTERRUPTED and (self._board.notice is not None or self._board.confirm()):
             # The library asks the metadata service, too, and may hear of an interruption first.

@@ -43,7 +43,7 @@ def require_driver(gpus: int, *, instance_type: str, environment: Mapping[str, s
     Args:
         gpus: How many the machine has.
         instance_type: What it is, for people.
-        environment: The agent's own; its PATH finds `nvidia-smi`.
+        environment: The agent's own. Its PATH finds `nvidia-smi`.
 
     Raises:
         DriverMissingError: If the AMI has no driver.

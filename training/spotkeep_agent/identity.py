@@ -30,7 +30,7 @@ class InstanceIdentity:
         instance_type: For example `g5.xlarge`.
         run: The run's id.
         deployment: The deployment's name.
-        launched_at: When EC2 launched it, seconds since the epoch; None where the document does not say it.
+        launched_at: When EC2 launched it, seconds since the epoch. None where the document does not say it.
     """
 
     instance: str
@@ -45,10 +45,10 @@ class InstanceIdentity:
 def read_identity(
     metadata: InstanceMetadataService, *, sleep: Callable[[float], None] = time.sleep
 ) -> InstanceIdentity:
-    """Ask the metadata service who we are; it may take a moment to come up, and is asked for half a minute.
+    """Ask the metadata service who we are. It may take a moment to come up, and is asked for half a minute.
 
     Raises:
-        InstanceSettingsError: If it does not say; names all that is missing.
+        InstanceSettingsError: If it does not say. Names all that is missing.
     """
     problem = ""
     for attempt in range(_ATTEMPTS):

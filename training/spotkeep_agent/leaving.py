@@ -1,6 +1,6 @@
 """How the time of a notice is divided: save first, then let go of the volume in any case, S3 in between. Pure.
 
-The volume survives the instance, so a checkpoint on it is safe once it is unmounted; S3 is the second tier and gets
+The volume survives the instance, so a checkpoint on it is safe once it is unmounted. S3 is the second tier and gets
 what time the volume does not need. An unmount that comes too late is a crash of the file system, which costs the next
 instance a check, and no data.
 """
@@ -19,7 +19,7 @@ class NoticeBox:
     """Until when each part may take, in seconds from the moment the notice was seen.
 
     Attributes:
-        save: The training saves and leaves; then it is killed.
+        save: The training saves and leaves. Then it is killed.
         copy: The newest checkpoint goes to S3.
         let_go: Unmount, detach, give the lease back.
     """

@@ -34,9 +34,9 @@ class NoticeBoard:
         time_scale: How many times more often than AWS advises it asks them.
 
     Attributes:
-        notice: The reason to leave that ends first; None to stay.
+        notice: The reason to leave that ends first. None to stay.
         from_ec2: Whether the metadata service is one of those who say so.
-        taken_at: When EC2 takes this instance, seconds since the epoch; None while it has not announced that.
+        taken_at: When EC2 takes this instance, seconds since the epoch. None while it has not announced that.
         signalled: Set with the first SIGTERM.
         rebalance_recommended: Whether EC2 has recommended a rebalance.
     """
@@ -68,7 +68,7 @@ class NoticeBoard:
             self._on_rebalance()
 
     def post(self, notice: Notice) -> None:
-        """Take a notice; of several, the one that ends first counts."""
+        """Take a notice. Of several, the one that ends first counts."""
         with self._lock:
             if self.notice is None or notice.deadline < self.notice.deadline:
                 self.notice = notice
@@ -78,7 +78,7 @@ class NoticeBoard:
                         tell()
 
     def when_seen(self, tell: Callable[[], None]) -> None:
-        """Have something done when the first notice comes, in the thread that brings it; now, if it is there."""
+        """Have something done when the first notice comes, in the thread that brings it. Now, if it is there."""
         with self._lock:
             self._on_first.append(tell)
             if self.seen.is_set():

@@ -1,4 +1,4 @@
-"""What the environment tells the agent. User data sets the first four; hosts and tests the others."""
+"""What the environment tells the agent. User data sets the first four. Hosts and tests the others."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class AgentSettings:
     Attributes:
         run_table: Name of the run table.
         credentials_function: Name of the function that gives this instance the credentials of its run.
-        region: The region of the deployment; empty for the instance's own.
+        region: The region of the deployment. Empty for the instance's own.
         deployment: Its name.
-        root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes
-            are directories, and no process is root.
+        root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes are
+            directories, and no process is root.
         user: Who trains, where the agent is root.
-        linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance
-            that goes by itself is replaced.
-        time_scale: How many times more often than on AWS it reads the metadata and its run's record: where two
-            minutes pass in seconds, it would hear of nothing otherwise.
+        linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance that
+            goes by itself is replaced.
+        time_scale: How many times more often than on AWS it reads the metadata and its run's record: where two minutes
+            pass in seconds, it would hear of nothing otherwise.
     """
 
     run_table: str
@@ -77,7 +77,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     """Read the environment.
 
     Raises:
-        InstanceSettingsError: If something is missing or makes no sense; names all of it.
+        InstanceSettingsError: If something is missing or makes no sense. Names all of it.
     """
     needed = (RUN_TABLE_VARIABLE, CREDENTIALS_FUNCTION_VARIABLE, DEPLOYMENT_VARIABLE)
     problems = [f"{name} is not set" for name in needed if not environment.get(name)]

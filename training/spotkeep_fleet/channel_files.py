@@ -48,10 +48,10 @@ def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> li
     Args:
         objects: All objects with the prefix at the beginning of their keys, in any order.
         bucket: The name of their bucket.
-        prefix: The prefix of the channel; empty for the whole bucket.
+        prefix: The prefix of the channel. Empty for the whole bucket.
 
     Raises:
-        ChannelDataError: If there is no object, or some cannot be files; names them.
+        ChannelDataError: If there is no object, or some cannot be files. Names them.
     """
     files: list[tuple[_Object, str]] = []
     keys: dict[str, str] = {}  # of files, by path
@@ -123,7 +123,7 @@ def has_an_empty_name(key: str) -> bool:
 
 
 def _problem(key: str, path: str) -> str | None:
-    """Say why a key cannot be a file; None where it can."""
+    """Say why a key cannot be a file. None where it can."""
     if has_an_empty_name(key):
         return "has an empty name between two slashes, which SageMaker refuses"
     parts = path.split("/")

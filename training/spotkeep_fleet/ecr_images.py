@@ -33,7 +33,7 @@ class EcrRegistry:
 
 
 def ecr_registry(image: str) -> EcrRegistry | None:
-    """Give the private registry of an image; None where it is in another registry.
+    """Give the private registry of an image. None where it is in another registry.
 
     Args:
         image: With its tag or digest.
@@ -44,7 +44,7 @@ def ecr_registry(image: str) -> EcrRegistry | None:
 
 
 def names_a_registry(image: str) -> bool:
-    """Say whether an image begins with the host of a registry; Docker reads any other as one of Docker Hub.
+    """Say whether an image begins with the host of a registry. Docker reads any other as one of Docker Hub.
 
     Source: https://github.com/distribution/reference (normalize.go, splitDockerDomain)
 

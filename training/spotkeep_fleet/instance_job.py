@@ -29,13 +29,13 @@ class VolumeSpec:
     """The volume of a run.
 
     Attributes:
-        size_gb: GiB; a volume that is restored is at least as large as its snapshot.
+        size_gb: GiB. A volume that is restored is at least as large as its snapshot.
         type: `gp3`, `io2`, ...
-        iops: Provisioned, where the type takes them; None for the type's own.
-        throughput_mib_s: Provisioned, for gp3; None for the type's own.
-        initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300; None: lazily, on access.
-        kms_key_id: What encrypts it; None for the account's own EBS key. It is always encrypted.
-        snapshot_id: The snapshot of the first volume; None for an empty one.
+        iops: Provisioned, where the type takes them. None for the type's own.
+        throughput_mib_s: Provisioned, for gp3. None for the type's own.
+        initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300. None: lazily, on access.
+        kms_key_id: What encrypts it. None for the account's own EBS key. It is always encrypted.
+        snapshot_id: The snapshot of the first volume. None for an empty one.
         tags: The user's own of volumes and snapshots, and the owner's.
     """
 
@@ -57,17 +57,17 @@ class InstanceJob:
         training: The spec of the training, for the runner.
         volume: The volume that follows the run.
         channels: S3 prefixes by channel name. The agent copies each to the volume once.
-        checkpoint_uri: The second tier, `s3://bucket/prefix`; None for the volume alone.
-        output_uri: The place of `model.tar.gz` after a success; None for nowhere.
-        log_group: CloudWatch log group; None for no logs there.
-        event_bus: EventBridge bus of the agent's events; None for none.
+        checkpoint_uri: The second tier, `s3://bucket/prefix`. None for the volume alone.
+        output_uri: The place of `model.tar.gz` after a success. None for nowhere.
+        log_group: CloudWatch log group. None for no logs there.
+        event_bus: EventBridge bus of the agent's events. None for none.
         max_script_retries: The number of times that the agent starts a failed script again, over the whole run.
         rebalance: The answer to a rebalance recommendation: `save` and go on, `leave` as on a notice, or `ignore`.
         instance_metadata: `open` where the training reaches the instance metadata service, and with it the instance's
-            role; else `closed`.
+            role. Else `closed`.
         attempt: The run's attempt, for the script and the logs.
-        launch: The id of its launch, which every event carries; None for events without.
-        image: The container image that the command runs in; None for the AMI itself.
+        launch: The id of its launch, which every event carries. None for events without.
+        image: The container image that the command runs in. None for the AMI itself.
     """
 
     training: TrainingSpec
@@ -103,7 +103,7 @@ def decode_job(text: str) -> InstanceJob:
     """Read what `encode_job` wrote.
 
     Raises:
-        DocumentError: If it is no such text; names everything that is wrong with it.
+        DocumentError: If it is no such text. Names everything that is wrong with it.
     """
     return read_json_text(text, "job", job_from)
 
@@ -112,13 +112,13 @@ def read_job(document: Any) -> InstanceJob:
     """Read what `InstanceJob.document` gave.
 
     Raises:
-        DocumentError: If anything is wrong; names all of it.
+        DocumentError: If anything is wrong. Names all of it.
     """
     return read_whole(document, "job", job_from)
 
 
 def job_from(reader: Reader) -> InstanceJob:
-    """Read a job's fields; the reader keeps the problems."""
+    """Read a job's fields. The reader keeps the problems."""
     volume = reader.nested("volume", _volume_from)
     if volume is None:
         reader.problems.append(f"{reader.where}.volume is missing; give at least its size_gb")

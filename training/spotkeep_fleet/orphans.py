@@ -22,7 +22,7 @@ class Resource:
     Attributes:
         kind: `volume` or `snapshot`.
         id: Its id.
-        operation: The number in its tag `spotkeep:operation`; None when it has none.
+        operation: The number in its tag `spotkeep:operation`. None when it has none.
         attached: Whether it is attached to an instance.
     """
 
@@ -62,7 +62,7 @@ def rebuilt(*, run: str, resources: Sequence[Resource], volume: CurrentVolume | 
     Args:
         run: The run's id.
         resources: All volumes and snapshots with the run's tag.
-        volume: The run's only volume; None where there is none, or more than one.
+        volume: The run's only volume. None where there is none, or more than one.
     """
     return FleetRecord(
         run=run,

@@ -20,7 +20,7 @@ LARGEST_NUMBER = 2**53 - 1
 LATEST_SECONDS = 2**33
 """The latest time, in seconds since the epoch: in the year 2242."""
 LONGEST_DOCUMENT = 2**18
-"""Characters of a document; DynamoDB keeps 400 KB in an item."""
+"""Characters of a document. DynamoDB keeps 400 KB in an item."""
 LONGEST_TEXT = 2**16
 """Characters of one text."""
 MOST_ITEMS = 1000
@@ -35,7 +35,7 @@ class Reader:
     Args:
         document: What was found.
         where: Its place, for messages.
-        problems: Where problems are collected; shared by the readers of nested objects.
+        problems: Where problems are collected. Shared by the readers of nested objects.
     """
 
     def __init__(self, document: Any, *, where: str, problems: list[str]) -> None:
@@ -88,11 +88,11 @@ class Reader:
         return None if self._document.get(name) is None else self.time(name)
 
     def flag(self, name: str) -> bool:
-        """Read true or false; absent, it is false."""
+        """Read true or false. Absent, it is false."""
         return bool(self._value(name, (bool,), "true or false", False, required=False))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Read a list of texts; absent, it is empty."""
+        """Read a list of texts. Absent, it is empty."""
         found = self._value(name, (list,), "a list of texts", [], required=False)
         if not all(isinstance(item, str) and _writable(item) for item in found):
             self.problems.append(f"{self.where}.{name} holds something that is no text")
@@ -100,11 +100,11 @@ class Reader:
         return tuple(found)
 
     def text_or_texts(self, name: str) -> tuple[str, ...] | str:
-        """Read a text or a list of texts; absent, it is an empty list."""
+        """Read a text or a list of texts. Absent, it is an empty list."""
         return self.text(name) if isinstance(self._document.get(name), str) else self.texts(name)
 
     def text_mapping(self, name: str) -> dict[str, str]:
-        """Read an object whose values are texts; absent, it is empty."""
+        """Read an object whose values are texts. Absent, it is empty."""
         found = self._value(name, (dict,), "an object of texts", {}, required=False)
         if not all(isinstance(item, str) and _writable(item) for pair in found.items() for item in pair):
             self.problems.append(f"{self.where}.{name} holds a value that is no text")
@@ -118,7 +118,7 @@ class Reader:
         return read(Reader(self._document[name], where=f"{self.where}.{name}", problems=self.problems))
 
     def each(self, name: str, read: Callable[[Reader], _T]) -> tuple[_T, ...]:
-        """Read a list of objects; absent, it is empty."""
+        """Read a list of objects. Absent, it is empty."""
         found = self._value(name, (list,), "a list of objects", [], required=False)
         return tuple(
             read(Reader(item, where=f"{self.where}.{name}[{index}]", problems=self.problems))
@@ -126,7 +126,7 @@ class Reader:
         )
 
     def each_named(self, name: str, read: Callable[[Reader], _T]) -> dict[str, _T]:
-        """Read an object whose values are objects; absent, it is empty."""
+        """Read an object whose values are objects. Absent, it is empty."""
         found = self._value(name, (dict,), "an object of objects", {}, required=False)
         if not all(_writable(each) for each in found):
             self.problems.append(f"{self.where}.{name} holds a name that is no text")

@@ -23,18 +23,18 @@ FLEET_PARTITION_PREFIX = "fleet#"
 """IAM binds an instance to the partition of its own run (`dynamodb:LeadingKeys`), and to no sort key: so the record has
 a partition of its own, and an instance writes neither what the functions keep of a run nor another run's record."""
 LEASE_SECONDS = 90.0
-"""How long a lease lasts without being renewed. It guards the record; the data are guarded by the attachment."""
+"""How long a lease lasts without being renewed. It guards the record. The data are guarded by the attachment."""
 
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR = "waiting", "training", "finished", "failed", "input-error"
 LONGEST_FAILURE = 1024
-"""The longest reason of a failure, in characters; as SageMaker's FailureReason."""
+"""The longest reason of a failure, in characters. As SageMaker's FailureReason."""
 LONGEST_PROBLEM = 4096
 """The longest text of what went wrong last, in characters."""
 MOST_SETBACKS = 5
-"""How many instances in a row may leave with something wrong before they trained; each of them costs a boot."""
+"""How many instances in a row may leave with something wrong before they trained. Each of them costs a boot."""
 MOST_NOTICED = 20
-"""How many instances that left on a notice the record keeps; the functions read it every five minutes."""
+"""How many instances that left on a notice the record keeps. The functions read it every five minutes."""
 LARGEST_VOLUME_GIB = 2**16
 """64 TiB: "Amazon EBS volume constraints", EBS user guide."""
 _FORMAT = 1
@@ -63,9 +63,9 @@ class CurrentVolume:
 
     Attributes:
         id: Its id.
-        zone: Where it is; it can be attached nowhere else.
+        zone: Where it is. It can be attached nowhere else.
         size_gb: GiB.
-        damage: What is wrong with its file system; None when nothing is known to be.
+        damage: What is wrong with its file system. None when nothing is known to be.
     """
 
     id: str
@@ -82,7 +82,7 @@ class VolumeMove:
         operation: Its number: the idempotency token and the tag of what it makes. A new target has a new number.
         zone: Where the new volume shall be.
         source: What from: `blank`, a given `snapshot`, or the current `volume`.
-        source_id: The given snapshot's, or the current volume's, id; None for blank.
+        source_id: The given snapshot's, or the current volume's, id. None for blank.
         snapshot: The snapshot of the current volume, once it is known.
         successor: The new volume, once it is known.
         failures: How often it had to begin again.
@@ -116,7 +116,7 @@ class StoredSnapshot:
 
     Attributes:
         id: Its id.
-        gib: What it holds: what EC2 says of its full size; until then the size of its volume, which is at least that.
+        gib: What it holds: what EC2 says of its full size. Until then the size of its volume, which is at least that.
         since: When it was recorded, seconds since the epoch.
     """
 
@@ -147,7 +147,7 @@ class TrainingReport:
             `input-error`: its input (data, source, image, permissions) works on no instance.
         exit_code: The exit code of the last process that ended of its own accord.
         failure: Why it failed, in at most LONGEST_FAILURE characters.
-        script_failures: How often the script failed; bounded by the job's max_script_retries.
+        script_failures: How often the script failed. Bounded by the job's max_script_retries.
         interruptions: How often an instance left after a notice of EC2's.
         noticed: The last of these instances, the newest last. Of one that powered itself off after a notice, EC2 says
             that it went by itself.
@@ -188,8 +188,8 @@ class FleetRecord:
         run: The run's id.
         version: Counts the writes.
         fence: The highest fencing token given out.
-        lease: Who works on the run; None when no instance does.
-        volume: The current volume; None before there is one, and when it is lost.
+        lease: Who works on the run. None when no instance does.
+        volume: The current volume. None before there is one, and when it is lost.
         move: The volume in the making.
         operations: The number of the last operation begun.
         retired: To be deleted.
@@ -199,8 +199,8 @@ class FleetRecord:
         training: What the training reports.
         stop_requested: Whether a user asked the run to stop: the training saves and leaves.
         ended: Whether the run is over: no instance begins anything.
-        problem: What went wrong last with lease, volume or saving, for `spotkeep describe`; None once it is well again.
-        setbacks: How many instances in a row left with something wrong; none once one trains. A run that is taken up
+        problem: What went wrong last with lease, volume or saving, for `spotkeep describe`. None once it is well again.
+        setbacks: How many instances in a row left with something wrong. None once one trains. A run that is taken up
             again begins at none.
     """
 
@@ -236,7 +236,7 @@ def new_record(*, run: str, volume: CurrentVolume | None = None) -> FleetRecord:
 
     Args:
         run: Its id.
-        volume: A volume that exists and is to be used; it must carry the run's tag.
+        volume: A volume that exists and is to be used. It must carry the run's tag.
     """
     return FleetRecord(run=run, volume=volume)
 
@@ -274,7 +274,7 @@ def decode(text: str) -> FleetRecord:
     """Read what `encode` wrote.
 
     Raises:
-        DocumentError: If it is no such text; names everything that is wrong with it.
+        DocumentError: If it is no such text. Names everything that is wrong with it.
     """
     return read_json_text(text, "fleet record", _record_from)
 
@@ -283,7 +283,7 @@ def fleet_record_of(item: Mapping[str, Any], *, run: str) -> FleetRecord:
     """Read a run's record from its item in the run table, as DynamoDB gives it.
 
     Raises:
-        DocumentError: If it is none; names everything that is wrong with it.
+        DocumentError: If it is none. Names everything that is wrong with it.
     """
     text = _attribute(item, "record", "S")
     if text is None:

@@ -25,7 +25,7 @@ def runs_prefix(team: str | None = None) -> str:
     """Return what the keys begin with that the jobs of all runs write which share a role.
 
     Args:
-        team: An isolated team; None for the runs of everybody else.
+        team: An isolated team. None for the runs of everybody else.
     """
     return of_team(RUNS_PREFIX, team)
 
@@ -35,7 +35,7 @@ def run_prefix(run: str, *, team: str | None = None) -> str:
 
     Args:
         run: Its id.
-        team: The isolated team that it is of; None for any other run.
+        team: The isolated team that it is of. None for any other run.
     """
     return f"{runs_prefix(team)}{run}/"
 
@@ -45,7 +45,7 @@ def source_prefix(run: str, *, team: str | None = None) -> str:
 
     Args:
         run: Its id, or that of its sweep or schedule.
-        team: The isolated team that it is of; None for any other run.
+        team: The isolated team that it is of. None for any other run.
     """
     return f"{of_team(SOURCES_PREFIX, team)}{run}/"
 
@@ -55,7 +55,7 @@ def specs_prefix(run: str, *, team: str | None = None) -> str:
 
     Args:
         run: Its id.
-        team: The isolated team that it is of; None for any other run.
+        team: The isolated team that it is of. None for any other run.
     """
     return f"{of_team(SPECS_PREFIX, team)}{run}/"
 
@@ -65,6 +65,6 @@ def of_team(prefix: str, team: str | None) -> str:
 
     Args:
         prefix: It.
-        team: An isolated team; None for everybody else.
+        team: An isolated team. None for everybody else.
     """
     return prefix if team is None else f"{TEAMS_PREFIX}{team}/{prefix}"

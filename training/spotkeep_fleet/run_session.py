@@ -1,4 +1,4 @@
-"""The credentials of a run's instance: a session of the run role, whose tags say which run; and how to ask for them.
+"""The credentials of a run's instance: a session of the run role, whose tags say which run. And how to ask for them.
 
 An instance's own credentials are the same for every run. With them the agent invokes the function
 `instance_credentials`, and proves which instance it is: it signs a request for sts:GetCallerIdentity, and the function
@@ -17,7 +17,7 @@ PROOF_CONTENT_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
 AUDIENCE_HEADER = "x-spotkeep-audience"
 """A signed header of the request that holds the function's name: what was signed for another service proves nothing."""
 PROOF_HEADERS = ("authorization", "content-type", "x-amz-date", "x-amz-security-token", AUDIENCE_HEADER)
-"""What the function sends on to STS; STS adds no others to what is signed."""
+"""What the function sends on to STS. STS adds no others to what is signed."""
 SESSION_SECONDS = 3600
 """STS's limit where a role is assumed with the credentials of another: "Methods to assume a role", IAM user guide."""
 
@@ -47,7 +47,7 @@ class RunSession:
 
 
 def of_the_session(tag: str) -> str:
-    """Give the variable that IAM replaces with a session's tag; without that tag, nothing matches.
+    """Give the variable that IAM replaces with a session's tag. Without that tag, nothing matches.
 
     Source: "IAM policy elements: Variables and tags", IAM user guide.
     """

@@ -38,7 +38,7 @@ _ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
 
 
 class Credentials(NamedTuple):
-    """What requests are signed with; `expires_at` is in seconds since the epoch, None for never."""
+    """What requests are signed with. `expires_at` is in seconds since the epoch, None for never."""
 
     access_key: str
     secret_key: str
@@ -68,7 +68,7 @@ def signed_headers(
         url: Percent-encoded, with its query's names in order.
         region: For example `us-east-1`.
         service: Its signing name: `ec2`, `s3`, `dynamodb`, `logs`, `events`, `lambda`, `sts`.
-        headers: All that are to be signed; `host` is added.
+        headers: All that are to be signed. `host` is added.
         body: Request body.
         credentials: Whose request it is.
         at: Seconds since the epoch.
@@ -243,7 +243,7 @@ def unpack(content: bytes, folder: str) -> None:
 
     Args:
         content: A zipapp.
-        folder: Where to; it is there whole or not at all.
+        folder: Where to. It is there whole or not at all.
     """
     draft = folder + ".draft"
     shutil.rmtree(draft, ignore_errors=True)

@@ -27,7 +27,7 @@ def with_snapshots_counted(
 
     Args:
         record: As it is about to be written.
-        volume_gb: The size of the run's volumes, in GiB; that of the current one is used where there is one.
+        volume_gb: The size of the run's volumes, in GiB. That of the current one is used where there is one.
         known_gib: What snapshots hold, by id, as far as EC2 has said.
         now: Seconds since the epoch.
     """
@@ -50,7 +50,7 @@ def snapshot_gib_hours(record: FleetRecord, *, since: float, until: float) -> fl
 
     Args:
         record: The run's.
-        since: When the attempt began, seconds since the epoch; what was there before is on the bill of another.
+        since: When the attempt began, seconds since the epoch. What was there before is on the bill of another.
         until: When it was over.
     """
     there = sum(_gib_hours(replace(stored, since=max(stored.since, since)), until=until) for stored in record.snapshots)

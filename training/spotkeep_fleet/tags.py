@@ -10,11 +10,11 @@ ATTEMPT_TAG = "spotkeep:attempt"
 CHECKPOINTS_TAG = "spotkeep:checkpoints"
 """On an instance: the prefix of its run's checkpoints in the deployment's bucket, without a slash at its end."""
 OPERATION_TAG = "spotkeep:operation"
-"""On a volume or a snapshot: which operation of the run's volume protocol made it; see `FleetRecord.operations`."""
+"""On a volume or a snapshot: which operation of the run's volume protocol made it. See `FleetRecord.operations`."""
 
 OWNER_TAG = "spotkeep:owner"
 DRILL_TAG = "spotkeep:drill"
-"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template selects by it."""
+"""`spotkeep drill` puts it on the instance that it means, and takes it away. The experiment template selects by it."""
 DRILL_VALUE = "now"
 
 
@@ -41,6 +41,6 @@ def volume_tags(*, deployment: str, run: str, operation: int, users: Mapping[str
 
 
 def operation_of(tags: dict[str, str]) -> int | None:
-    """Read which operation made something; None for what Spotkeep did not make."""
+    """Read which operation made something. None for what Spotkeep did not make."""
     text = tags.get(OPERATION_TAG, "")
     return int(text) if text.isascii() and text.isdigit() else None

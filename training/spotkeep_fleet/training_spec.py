@@ -70,8 +70,8 @@ class SearchedMetric:
     """A metric that the runner searches for in the lines of the command.
 
     Attributes:
-        pattern: A regular expression; its first group is the value.
-        step: A regular expression; its first group is the step. None where the script's own events say the step.
+        pattern: A regular expression. Its first group is the value.
+        step: A regular expression. Its first group is the step. None where the script's own events say the step.
     """
 
     pattern: str
@@ -84,7 +84,7 @@ class RunNumber:
 
     Attributes:
         index: From 1.
-        count: The number of runs; 1 for a run on its own.
+        count: The number of runs. 1 for a run on its own.
     """
 
     index: int
@@ -97,7 +97,7 @@ class MlflowPlace:
 
     Attributes:
         tracking_uri: The URI or the ARN of the tracking server.
-        experiment: The name of the experiment; None for MLflow's default.
+        experiment: The name of the experiment. None for MLflow's default.
     """
 
     tracking_uri: str
@@ -120,11 +120,11 @@ class TrainingSpec:
         environments: `s3://bucket/prefix/`, the place of installed packages for the job's next machine. None on EC2,
             where the volume keeps them.
         warm_pool: The job leaves its host to the next job, and its installed packages with it.
-        source: The source; None when the image holds it.
+        source: The source. None when the image holds it.
         metrics: The metrics to search for, by name.
-        pause_at_step: The script saves and leaves after this step; None for no pause.
-        number: The run's number in its group, on EC2; None on SageMaker.
-        mlflow: The place where MLflow logs; None where the job file names none.
+        pause_at_step: The script saves and leaves after this step. None for no pause.
+        number: The run's number in its group, on EC2. None on SageMaker.
+        mlflow: The place where MLflow logs. None where the job file names none.
     """
 
     command: tuple[str, ...] | str
@@ -177,13 +177,13 @@ def decode_spec(text: str) -> TrainingSpec:
     """Read what `encode_spec` wrote.
 
     Raises:
-        DocumentError: If it is no such text; names everything that is wrong with it.
+        DocumentError: If it is no such text. Names everything that is wrong with it.
     """
     return read_json_text(text, "training spec", spec_from)
 
 
 def spec_from(reader: Reader) -> TrainingSpec:
-    """Read a spec's fields; the reader keeps the problems."""
+    """Read a spec's fields. The reader keeps the problems."""
     command = reader.text_or_texts("command")
     if not command:
         reader.problems.append(f"{reader.where}.command is empty; give the training command")

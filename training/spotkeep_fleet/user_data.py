@@ -1,7 +1,7 @@
 """The text that an instance boots with: fetches the agent, checks that it is the deployed one, becomes it. Pure.
 
 It is the same for every run: which run an instance belongs to is in its tags. Rendered at synth into the launch
-template; what AWS boots is what a local host boots.
+template. What AWS boots is what a local host boots.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ class BootInputs:
     """What the text depends on.
 
     Attributes:
-        bundle_uri: `s3://` address of spotkeep.pyz; may hold tokens of the CDK.
+        bundle_uri: `s3://` address of spotkeep.pyz. May hold tokens of the CDK.
         bundle_sha256: SHA-256 of its bytes, hexadecimal.
-        region: The region of the deployment; may be a token.
-        run_table: Name of the run table; may be a token.
+        region: The region of the deployment. May be a token.
+        run_table: Name of the run table. May be a token.
         deployment: The deployment's name.
-        credentials_function: Name of the function that gives an instance the credentials of its run; may be a token.
+        credentials_function: Name of the function that gives an instance the credentials of its run. May be a token.
     """
 
     bundle_uri: str

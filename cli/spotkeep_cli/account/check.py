@@ -58,7 +58,7 @@ class AccountCheck:
         quotas_unreadable: Why quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
         wanted: How many instances runs and queues need at the same time, by type and usage.
-        last_report: The controller's last report; None when there has been none.
+        last_report: The controller's last report. None when there has been none.
         surprises: By live run, each way in which the job of another client differs from a user's expectation.
     """
 
@@ -84,7 +84,7 @@ class AccountCheck:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """What all findings cost together; None when no price of them is known."""
+        """What all findings cost together. None when no price of them is known."""
         known = [finding.usd_per_hour for finding in self.findings if finding.usd_per_hour is not None]
         return sum(known) if known else None
 
@@ -277,7 +277,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
                 yield job
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describe a job; None if there is none of that name, or it is not the deployment's."""
+        """Describe a job. None if there is none of that name, or it is not the deployment's."""
         try:
             return super().observe(job_name)
         except AwsRefusedError as error:
@@ -286,7 +286,7 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
             return None
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
-        """Return a job's tags; none of a job that is not the deployment's."""
+        """Return a job's tags. None of a job that is not the deployment's."""
         try:
             return super().tags(arn)
         except AwsRefusedError as error:
@@ -302,7 +302,7 @@ class ServiceRole:
     Attributes:
         name: Its name.
         service: Whose it is: `ec2fleet.amazonaws.com`.
-        exists: Whether it is there; None where IAM did not say.
+        exists: Whether it is there. None where IAM did not say.
         problem: Why IAM did not say.
     """
 

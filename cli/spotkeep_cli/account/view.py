@@ -31,7 +31,7 @@ _FIRST_USES = {
 
 
 def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType]:
-    """Return what was found, in a table; then each finding in words, and the quotas."""
+    """Return what was found, in a table. Then each finding in words, and the quotas."""
     parts: list[RenderableType] = []
     if check.findings:
         parts.append(findings_table(check, now=now, width=width))

@@ -44,7 +44,7 @@ class Connection(BaseModel):
     launcher_function: str
     controller_function: str
     launcher_url: str = Field(default="", pattern=r"^(https://\S+|http://127\.0\.0\.1:\d+/\S+)?$")
-    """Where the launcher is called; empty in a region without function URLs, where it is invoked directly."""
+    """Where the launcher is called. Empty in a region without function URLs, where it is invoked directly."""
     run_table: str
     checkpoint_bucket: str
     isolated_teams: str = ""
@@ -53,9 +53,9 @@ class Connection(BaseModel):
     dead_notification_queue_url: str
     """Where the notifications are that could not be sent."""
     fleet_log_group: str = ""
-    """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
+    """Where the instances of runs on EC2 write. Empty in a deployment without fleets."""
     drill_template_id: str = ""
-    """The experiment that takes an instance away; empty in a deployment without drills."""
+    """The experiment that takes an instance away. Empty in a deployment without drills."""
     queue_instances: str = Field(default="", pattern=r"^(\S+=\d+( \S+=\d+)*)?$")
     """How many instances of each type the queues may have at work, all together: `ml.g5.2xlarge=20 ml.m5.large=4`."""
 

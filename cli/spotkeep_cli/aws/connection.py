@@ -117,7 +117,7 @@ def app_directory(*, start: Path | None = None) -> Path | None:
     What lies in a project's `.spotkeep` is its state, and no part of it.
 
     Args:
-        start: Where to begin; the current directory by default.
+        start: Where to begin. The current directory by default.
 
     Returns:
         None without a checkout upwards, where the command was installed without one (from a wheel).

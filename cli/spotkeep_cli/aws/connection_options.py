@@ -11,8 +11,8 @@ class ConnectionOptions:
 
     Attributes:
         deployment: The `deployment` setting it was deployed with.
-        region: The AWS region; None for the AWS configuration's own.
-        profile: The AWS profile; None for the AWS configuration's own.
+        region: The AWS region. None for the AWS configuration's own.
+        profile: The AWS profile. None for the AWS configuration's own.
         local: Whether it is the one in the local AWS.
     """
 

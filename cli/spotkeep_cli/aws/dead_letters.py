@@ -66,7 +66,7 @@ class DeadLetters:
         return tuple(found.values())
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
-        """Delete messages that were taken; one that is gone already is no error.
+        """Delete messages that were taken. One that is gone already is no error.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached.
@@ -79,7 +79,7 @@ class DeadLetters:
         """Let other readers see messages again that were taken.
 
         Raises:
-            NoConnectionError: SQS refused or could not be reached; they are seen again in some minutes.
+            NoConnectionError: SQS refused or could not be reached. They are seen again in some minutes.
         """
         with translated_aws_errors("giving back to the dead-letter queue of notifications", options=self._options):
             for letter in letters:
@@ -102,7 +102,7 @@ class DeadLetters:
 
 
 def _letter_of(message: Any) -> DeadLetter | None:
-    """Return the message; None for one that no function of ours wrote, which is left alone."""
+    """Return the message. None for one that no function of ours wrote, which is left alone."""
     try:
         body = json.loads(message["Body"])
         return DeadLetter(

@@ -1,6 +1,6 @@
 """A deployed Spotkeep as the commands see it: boto3 clients, with AWS's errors in a user's words.
 
-What it calls AWS with is in `aws_calls`; `connection` finds the deployment.
+What it calls AWS with is in `aws_calls`. `connection` finds the deployment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DeploymentClient:
         connection: Where everything is.
         client: Makes a boto3 client of a service, with the right credentials and region.
         options: How the user named the deployment, for hints.
-        launcher_url: Where the launcher is called; None where it is invoked directly.
+        launcher_url: Where the launcher is called. None where it is invoked directly.
         sleep: Waits between two tries.
     """
 
@@ -106,7 +106,7 @@ class DeploymentClient:
         )
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Call the launcher; tried again when the connection breaks.
+        """Call the launcher. Tried again when the connection breaks.
 
         A launch carries its token, so the same payload again answers the same and launches nothing twice.
 
@@ -127,7 +127,7 @@ class DeploymentClient:
         """Return the log of an attempt: SageMaker and the instances of fleets have a log group each.
 
         Args:
-            job_names: Its job; in a queue all that AWS Batch made for it.
+            job_names: Its job. In a queue all that AWS Batch made for it.
             backend: What runs it.
         """
         from spotkeep_cli.aws.job_log import AttemptLog

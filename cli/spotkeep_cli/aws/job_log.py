@@ -35,7 +35,7 @@ class LogLine:
 class AttemptLog:
     """The log of an attempt in CloudWatch Logs, stream by stream, read forward.
 
-    A managed spot job that comes back on another instance may write a new stream; each read lists the streams again.
+    A managed spot job that comes back on another instance may write a new stream. Each read lists the streams again.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AttemptLog:
             self._job_names.append(job_name)
 
     def read(self) -> list[LogLine]:
-        """Return the lines that came since the last read, in order of time; none when there are none (yet).
+        """Return the lines that came since the last read, in order of time. None when there are none (yet).
 
         Raises:
             NoConnectionError: CloudWatch Logs refused or could not be reached.

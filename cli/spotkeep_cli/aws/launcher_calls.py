@@ -118,9 +118,9 @@ class LauncherUrl:
     Attributes:
         url: The function's URL.
         region: The region of the deployment, which the signature names.
-        credentials: Those to sign with; None where there are none.
+        credentials: Those to sign with. None where there are none.
         proxies: By scheme.
-        ca_bundle: A file of certificates to trust; botocore's own when left out.
+        ca_bundle: A file of certificates to trust. Botocore's own when left out.
     """
 
     url: str

@@ -71,7 +71,7 @@ def run_session(
         session: The answer of StartSession.
         parameters: What it was asked with.
         region: The region of the session.
-        profile: The AWS profile; empty for the configuration's own.
+        profile: The AWS profile. Empty for the configuration's own.
         endpoint_url: The address of Systems Manager.
     """
     arguments = [_RESPONSE_VARIABLE, region, "StartSession", profile, json.dumps(dict(parameters)), endpoint_url]

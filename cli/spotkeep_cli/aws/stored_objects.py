@@ -84,7 +84,7 @@ class StoredObjects:
             return content
 
     def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """Put one object into a new file; call `on_bytes` with how many more bytes have come, from any thread.
+        """Put one object into a new file. Call `on_bytes` with how many more bytes have come, from any thread.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -94,7 +94,7 @@ class StoredObjects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Yield every version that is stored for runs, a thousand a call; what isolated teams store is not among them.
+    """Yield every version that is stored for runs, a thousand a call. What isolated teams store is not among them.
 
     Args:
         client: A boto3 client of S3.

@@ -33,7 +33,7 @@ class Change:
 
     Attributes:
         name: Its name.
-        kind: What became of it; `reformed` when its kind, dtype, shape or order in memory did.
+        kind: What became of it. `reformed` when its kind, dtype, shape or order in memory did.
         old: As it was, unless it was added.
         new: As it is, unless it was removed.
         elements: How many elements an array has that changed.

@@ -1,6 +1,6 @@
 """The elements of a stored array: what they are called, and how far two arrays of one type are apart.
 
-NumPy and torch spell types differently; here each has one name. Elements are compared with NumPy where it is installed.
+NumPy and torch spell types differently. Here each has one name. Elements are compared with NumPy where it is installed.
 
 An element counts as changed when any bit of it did: a resume is promised to the bit, so 0.0 and -0.0 differ, and a NaN
 with other bits does too.
@@ -44,8 +44,8 @@ class ElementType:
     """The elements of one array.
 
     Attributes:
-        name: `float32`, `bfloat16` and so on; where no other library has a name for it, as it is stored.
-        item_bytes: Bytes of one element; None where they are not known.
+        name: `float32`, `bfloat16` and so on. Where no other library has a name for it, as it is stored.
+        item_bytes: Bytes of one element. None where they are not known.
         big_endian: Whether the bytes of an element stand the other way round.
     """
 
@@ -60,7 +60,7 @@ class ElementType:
 
     @property
     def safetensors_name(self) -> str | None:
-        """What the safetensors format calls it; None where it has none."""
+        """What the safetensors format calls it. None where it has none."""
         return _SAFETENSORS_NAMES.get(self.name)
 
 
@@ -87,7 +87,7 @@ class Distance:
 
     Attributes:
         changed: Elements with any other bit.
-        largest: The largest absolute difference; None where the type has no differences (bool, text), or nothing
+        largest: The largest absolute difference. None where the type has no differences (bool, text), or nothing
             changed but what cannot be subtracted.
         not_numbers: Whether a difference was not a number (NaN, or between infinities).
     """
@@ -107,7 +107,7 @@ class Distance:
 
 
 def numpy_is_installed() -> bool:
-    """Return whether NumPy can be used; without it a comparison takes some fifty times as long."""
+    """Return whether NumPy can be used. Without it a comparison takes some fifty times as long."""
     return importlib.util.find_spec("numpy") is not None
 
 
@@ -116,7 +116,7 @@ def distance(old: bytes, new: bytes, elements: ElementType, *, with_numpy: bool)
 
     Args:
         old: Their bytes before.
-        new: Their bytes after; as many.
+        new: Their bytes after. As many.
         elements: Their type. One of unknown size is compared as bytes.
         with_numpy: Whether to use NumPy.
     """

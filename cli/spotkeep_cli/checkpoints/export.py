@@ -58,7 +58,7 @@ def export(
     overwrite: bool,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Exported:
-    """Write a checkpoint's state to a file of another format; every byte that goes there is verified first.
+    """Write a checkpoint's state to a file of another format. Every byte that goes there is verified first.
 
     Args:
         checkpoint: The checkpoint.
@@ -68,7 +68,7 @@ def export(
         on_bytes: Called with how many more bytes were read.
 
     Raises:
-        DamagedCheckpointError: If it is damaged; nothing was written.
+        DamagedCheckpointError: If it is damaged. Nothing was written.
         UsageError: If there is such a file, it cannot be written, or a library is missing.
         CommandLineError: If the state does not fit the format, or this machine's memory.
     """
@@ -114,7 +114,7 @@ def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes
 
 
 def _why_not(entry: Entry) -> str | None:
-    """Return why a safetensors file cannot hold an entry; None where it can."""
+    """Return why a safetensors file cannot hold an entry. None where it can."""
     if entry.dtype is None:
         return "bytes, not an array"
     if entry.name == "__metadata__":

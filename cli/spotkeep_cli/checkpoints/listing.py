@@ -37,12 +37,12 @@ class CheckpointSummary:
     Attributes:
         step: Completed steps.
         state: Its state.
-        problem: What is wrong with it; empty when nothing is.
+        problem: What is wrong with it. Empty when nothing is.
         size: Bytes on the disk, without the platform's markers.
         files: How many files, likewise.
-        created: When it was written; None where it does not say.
+        created: When it was written. None where it does not say.
         epochs_completed: Completed epochs, where the training counts them.
-        library: Who wrote it; None where it does not say.
+        library: Who wrote it. None where it does not say.
         ranks: How many processes of a training wrote it together.
         upload: `uploaded` or `uploading` where the platform's markers say so.
     """
@@ -114,7 +114,7 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
 
 
 def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
-    """Say which data file is missing or has another size than the manifest says; empty when none is."""
+    """Say which data file is missing or has another size than the manifest says. Empty when none is."""
     for file in manifest.files:
         name = f"step-{manifest.step}/{file.name}"
         if file.name not in sizes:
@@ -137,7 +137,7 @@ def upload_state(names: Mapping[str, int | None]) -> str | None:
 
 
 def moment_of(seconds: float) -> datetime | None:
-    """Return seconds since the epoch as a time; None where they are no time."""
+    """Return seconds since the epoch as a time. None where they are no time."""
     try:
         return datetime.fromtimestamp(seconds, tz=UTC)
     except (OverflowError, ValueError, OSError):

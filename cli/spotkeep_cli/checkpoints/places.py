@@ -72,7 +72,7 @@ class LocalPlace:
             return False
 
     def files(self, step: int) -> dict[str, int | None]:
-        """Return the names in one checkpoint and their sizes; None for what is not a plain file."""
+        """Return the names in one checkpoint and their sizes. None for what is not a plain file."""
         with os.scandir(self._path / f"step-{step}") as found:
             states = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
         return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
@@ -88,7 +88,7 @@ class LocalPlace:
             return checkpoint.manifest
 
     def opened(self, step: int, *, with_data: bool) -> InspectedCheckpoint:
-        """Open one checkpoint, to be read; without data only its manifest need be at hand.
+        """Open one checkpoint, to be read. Without data only its manifest need be at hand.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
@@ -131,7 +131,7 @@ class StoredPlace:
         return sorted(self._trainings)
 
     def files(self, step: int) -> dict[str, int | None]:
-        """Return the names in one checkpoint and their sizes; None for what is not a plain file."""
+        """Return the names in one checkpoint and their sizes. None for what is not a plain file."""
         return dict(self._files[step])
 
     def manifest(self, step: int) -> Manifest:
@@ -224,7 +224,7 @@ def step_of(place: CheckpointPlace, text: str | None) -> int:
 
     Raises:
         UsageError: It is no step.
-        CheckpointNotFoundError: There is no checkpoint of it; names those there are.
+        CheckpointNotFoundError: There is no checkpoint of it. Names those there are.
     """
     steps = place.steps()
     if text is None:

@@ -82,7 +82,7 @@ def write_safetensors(
     metadata: Mapping[str, str],
     on_bytes: Callable[[int], None],
 ) -> int:
-    """Write a whole file; give its size in bytes.
+    """Write a whole file. Give its size in bytes.
 
     Args:
         file: Open for writing, and able to seek: arrays are read in the order given, wherever they go.

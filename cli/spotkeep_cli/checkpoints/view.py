@@ -39,7 +39,7 @@ _LONGEST_NAME = 24
 
 
 MOST_ENTRIES = 2_000
-"""More would not be read by a person; `--json` gives them all."""
+"""More would not be read by a person. `--json` gives them all."""
 
 _MOST_METRICS = 20
 _LONGEST_TREE_NAME = 60
@@ -47,7 +47,7 @@ _LONGEST_VALUE = 40
 
 
 MOST_CHANGES = 2_000
-"""More would not be read by a person; `--json` gives them all."""
+"""More would not be read by a person. `--json` gives them all."""
 
 _MARKS = {
     ChangeKind.ADDED: ("+", "green"),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """What happens in a drill, in this order; each is shown by when it was first seen."""
+    """What happens in a drill, in this order. Each is shown by when it was first seen."""
 
     NOTICE = "notice"
     """EC2 has sent the instance its interruption notice."""
@@ -35,8 +35,8 @@ class DrillState:
         at: Seconds since any fixed moment.
         experiment: The state of the FIS experiment: `pending`, `running`, `completed`, `stopped`, `failed`, ...
         instances: Zones of the run's instances that are starting or running, by their ids.
-        holder: The instance that holds the run; None when none does.
-        step: Completed steps, as reported last; None before the first report.
+        holder: The instance that holds the run. None when none does.
+        step: Completed steps, as reported last. None before the first report.
         durable_step: The newest checkpoint that was durable, on the volume or in S3.
         over: Whether the training is done, for better or worse.
         failed: Whether it has failed for good.
@@ -94,13 +94,13 @@ class Recovery:
 
     @property
     def steps_lost(self) -> int | None:
-        """Steps that are trained twice; None where the run does not report any."""
+        """Steps that are trained twice. None where the run does not report any."""
         if self.reached_step is None or self.saved_step is None:
             return None
         return max(0, self.reached_step - self.saved_step)
 
     def phases(self) -> list[tuple[Phase, float, float]]:
-        """Return each phase that was seen: when, and how long after the one before, in seconds; in order of time."""
+        """Return each phase that was seen: when, and how long after the one before, in seconds. In order of time."""
         ordered = sorted(self.seen.items(), key=lambda item: (item[1], list(Phase).index(item[0])))
         before = [0.0, *(at for _, at in ordered)]
         return [(phase, at, at - earlier) for (phase, at), earlier in zip(ordered, before, strict=False)]
@@ -162,7 +162,7 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
 
 
 def _beyond(state: DrillState, recovery: Recovery) -> bool:
-    """Return whether a step was completed that was not saved before; without reports, whether the run was taken up."""
+    """Return whether a step was completed that was not saved before. Without reports, whether the run was taken up."""
     if state.step is None:
         return recovery.saved_step is None and recovery.reached_step is None
     return state.step > (recovery.saved_step or 0)

@@ -34,7 +34,7 @@ def ask_launcher(
         document: The job file the request came from, for the lines of its problems.
 
     Raises:
-        RefusedError: The launcher refused; carries every problem.
+        RefusedError: The launcher refused. Carries every problem.
         LauncherError: It broke, or gave no answer this version knows.
         NoConnectionError: The call did not come through.
     """
@@ -53,7 +53,7 @@ def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | No
         document: The job file the request came from, for the lines of its problems.
 
     Raises:
-        RefusedError: The launcher refused; carries every problem.
+        RefusedError: The launcher refused. Carries every problem.
         LauncherError: It is no answer this version knows.
     """
     if answer.get("ok") is True:
@@ -156,7 +156,7 @@ def _stands(run: Mapping[str, Any]) -> str:
 
 
 def problems_from_answer(entries: Iterable[Mapping[str, Any] | str]) -> list[Problem]:
-    """Return the `problems` or `warnings` of a launcher answer; a warning may be a bare sentence."""
+    """Return the `problems` or `warnings` of a launcher answer. A warning may be a bare sentence."""
     return [_problem({"problem": entry} if isinstance(entry, str) else entry) for entry in entries]
 
 

@@ -56,7 +56,7 @@ def in_one_line(said: str) -> str:
 
 
 def checkout_around(folder: Path) -> Path | None:
-    """Return the folder or the nearest one above that has an entry `.git`, of whatever kind; None where none has.
+    """Return the folder or the nearest one above that has an entry `.git`, of whatever kind. None where none has.
 
     Args:
         folder: Its real path, without links.
@@ -76,7 +76,7 @@ def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
     """Replace a branch by its commit.
 
     Args:
-        source: The job file's source, of any type; left as it is unless it is `{git: ..., branch: ...}`.
+        source: The job file's source, of any type. Left as it is unless it is `{git: ..., branch: ...}`.
 
     Returns:
         The source, what is wrong with it, and what its user should know.

@@ -44,7 +44,7 @@ class _Job:
 
     Attributes:
         fields: The document.
-        block: The lines for bash that the command is; None for a command of words.
+        block: The lines for bash that the command is. None for a command of words.
         command: The words of the program.
         directory: Where in the source it runs.
         prepared: The job with its packed source.
@@ -61,7 +61,7 @@ class _Job:
         return frozenset(self.prepared.archive.files if self.prepared.archive else ())
 
     def text_of(self, path: PurePosixPath) -> str | None:
-        """Return a source file's text; None when it is not in the source, or no text of a script's size."""
+        """Return a source file's text. None when it is not in the source, or no text of a script's size."""
         archive = self.prepared.archive
         if archive is None or path not in self.files:
             return None
@@ -100,7 +100,7 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
 
 
 def _jobs(prepared: PreparedJob) -> list[_Job]:
-    """Return the job with each program that its command runs, as far as it is known where that runs; one at least."""
+    """Return the job with each program that its command runs, as far as it is known where that runs. One at least."""
     fields = prepared.document.fields
     try:
         command = read_command(fields.get("command"))

@@ -2,7 +2,7 @@
 
 YAML is read by the rules of its version 1.2, which are the ones people expect: `on`, `no` and `12:30` are text, and
 `1e-3` is a number. Where the field is text to AWS, the text as it is written wins: a version 1.10 stays 1.10. Nothing
-is judged here; whether a value makes sense is the launcher's decision.
+is judged here. Whether a value makes sense is the launcher's decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FieldPath = tuple[str | int, ...]
 
 MAX_JOB_FILE_BYTES = 256 * 1024
-"""A job file is a page of text; more is a mistaken argument. (An invocation carries at most 6 MB.)"""
+"""A job file is a page of text. More is a mistaken argument. (An invocation carries at most 6 MB.)"""
 MAX_VALUES = 20_000
 """What a job file holds with every alias (`*name`) written out: a few lines of aliases of aliases make millions."""
 MAX_CHARACTERS = 4 * MAX_JOB_FILE_BYTES
@@ -71,7 +71,7 @@ class JobDocument:
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
 
     def with_fields(self, fields: Mapping[str, Any]) -> JobDocument:
-        """Return the document with other values for some fields, as if `--set` gave them; None takes a field away."""
+        """Return the document with other values for some fields, as if `--set` gave them. None takes a field away."""
         changed = {**self.fields, **fields}
         return replace(
             self,
@@ -80,7 +80,7 @@ class JobDocument:
         )
 
     def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
-        """Return the same problems with their lines, in the order of the file; those without a line come last."""
+        """Return the same problems with their lines, in the order of the file. Those without a line come last."""
         located = [
             LocatedProblem(
                 **vars(problem), line=self.line_of(problem.field), overridden=self.is_overridden(problem.field)
@@ -98,7 +98,7 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
         overrides: `field=value` each, with dots for what is inside: `hyperparameters.lr=0.1`.
 
     Raises:
-        JobFileError: The file is missing, too large, not YAML, or not a mapping; says which line.
+        JobFileError: The file is missing, too large, not YAML, or not a mapping. Says which line.
         UsageError: An override cannot be understood.
     """
     fields, lines = _parse(_read(path), path=path)
@@ -107,7 +107,7 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
 
 
 def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[FieldPath]]:
-    """Apply `--set` overrides in order, in place; return the fields, and which of them were given.
+    """Apply `--set` overrides in order, in place. Return the fields, and which of them were given.
 
     Raises:
         UsageError: An override cannot be understood.
@@ -240,7 +240,7 @@ class _Expanded:
     characters: int = 0
 
     def add(self, node: yaml.Node, *, depth: int) -> str | None:
-        """Count a value. Gives what there is too much of; None while there is not."""
+        """Count a value. Gives what there is too much of. None while there is not."""
         self.values += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if depth > MAX_DEPTH:
@@ -329,7 +329,7 @@ def _as_text(node: yaml.Node) -> yaml.ScalarNode:
 
 
 def _kept_text(node: yaml.Node, schema: FieldSchema) -> str | None:
-    """Return the text of a word that YAML takes for a number, a boolean or a merge; None where it is one."""
+    """Return the text of a word that YAML takes for a number, a boolean or a merge. None where it is one."""
     if node.tag in {f"{_TAG}int", f"{_TAG}float"}:
         return schema.text_of_number(node.value)
     # `<<` merges as a name alone.
@@ -438,7 +438,7 @@ class _JobFileLoader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Read a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
+        """Read a value and what is in it, to a depth. PyYAML takes seconds until Python's own depth ends it."""
         if self._depth > MAX_DEPTH and parent is not None:
             problem = f"more than {MAX_DEPTH} lists and mappings inside each other"
             raise yaml.composer.ComposerError(problem=problem, problem_mark=parent.start_mark)
@@ -449,7 +449,7 @@ class _JobFileLoader(yaml.SafeLoader):
             self._depth -= 1
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Read a value; two escapes that JSON writes for one character (a surrogate pair) are that character."""
+        """Read a value. Two escapes that JSON writes for one character (a surrogate pair) are that character."""
         node = super().compose_scalar_node(anchor)
         if node.style == '"':
             node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

@@ -19,7 +19,7 @@ class FieldSchema:
     """The values that one place of a job file may hold.
 
     Attributes:
-        forms: The schemas of these values, without references and choices; none where nothing is known.
+        forms: The schemas of these values, without references and choices. None where nothing is known.
         definitions: The targets of references, by name.
         at: The place.
     """
@@ -58,7 +58,7 @@ class FieldSchema:
 
     @property
     def _turns_into_text(self) -> bool:
-        """Whether a number or a boolean becomes text there; a duration is one or the other."""
+        """Whether a number or a boolean becomes text there. A duration is one or the other."""
         return any(_types(form) >= {"string", "number"} for form in self.forms)
 
     @property
@@ -116,7 +116,7 @@ def _of_job_file() -> FieldSchema:
 
 
 def _parts(form: Mapping[str, Any], part: str | int) -> Iterator[Mapping[str, Any]]:
-    """Yield the schemas of a part of a form; a position of a list may be a name of a mapping."""
+    """Yield the schemas of a part of a form. A position of a list may be a name of a mapping."""
     of_others = form.get("additionalProperties")
     if isinstance(part, int) and "items" in form:
         yield form["items"]

@@ -34,16 +34,16 @@ class Judgement:
     """What would become of a job.
 
     Attributes:
-        request: The request with every default filled in; empty if it is refused or the launcher did not say.
+        request: The request with every default filled in. Empty if it is refused or the launcher did not say.
         problems: Why it would be refused.
         warnings: What is allowed and probably not meant.
         usd_per_hour: The on-demand price of one instance, where the deployment knows it.
-        pools: The warm pools there are, held against the job; those it would take come first.
-        worst_case_usd: What the run can come to in instance time; None without a deployment.
-        limits: What a run may spend in the deployment, by the settings' names; empty without one.
-        sweep: What a sweep asks for, with its defaults; `request` is then its first trial's. None for a run.
+        pools: The warm pools there are, held against the job. Those it would take come first.
+        worst_case_usd: What the run can come to in instance time. None without a deployment.
+        limits: What a run may spend in the deployment, by the settings' names. Empty without one.
+        sweep: What a sweep asks for, with its defaults. `request` is then its first trial's. None for a run.
         most_trials: How many trials a sweep can have.
-        schedule: When a schedule fires; `request` is then what it launches first.
+        schedule: When a schedule fires. `request` is then what it launches first.
         spot_offers: What spot capacity costs now, for a run on EC2: by type and zone, the cheapest first.
     """
 
@@ -67,8 +67,8 @@ class JudgedJob:
     Attributes:
         prepared: The job.
         judgement: What would become of it.
-        deployment: Whose launcher judged it; None where it was judged here.
-        unreachable: Why no launcher judged it, in words; empty where one did.
+        deployment: Whose launcher judged it. None where it was judged here.
+        unreachable: Why no launcher judged it, in words. Empty where one did.
     """
 
     prepared: PreparedJob
@@ -78,7 +78,7 @@ class JudgedJob:
 
 
 def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
-    """Ask the deployment's launcher; where it cannot be reached, apply its rules here."""
+    """Ask the deployment's launcher. Where it cannot be reached, apply its rules here."""
     new_token, now = invocation.seams.new_token, invocation.seams.now()
     try:
         deployment = invocation.deployment()
@@ -102,7 +102,7 @@ def judge_or_refuse(
         what: What does not happen if it is refused: `nothing was launched`.
 
     Raises:
-        RefusedError: It would be refused; carries every problem, with its line.
+        RefusedError: It would be refused. Carries every problem, with its line.
     """
     prepared = prepare(document, deployment=deployment, new_token=new_token)
     judgement = judge_by_launcher(deployment, prepared, now=datetime.now(UTC))
@@ -179,14 +179,14 @@ def match_document(match: PoolMatch) -> dict[str, Any]:
 def overrides_like(run: Run, document: JobDocument) -> dict[str, Any]:
     """Return what a job takes over from a run, to fit the warm pool that the run left.
 
-    Only what SageMaker compares, as far as a job file says it; the role, the network and the key are the deployment's.
+    Only what SageMaker compares, as far as a job file says it. The role, the network and the key are the deployment's.
 
     Args:
         run: The run whose pool is meant.
-        document: The job file; of its own it keeps everything else, `keep_alive` included.
+        document: The job file. Of its own it keeps everything else, `keep_alive` included.
 
     Returns:
-        Fields and their values; None takes a field away.
+        Fields and their values. None takes a field away.
     """
     asked = run.request
     fields: dict[str, Any] = {"capacity": "on-demand", "instance_type": run.place.instance_type, "instance_types": None}

@@ -207,7 +207,7 @@ def allowed(judgement: Judgement) -> list[str]:
     """Return the deployment's ceilings, and how near the run is to that of its cost.
 
     Args:
-        judgement: The launcher's; of one without a deployment nothing is known.
+        judgement: The launcher's. Of one without a deployment nothing is known.
     """
     limits = judgement.limits
     if not limits:
@@ -266,7 +266,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
 
 
 def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
-    """Return what is installed before the command; empty for nothing, or where it is not known on this machine."""
+    """Return what is installed before the command. Empty for nothing, or where it is not known on this machine."""
     install = request.get("install", "none")
     if not isinstance(install, str):
         return ", ".join(install)

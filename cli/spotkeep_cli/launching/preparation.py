@@ -37,7 +37,7 @@ class PreparedJob:
     Attributes:
         document: The job file.
         payload: The document as the launcher takes it.
-        archive: The local source; None where the source is elsewhere or there is none.
+        archive: The local source. None where the source is elsewhere or there is none.
         problems: Faults that only this machine can find: a source that cannot be packed, a branch that is gone.
         warnings: Probable mistakes that only this machine can see: a branch, which moves, and files that stay behind.
     """
@@ -57,7 +57,7 @@ def prepare(document: JobDocument, *, deployment: DeploymentClient | None, new_t
 
     Args:
         document: The job file.
-        deployment: Where it is launched; None where it is only judged, on this machine.
+        deployment: Where it is launched. None where it is only judged, on this machine.
         new_token: Makes an idempotency token, for a job file without one.
     """
     # `schedule: null` takes it away: what is launched has no such field.
@@ -108,7 +108,7 @@ def send(
         plan: What steers the run, if anything does.
 
     Raises:
-        RefusedError: The launcher refused the job; carries every problem, with its line.
+        RefusedError: The launcher refused the job. Carries every problem, with its line.
     """
     if prepared.archive is not None:
         deployment.upload_source(prepared.payload["source"], content=prepared.archive.content)
@@ -124,7 +124,7 @@ def is_local_source(source: Any) -> TypeGuard[str]:
 def local_source(document: JobDocument, source: str) -> Path:
     """Return the path of a local source: relative to the job file, or where `--set` gave it, to the current directory.
 
-    A job file may be a stranger's. It names what is in its own directory, or in the git repository around it; the
+    A job file may be a stranger's. It names what is in its own directory, or in the git repository around it. The
     person at the command line names what they like.
 
     Raises:

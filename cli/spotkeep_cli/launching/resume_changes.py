@@ -29,8 +29,8 @@ class ResumeChanges:
 
     Attributes:
         of: The run or sweep that is resumed.
-        fields: New values by field, as the launcher takes them; a field that `--set` emptied is None.
-        archive: The local source; None where the source stays, or is elsewhere.
+        fields: New values by field, as the launcher takes them. A field that `--set` emptied is None.
+        archive: The local source. None where the source stays, or is elsewhere.
         warnings: News for the user: a branch, which moves, and files that stay behind.
     """
 
@@ -46,7 +46,7 @@ class ResumeChanges:
             deployment: Where it ran.
 
         Raises:
-            RefusedError: The launcher refused it; carries every problem.
+            RefusedError: The launcher refused it. Carries every problem.
         """
         if self.archive is not None:
             deployment.upload_source(self.fields["source"]["uri"], content=self.archive.content)
@@ -74,8 +74,8 @@ def resume_changes(of: Run | Sweep, *, fields: Mapping[str, Any], deployment: De
     """Return what a resume changes.
 
     Args:
-        of: What is resumed; its sources are kept with it.
-        fields: New values by field; a source may be a path on this machine, relative to the current directory.
+        of: What is resumed. Its sources are kept with it.
+        fields: New values by field. A source may be a path on this machine, relative to the current directory.
         deployment: Where it ran.
 
     Raises:

@@ -1,11 +1,11 @@
 """Packs a local source directory into the archive a job unpacks: the same files always give the same bytes.
 
-The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
-launched. `source_files` says which files these are; files that are left out, or may be secret, are a warning.
+The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is launched.
+`source_files` says which files these are. Files that are left out, or may be secret, are a warning.
 
-The directory may be a stranger's work. A link is packed as the file it names, if that is a file of the source: one
-to anything else would take the user's own files along. git reads the settings of a repository, and starts no program
-that they name.
+The directory may be a stranger's work. A link is packed as the file it names, if that is a file of the source: one to
+anything else would take the user's own files along. git reads the settings of a repository, and starts no program that
+they name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.launching.source_files import ListedFiles
 
 MAX_SOURCE_BYTES = 100 * 1024 * 1024
-"""The most bytes of the files before packing. Code is small; what is larger is data and belongs in a channel."""
+"""The most bytes of the files before packing. Code is small. What is larger is data and belongs in a channel."""
 
 MAX_LINKS_NAMED = 3
 
@@ -45,7 +45,7 @@ class SourceArchive:
         origin: The directory or file it was made from.
         content: The archive's bytes.
         suffix: `.tar.gz` or `.zip`.
-        files: The files inside, relative and sorted; empty for a ready archive.
+        files: The files inside, relative and sorted. Empty for a ready archive.
         warnings: News of it for its user.
     """
 
@@ -74,7 +74,7 @@ def pack_source(origin: Path) -> SourceArchive:
     """Pack a directory, or take a `.tar.gz` or `.zip` as it is.
 
     Raises:
-        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
+        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large. Says by what.
     """
     if origin.is_file():
         return _ready_archive(origin)
@@ -102,7 +102,7 @@ def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
     """Refuse files that are other files: links, and what lies behind links, to what the source does not hold.
 
     Raises:
-        LocalSourceError: There are any; names up to three.
+        LocalSourceError: There are any. Names up to three.
     """
     root = Path(os.path.realpath(directory))
     real = {path: Path(os.path.realpath(root / path)) for path in files}

@@ -44,7 +44,7 @@ class LocalSourceError(UsageError):
     """A local source cannot be packed.
 
     Attributes:
-        problem: The fault; the message names the field besides.
+        problem: The fault. The message names the field besides.
     """
 
     def __init__(self, problem: str, *, hint: str) -> None:
@@ -59,7 +59,7 @@ class ListedFiles:
     Attributes:
         names: All that may be packed, in no order.
         tracked: Those that a repository tracks.
-        checkout: The top of the checkout around the directory; None where there is none.
+        checkout: The top of the checkout around the directory. None where there is none.
         missing_submodules: The places of submodules that are not checked out.
         worktrees: Other worktrees of the same repository: they hold the same files once more.
         remarks: A sentence for each thing that could not be read, in the words of git or of the system.
@@ -74,7 +74,7 @@ class ListedFiles:
 
 
 def list_files(directory: Path) -> ListedFiles:
-    """List the files of a directory; a repository in it has its own rules for the files that it ignores.
+    """List the files of a directory. A repository in it has its own rules for the files that it ignores.
 
     Raises:
         LocalSourceError: There is a checkout and git does not list its files, or there are too many.
@@ -121,7 +121,7 @@ def list_files(directory: Path) -> ListedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """The files of one repository, or of a directory without one; the directories among the names are others."""
+    """The files of one repository, or of a directory without one. The directories among the names are others."""
 
     names: frozenset[PurePosixPath]
     tracked: frozenset[PurePosixPath] = frozenset()
@@ -136,7 +136,7 @@ class _Checkout:
     Attributes:
         top: Its top directory, where `.git` is.
         source: The directory that its user named.
-        variables: Variables of git's that name the repository; none where git finds it by `.git`.
+        variables: Variables of git's that name the repository. None where git finds it by `.git`.
     """
 
     top: Path
@@ -244,7 +244,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _repository_of(top: Path) -> Path:
-    """Return the directory of a checkout's repository; all its worktrees have the same.
+    """Return the directory of a checkout's repository. All its worktrees have the same.
 
     Source: https://git-scm.com/docs/gitrepository-layout (gitfile, worktrees)
     """
@@ -259,7 +259,7 @@ def _repository_of(top: Path) -> Path:
 
 
 def _found_by_walking(directory: Path) -> _Listing:
-    """List all that is in a directory; a checkout in it is one of the names."""
+    """List all that is in a directory. A checkout in it is one of the names."""
     names = set[PurePosixPath]()
     remarks = list[str]()
     for folder, subfolders, files in os.walk(directory, onerror=lambda error: remarks.append(str(error))):

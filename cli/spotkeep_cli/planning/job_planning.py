@@ -1,7 +1,7 @@
 """Plans a job file: finds out what is known of its capacity, and asks the planner.
 
-Knowledge comes from traces where some are given; else from the account (prices, placement scores); from the
-deployment's own runs of the same type; and from the published interruption band where there is nothing better.
+Knowledge comes from traces where some are given. Else from the account (prices, placement scores). From the
+deployment's own runs of the same type. And from the published interruption band where there is nothing better.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class PlannedJobFile:
     Attributes:
         name: The job's name.
         instances: How many it uses at once.
-        types: The instance types it may run on, the cheapest first; costs are of all instances.
+        types: The instance types it may run on, the cheapest first. Costs are of all instances.
         work_from: Where the work's length comes from, in words.
         remarks: What could not be found out.
-        installation: What is installed and set up before the command, in rows; empty where that was not asked.
+        installation: What is installed and set up before the command, in rows. Empty where that was not asked.
     """
 
     name: str
@@ -179,7 +179,7 @@ def plan_request(
     Args:
         judgement: The job, accepted.
         options: What was asked for.
-        deployment: Where it would run; None where there is none.
+        deployment: Where it would run. None where there is none.
         invocation: The outside world.
         remarks: What could not be found out so far.
 
@@ -404,7 +404,7 @@ _LEFT_CAPACITY = (TimelineKind.STOPPING, TimelineKind.UPLOADING, TimelineKind.AT
 def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[SeenSpell]:
     """Return the stretches with and without capacity in a timeline.
 
-    A wait that the run gave up, or that still goes on, has not seen its end; the same holds for capacity that was left
+    A wait that the run gave up, or that still goes on, has not seen its end. The same holds for capacity that was left
     because the work was done, or lost to an error of SageMaker's own.
 
     Args:

@@ -32,8 +32,8 @@ class LaunchForecast:
     """What a run with a deadline is expected to do.
 
     Attributes:
-        planned: The plan; None where none could be made.
-        first_type: The instance type that the run begins on; empty where no deployment says which.
+        planned: The plan. None where none could be made.
+        first_type: The instance type that the run begins on. Empty where no deployment says which.
         remarks: What could not be found out, and why there is no plan.
         made_at: When.
         deadline_at: When the run must be done, if it is launched now.
@@ -52,7 +52,7 @@ class LaunchForecast:
     warnings: tuple[Problem, ...] = ()
 
     def as_plan(self) -> dict[str, Any] | None:
-        """Return the plan as the launcher takes it, for the type that the run begins on; None where there is none."""
+        """Return the plan as the launcher takes it, for the type that the run begins on. None where there is none."""
         if self.planned is None:
             return None
         types = self.planned.types
@@ -84,11 +84,11 @@ class LaunchForecast:
 def forecast_launch(
     judgement: Judgement, *, deployment: DeploymentClient | None, invocation: Invocation
 ) -> LaunchForecast | None:
-    """Forecast an accepted job; None where it has no deadline, or no spot to wait for.
+    """Forecast an accepted job. None where it has no deadline, or no spot to wait for.
 
     Args:
         judgement: The job, accepted.
-        deployment: Where it would run; None where there is none.
+        deployment: Where it would run. None where there is none.
         invocation: The outside world.
     """
     document = judgement.request

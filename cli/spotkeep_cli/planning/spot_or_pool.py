@@ -2,7 +2,7 @@
 
 Spot bills the work at spot's share of the price, and waits for a new host at every job. A warm pool bills the work and
 the time between two jobs in full, and starts the next job on the host that is there. So a pool is bought for time, not
-to save money; it is the cheaper one only where spot's interruptions eat its discount. Judged by the runs there were of
+to save money. It is the cheaper one only where spot's interruptions eat its discount. Judged by the runs there were of
 the same name: nothing is guessed that they do not say.
 """
 
@@ -41,9 +41,9 @@ class Habits:
 
     Attributes:
         runs: How many were read.
-        work_seconds: How long one works, without what interruptions repeated; the median.
-        gap_seconds: From the end of one to the launch of the next; the median.
-        spot_share: What spot billed of what the same work costs on demand, over all of them; None without a spot run.
+        work_seconds: How long one works, without what interruptions repeated. The median.
+        gap_seconds: From the end of one to the launch of the next. The median.
+        spot_share: What spot billed of what the same work costs on demand, over all of them. None without a spot run.
     """
 
     runs: int
@@ -57,13 +57,13 @@ class Advice:
     """Which is cheaper, and by how much. Instance seconds are at the on-demand price, for one job.
 
     Attributes:
-        cheaper: Spot or pool; None where no spot run says what spot costs.
+        cheaper: Spot or pool. None where no spot run says what spot costs.
         habits: What it is judged by.
         keep_alive_seconds: How long the pool would be kept.
-        spot_seconds: What a job costs on spot; None when not known.
+        spot_seconds: What a job costs on spot. None when not known.
         pool_seconds: What it costs with a pool, waiting for the next included.
         sooner_seconds: How much sooner the next job starts on a pool.
-        usd_per_second: What an instance second costs, over all instances; None when not known.
+        usd_per_second: What an instance second costs, over all instances. None when not known.
     """
 
     cheaper: Literal["spot", "pool"] | None
@@ -152,7 +152,7 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
 
     Args:
         habits: What is known of such jobs.
-        keep_alive_seconds: How long the pool would be kept; 0 for half an hour.
+        keep_alive_seconds: How long the pool would be kept. 0 for half an hour.
         instance_count: How many instances a job has.
         usd_per_hour: On-demand price of one, if it is known.
     """
@@ -175,10 +175,10 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
 
 
 def advice_for(judgement: Judgement, *, runs: Sequence[Run]) -> Advice | None:
-    """Return the advice for a judged job; None when its name has no history, or it is on EC2, without pools.
+    """Return the advice for a judged job. None when its name has no history, or it is on EC2, without pools.
 
     Args:
-        judgement: The job; one that is refused has no request, and gets none.
+        judgement: The job. One that is refused has no request, and gets none.
         runs: The deployment's newest runs.
     """
     request = judgement.request

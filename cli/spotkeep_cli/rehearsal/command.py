@@ -51,7 +51,7 @@ def activation(
     Args:
         environment: The environment of this process. Under `make`, its PATH is not that of the person's shell.
         prefix: The environment that `spotkeep` runs in.
-        directory: Where the person is; the current directory by default.
+        directory: Where the person is. The current directory by default.
 
     Returns:
         One step, or none where the shell finds `spotkeep`, or where how to reach it is not ours to know.
@@ -89,15 +89,15 @@ def rehearse_job(
         overrides: `--set` values.
         timeout_seconds: The longest that the scenario waits for anything.
         keep_running: Whether the local AWS stays up afterwards.
-        report_path: Where the report is written; None for its place in the project's state.
+        report_path: Where the report is written. None for its place in the project's state.
         invocation: How the command was called.
         terminal: Where it shows what it does.
         deploy: Whether the app is deployed first.
-        python: The interpreter that the script runs with; None for the one that this command runs with.
+        python: The interpreter that the script runs with. None for the one that this command runs with.
 
     Raises:
         JobFileError: The file cannot be read.
-        RefusedError: The job file has problems; carries every one that can be found here, with its line.
+        RefusedError: The job file has problems. Carries every one that can be found here, with its line.
         UsageError: There is no app to deploy.
         LocalFailureError: The local AWS or the CDK CLI failed.
         RehearsalNotJudgedError: There is no verdict.

@@ -33,7 +33,7 @@ _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand
 def local_aws(
     state_dir: Path, *, options: ServerOptions, keep_running: bool, view: RehearsalView
 ) -> Iterator[LocalAws]:
-    """Give the local AWS; it is stopped afterwards if it was started here.
+    """Give the local AWS. It is stopped afterwards if it was started here.
 
     Args:
         state_dir: Where it lives.
@@ -101,7 +101,7 @@ class RehearsedDeployment:
 
     Attributes:
         job: The job file's fields.
-        name: The deployment's name; this and what follows is the deployment's own.
+        name: The deployment's name. This and what follows is the deployment's own.
         runs: The run table.
         notification_topic_arn: Where notifications are published.
         controller_function: The name of the controller.
@@ -139,7 +139,7 @@ class RehearsedDeployment:
             fields: Fields of the job file that have another value in it.
 
         Raises:
-            RefusedError: The launcher refused the job file; carries every problem, with its line.
+            RefusedError: The launcher refused the job file. Carries every problem, with its line.
         """
         document = self._document.with_fields(fields) if fields else self._document
         kept = {name: value for name, value in document.fields.items() if name not in _OF_ONE_RUN}
@@ -149,7 +149,7 @@ class RehearsedDeployment:
         send(prepared, deployment=self._deployment)
 
     def stop(self, name: str) -> bool:
-        """Ask the launcher to stop a run or a sweep, unless it has ended; return whether it was asked.
+        """Ask the launcher to stop a run or a sweep, unless it has ended. Return whether it was asked.
 
         Raises:
             RefusedError: A limit stands against it.

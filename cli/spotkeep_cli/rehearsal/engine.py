@@ -179,9 +179,9 @@ class Scenario:
     """What one kind of rehearsal does that the others do not.
 
     Attributes:
-        introduction: What is rehearsed, as the command prints it; `{job_file}` stands for the job file.
-        job_fields: The fields of the job file that it replaces; None takes a field away.
-        of_sweep: Whether it rehearses the job file of a sweep; the others rehearse those of single jobs.
+        introduction: What is rehearsed, as the command prints it. `{job_file}` stands for the job file.
+        job_fields: The fields of the job file that it replaces. None takes a field away.
+        of_sweep: Whether it rehearses the job file of a sweep. The others rehearse those of single jobs.
         suffixes: What the ids of its runs, or of its sweep, end with.
         settings: Settings of the deployment, besides its name, by the fields of the job file.
         server: Options of the local AWS, where the rehearsal starts one.
@@ -209,7 +209,7 @@ class RehearsalPlan:
 
     Attributes:
         scenario: What is launched and taken away.
-        document: The job file; the ids of its runs are made from its name.
+        document: The job file. The ids of its runs are made from its name.
         invocation: How the command was called: it names the deployment.
         project_dir: The checkout whose app is deployed.
         settings: Settings of the deployment, besides its name.
@@ -331,7 +331,7 @@ class Rehearsal:
         return self.names[1]
 
     def add_run(self, suffix: str) -> str:
-        """Return the id of one more run, for the scenario to launch; it is listened to and stopped as the others are.
+        """Return the id of one more run, for the scenario to launch. It is listened to and stopped as the others are.
 
         Args:
             suffix: What its id ends with.
@@ -407,7 +407,7 @@ class Rehearsal:
             outcome.append(f"{len(self.notifications)} received")
 
     def _listen(self) -> bool:
-        """Take what has arrived, waiting up to a second for the first; say whether anything came that is ours."""
+        """Take what has arrived, waiting up to a second for the first. Say whether anything came that is ours."""
         arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in self.names]
         self.notifications += arrived
         for notification in arrived:

@@ -67,7 +67,7 @@ class RehearsedProcess:
         saved_steps: Steps of the checkpoints it saved, in order.
         durable_step: Step of the newest checkpoint that was whole in S3 when the life ended, 0 for none.
         stored_files: Files of the checkpoint directory that were in S3 when the life ended.
-        read_files: Those that it found when it began, and read; ``None`` where that cannot be seen.
+        read_files: Those that it found when it began, and read. ``None`` where that cannot be seen.
         uploads: How many files of the checkpoint directory were copied to S3 meanwhile.
         put_aside: Checkpoints that it found when it began, and that were not whole.
     """
@@ -108,12 +108,12 @@ class ValueDifference:
     """A tensor, or another value, of a file that is not what it is in the run left alone.
 
     Attributes:
-        name: What the file calls it; empty in a file of one array.
+        name: What the file calls it. Empty in a file of one array.
         what: How it differs, where that is no matter of numbers: another shape, type or text, or it is missing.
         values: How many values it has.
         changed: How many of them differ.
-        largest: The largest absolute difference; ``None`` where no two can be subtracted.
-        largest_relative: The largest difference as a share of the value in the run left alone; ``None`` as above.
+        largest: The largest absolute difference. ``None`` where no two can be subtracted.
+        largest_relative: The largest difference as a share of the value in the run left alone. ``None`` as above.
         not_finite: How many of them differ by what is no number: NaN or infinite in one run only.
     """
 
@@ -132,7 +132,7 @@ class FileComparison:
 
     Attributes:
         name: Its path in the archive.
-        incomparable: Why that cannot be done, as a clause; ``None`` where it was.
+        incomparable: Why that cannot be done, as a clause. ``None`` where it was.
         compared: How many tensors and other values it has.
         differing: How many of them differ.
         differences: The worst of those.
@@ -155,7 +155,7 @@ class RunEvidence:
         failure: Why it failed, in the record's words, or ``None``.
         attempts: How many training jobs worked on it.
         lives: The lives of its training process, oldest first.
-        model_files: Every file of the model archive, by path; empty when there is none.
+        model_files: Every file of the model archive, by path. Empty when there is none.
     """
 
     run: str
@@ -204,7 +204,7 @@ class CapacityLoss:
         seconds_to_resume: From the loss to the first word of the next life, ``None`` without one.
         seconds_trained: How long the run had trained until then, in all its lives.
         stored_files: Files of the checkpoint directory that were in S3 at that moment.
-        read_files: Those of them that the next life read; ``None`` where that cannot be seen.
+        read_files: Those of them that the next life read. ``None`` where that cannot be seen.
         put_aside: Those of them that were not whole when the next life began.
     """
 

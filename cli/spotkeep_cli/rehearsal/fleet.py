@@ -1,8 +1,8 @@
 """The scenario of `spotkeep rehearse-fleet`: a run on a spot fleet loses its instance twice.
 
 The run is left alone once, to compare with. Then its capacity is taken with a notice, and there is room in other zones
-only, so that its volume must move; then without one, and there is room in that zone only, so that the same volume is
-taken by the next instance. Instances boot the deployed user data; EC2 is faster than it is, the training is not.
+only, so that its volume must move. Then without one, and there is room in that zone only, so that the same volume is
+taken by the next instance. Instances boot the deployed user data. EC2 is faster than it is, the training is not.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FleetOnEc2:
         control: The control of the local EC2, which takes instances away.
 
     Attributes:
-        seconds_alone: How long a run left alone trains whose script reports no steps; None where it reports them.
+        seconds_alone: How long a run left alone trains whose script reports no steps. None where it reports them.
     """
 
     def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:
@@ -128,7 +128,7 @@ class FleetOnEc2:
         return done / total if total else 0.0
 
     def seconds_without_steps(self) -> float | None:
-        """Return how long an ended run trained whose script reports no steps; None where it reports them."""
+        """Return how long an ended run trained whose script reports no steps. None where it reports them."""
         reports = any(life.process.last_step is not None for life in self.lives())
         return None if reports else self._seconds_trained() or None
 
@@ -142,7 +142,7 @@ class FleetOnEc2:
         return trained
 
     def take(self, *, notice: bool) -> None:
-        """Take the instance away; with a notice there is room in the other zones only, else in its own only."""
+        """Take the instance away. With a notice there is room in the other zones only, else in its own only."""
         instance = self._instances()[-1]
         here = instance["Placement"]["AvailabilityZone"]
         if notice:
@@ -168,7 +168,7 @@ class FleetOnEc2:
             self._control.change_pool(SpotPoolChange(zone=zone, capacity=capacity))
 
     def lives(self) -> list[RehearsedInstance]:
-        """Return its instances, oldest first; those that never booted are left out."""
+        """Return its instances, oldest first. Those that never booted are left out."""
         facts = [self._control.instance_facts(instance["InstanceId"]) for instance in self._instances()]
         return [
             instance_life(
@@ -261,7 +261,7 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
 
 
 def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
-    """Take the instance with a notice, then the next one without; return what is alive when the third trains.
+    """Take the instance with a notice, then the next one without. Return what is alive when the third trains.
 
     A run that ends before that is taken no further: the verdict says what is missing.
     """

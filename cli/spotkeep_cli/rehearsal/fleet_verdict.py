@@ -33,7 +33,7 @@ class RehearsedInstance:
         instance_id: The instance's id.
         zone: Where it was.
         volume_id: The run's volume while it trained.
-        phases_s: Seconds from its boot to the first step of the training, by phase; to the start of a script that
+        phases_s: Seconds from its boot to the first step of the training, by phase. To the start of a script that
             reports no steps.
         calls: AWS calls of the agent until then, by name.
         process: Its training, until it was gone.
@@ -103,7 +103,7 @@ def instance_life(
     """Join what EC2 saw of an instance with what the instance printed.
 
     Args:
-        facts: What EC2 saw of it; it has booted.
+        facts: What EC2 saw of it. It has booted.
         volume_id: The run's volume while it trained.
         events: What it printed, oldest first.
         now: Seconds since the epoch.
@@ -138,7 +138,7 @@ def instance_life(
 
 
 def training_began_at(events: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return when an instance started its training, in seconds since the epoch; None where it has not.
+    """Return when an instance started its training, in seconds since the epoch. None where it has not.
 
     Args:
         events: What it printed, oldest first.

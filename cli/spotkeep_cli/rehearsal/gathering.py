@@ -37,7 +37,7 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
     Args:
         rehearsal: The rehearsal.
         name: The run.
-        lives: The lives of its training process, oldest first; None for those of its jobs on SageMaker.
+        lives: The lives of its training process, oldest first. None for those of its jobs on SageMaker.
     """
     run, attempts = rehearsal.run(name), rehearsal.deployment.runs.attempts(name)
     if lives is None:

@@ -1,7 +1,7 @@
 """Compares by value what differs in its bytes: a `torch.save` holds ids that differ from process to process.
 
 The files are those of a stranger's job. They are read by a child process (`value_comparison`) with the Python that the
-job ran with, within bounds of size and time; what it answers is data.
+job ran with, within bounds of size and time. What it answers is data.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> 
 
     Args:
         command: Its words, or a block of lines for bash.
-        path: Where the job file says that commands are found; None for where local jobs find them.
+        path: Where the job file says that commands are found. None for where local jobs find them.
     """
     named = [words[0] for words in programs_of(command) if PurePosixPath(words[0]).name.startswith("python")]
     python = named[-1] if named else "python3"
@@ -85,7 +85,7 @@ def compare_files(
     """Compare files by what they hold, in a child process.
 
     Args:
-        pairs: By name, the file of the interrupted run and that of the other; fewer where it could not be taken out.
+        pairs: By name, the file of the interrupted run and that of the other. Fewer where it could not be taken out.
         interpreter: The Python of the child.
         most_seconds: How long the child may take for all of them.
     """

@@ -18,7 +18,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, ModelFile]:
-    """Return every file of a run's model archive; empty when there is none."""
+    """Return every file of a run's model archive. Empty when there is none."""
     if output_uri is None:
         return {}
     address = urlsplit(output_uri)

@@ -87,7 +87,7 @@ def permission_document(reports: Sequence[IdentityReport], *, judging: JudgingTi
 
     Args:
         reports: The reports of all roles and users.
-        judging: What judging took; None where it was not measured.
+        judging: What judging took. None where it was not measured.
     """
     return {
         "identities": REPORTS.dump_python(list(reports), mode="json"),

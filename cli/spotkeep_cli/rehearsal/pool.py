@@ -126,7 +126,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
 
 
 def _extend(rehearsal: Rehearsal, *, seconds: int) -> float:
-    """Keep the second pool longer; return by how much its expiry moved."""
+    """Keep the second pool longer. Return by how much its expiry moved."""
     with rehearsal.view.stage(Stage.EXTENSION) as outcome:
         before = _pool(rehearsal, rehearsal.second).kept_until
         rehearsal.deployment.ask("extend-pool", run=rehearsal.second, **{"for": seconds})

@@ -17,7 +17,7 @@ class JobStart:
     Attributes:
         run: Its run.
         job_name: The training job.
-        took_over: The job whose kept host it began on, by the local AWS's own account; None for a new host.
+        took_over: The job whose kept host it began on, by the local AWS's own account. None for a new host.
         seconds: From its creation to the moment its script had a place to go on from.
     """
 

@@ -33,9 +33,9 @@ class Report(abc.ABC):
 
     Attributes:
         checks: What was judged.
-        seconds: Wall-clock seconds by stage; the engine adds them.
-        permissions: What each role and user called, and what was denied; the engine adds them.
-        judging: What deciding about it took; the engine adds it.
+        seconds: Wall-clock seconds by stage. The engine adds them.
+        permissions: What each role and user called, and what was denied. The engine adds them.
+        judging: What deciding about it took. The engine adds it.
     """
 
     checks: Sequence[RehearsalCheck] = ()

@@ -89,7 +89,7 @@ def without_steps(
         reference: The run left alone.
 
     Returns:
-        The moments; none where the plan has no shares, was carried out, or one of the runs did not end well.
+        The moments. None where the plan has no shares, was carried out, or one of the runs did not end well.
     """
     completed = all(each.state == RunState.COMPLETED.value for each in (run, reference))
     if run.reports_steps or not completed or len(run.lives) > 1:
@@ -128,7 +128,7 @@ def report_of_interruptions(
         run: What became of the run that lost its capacity.
         reference: What became of the run that was left alone.
         planned_interruptions: How many losses of capacity were planned.
-        repeatable: Whether two runs that were left alone ended with the same model; None where that is not known.
+        repeatable: Whether two runs that were left alone ended with the same model. None where that is not known.
     """
     compared = _compared(rehearsal, run, reference)
     record = rehearsal.run(run.run)

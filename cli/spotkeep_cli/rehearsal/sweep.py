@@ -259,12 +259,12 @@ def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, Objective]:
 
 
 class _Following:
-    """Waits for the end of a sweep; has the controller pass meanwhile, as its schedule does, and die once.
+    """Waits for the end of a sweep. Has the controller pass meanwhile, as its schedule does, and die once.
 
     Args:
         rehearsal: The rehearsal, whose sweep was launched.
         most_trials: How many trials it has.
-        others: The other share of its queue; None without a queue.
+        others: The other share of its queue. None without a queue.
     """
 
     def __init__(self, rehearsal: Rehearsal, *, most_trials: int, others: OtherShare | None) -> None:

@@ -28,7 +28,7 @@ SHARE_OF_OTHERS: Final = "others"
 OF_ONE_JOB: Final[Mapping[str, Any]] = dict.fromkeys(
     ("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority")
 )
-"""The fields of a sweep's job file that one of a single job on demand has not; None takes a field away."""
+"""The fields of a sweep's job file that one of a single job on demand has not. None takes a field away."""
 _FEWEST_PLACES: Final = 2
 """One for a trial, one for a job of the other share."""
 _MOST_OTHERS: Final = 2
@@ -88,7 +88,7 @@ class RehearsedQueue:
         return {**(environment or {}), "SPOTKEEP_NOTICE_SECONDS": str(LOCAL_NOTICE_SECONDS + _LATER_THAN_SPOT_SECONDS)}
 
     def others_job(self) -> dict[str, Any]:
-        """Return the fields of a job file that make it one of the other share's jobs; None takes a field away."""
+        """Return the fields of a job file that make it one of the other share's jobs. None takes a field away."""
         return {
             **OF_ONE_JOB,
             "command": f"sleep {_SECONDS_OF_OTHERS}",
@@ -98,7 +98,7 @@ class RehearsedQueue:
 
 
 def queue_of(fields: Mapping[str, Any]) -> RehearsedQueue | None:
-    """Return the queue that the job file of a sweep names; None of one that names none.
+    """Return the queue that the job file of a sweep names. None of one that names none.
 
     Args:
         fields: The job file's.

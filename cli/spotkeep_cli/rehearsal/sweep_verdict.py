@@ -69,7 +69,7 @@ class RehearsedTrial:
         attempts: The names of its jobs, by the records of its run's attempts.
         interruptions_in_record: How many interruptions these records count.
         jobs: Its training jobs, by the local AWS, oldest first.
-        service_jobs: Its service jobs, by AWS Batch; None where it is in no queue.
+        service_jobs: Its service jobs, by AWS Batch. None where it is in no queue.
         curve: The objective at each step that it trained, in all attempts.
         contradictions: Steps that it trained twice, with another objective the second time.
         alone: The objective at each step of the same trial left alone.
@@ -119,7 +119,7 @@ class SweepEvidence:
         ended_invocations: How many invocations of the controller were killed.
         calls: How fast calls came, from the launch to the end.
         notifications: What the subscriber received, in the order of arrival.
-        others: The states of the other share's runs, counted; None without a queue.
+        others: The states of the other share's runs, counted. None without a queue.
     """
 
     sweep: Sweep

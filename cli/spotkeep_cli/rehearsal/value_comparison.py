@@ -4,7 +4,7 @@ It reads what a job wrote, so it runs as a child process, and no file's code run
 no pickles. Each format needs its library: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras,
 CatBoost for its `.cbm`.
 
-On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`; it
+On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`. It
 answers one JSON object a line, a line a pair: see `compared`. NaN equals NaN. The first differs from the second.
 
 Sources:
@@ -48,7 +48,7 @@ _OF_THE_TRAINING = ("catboost_version_info", "model_guid", "output_options", "pa
 
 
 class IncomparableError(Exception):
-    """A file cannot be compared by value; the message is a clause that says why."""
+    """A file cannot be compared by value. The message is a clause that says why."""
 
 
 class Tensor:
@@ -88,7 +88,7 @@ def compared(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, A
         most_bytes: So many bytes are unpacked at the most.
 
     Returns:
-        The file's name; why it cannot be compared, or how many of its values differ, and the worst of them.
+        The file's name. Why it cannot be compared, or how many of its values differ, and the worst of them.
     """
     try:
         values, others = (dict(_values_of(path, most_bytes=most_bytes)) for path in (one, other))

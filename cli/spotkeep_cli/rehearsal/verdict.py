@@ -34,14 +34,14 @@ class Verdict:
     """The judgement on a rehearsal.
 
     Attributes:
-        reasons: Every reason why it did not pass; empty when it passed.
+        reasons: Every reason why it did not pass. Empty when it passed.
         interruptions: What each loss of capacity cost.
         identical_to_uninterrupted: Whether the final model equals, file by file, that of a run left alone.
         equal_to_uninterrupted: Whether it holds the same values, as far as they can be compared, whatever its bytes.
         remarks: What a verdict that passed leaves open: files that cannot be compared by value.
         not_shown: Those of the reasons that say what nothing shows.
         other_model: Those of the reasons that say how the model differs.
-        missing_module: The Python module without which the script ended; then there is no judgement on it.
+        missing_module: The Python module without which the script ended. Then there is no judgement on it.
         fails_alone: Whether the run left alone did not end well, so that interruptions have nothing to do with it.
     """
 
@@ -83,7 +83,7 @@ def judge(
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
 
-    A script that reports its steps is judged by them; one that does not, by the checkpoint files that it wrote and
+    A script that reports its steps is judged by them. One that does not, by the checkpoint files that it wrote and
     read.
 
     Args:
@@ -92,7 +92,7 @@ def judge(
         reference: The run that was left alone.
         notifications: Every notification the subscriber received about either.
         compared: The files of both models whose bytes differ, compared by value.
-        repeatable: Whether two runs that were left alone end with the same model; ``None`` where that is not known.
+        repeatable: Whether two runs that were left alone end with the same model. ``None`` where that is not known.
         remarks: Other questions that the rehearsal leaves open.
 
     Returns:
@@ -138,7 +138,7 @@ def same_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[File
 
 
 def missing_module(failure: str | None) -> str | None:
-    """Return the Python module for want of which a script ended, as its traceback says; None where it ended otherwise.
+    """Return the Python module for want of which a script ended, as its traceback says. None where it ended otherwise.
 
     Args:
         failure: Why its run failed, in the words of the record.
@@ -159,7 +159,7 @@ def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
 
 
 def checkpoint_interval_steps(run: RunEvidence) -> int | None:
-    """Return the longest distance, in steps, between a checkpoint and the one before it; ``None`` without one."""
+    """Return the longest distance, in steps, between a checkpoint and the one before it. ``None`` without one."""
     gaps = [
         later - earlier
         for life in run.lives
@@ -392,7 +392,7 @@ def _judge_model(
 def _why_not_shown(
     name: str, ours: Mapping[str, ModelFile], theirs: Mapping[str, ModelFile], by_value: Mapping[str, FileComparison]
 ) -> str | None:
-    """Return why nothing is known of a file that is not the same in both models, as a clause; ``None`` where it is."""
+    """Return why nothing is known of a file that is not the same in both models, as a clause. ``None`` where it is."""
     if name in ours and name in theirs:
         return by_value[name].incomparable if name in by_value else "it was not compared"
     alone = [

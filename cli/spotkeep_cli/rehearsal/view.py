@@ -49,7 +49,7 @@ _LONGEST_TEXT = 44
 
 
 class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
-    """Shows a rehearsal at a terminal; without one, a plain line for each thing that happened.
+    """Shows a rehearsal at a terminal. Without one, a plain line for each thing that happened.
 
     Args:
         console: Where it is shown.
@@ -88,7 +88,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
 
     @contextlib.contextmanager
     def stage(self, stage: Stage) -> Iterator[list[str]]:
-        """Time a stage and show it; what the caller appends is shown as what came of it."""
+        """Time a stage and show it. What the caller appends is shown as what came of it."""
         name, outcome = stage.value.ljust(_STAGE_WIDTH), list[str]()
         if self._progress is not None:
             self._task = self._progress.add_task(name, total=None, count="", text="")

@@ -29,7 +29,7 @@ class Column:
     Attributes:
         heading: Its heading.
         cells: One cell a row.
-        importance: Columns with the lowest go first; None never goes.
+        importance: Columns with the lowest go first. None never goes.
         footer: What stands below it.
         justify: Text to the left, figures to the right.
     """

@@ -1,4 +1,4 @@
-"""A job's events in a person's words; the log shows them where the raw `spotkeep-event:` lines stood."""
+"""A job's events in a person's words. The log shows them where the raw `spotkeep-event:` lines stood."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def state_text(state: RunState) -> Text:
 
 
 def reason_text(reason: EndReason | None) -> str:
-    """Return why a run ended, in words; empty for a completed one."""
+    """Return why a run ended, in words. Empty for a completed one."""
     return _REASONS.get(reason, "") if reason is not None else ""
 
 
@@ -179,7 +179,7 @@ def pool_matches(matches: Sequence[PoolMatch], *, now: datetime) -> RenderableTy
 
 
 def match_in_a_plan(matches: Sequence[PoolMatch], *, now: datetime) -> str:
-    """Return what the plan of a launch says of the pools there are; empty when there are none."""
+    """Return what the plan of a launch says of the pools there are. Empty when there are none."""
     if not matches:
         return "there is none: it starts on new instances"
     fitting = [match.pool for match in matches if match.fits]

@@ -48,7 +48,7 @@ def sparkline(values: Sequence[float]) -> str:
     """Draw values as blocks of eight heights, from the least to the greatest.
 
     Args:
-        values: In order; of more than there is room for, evenly many are left out.
+        values: In order. Of more than there is room for, evenly many are left out.
     """
     shown = [values[index * len(values) // _WIDTH] for index in range(_WIDTH)] if len(values) > _WIDTH else values
     low, high = min(shown, default=0.0), max(shown, default=0.0)

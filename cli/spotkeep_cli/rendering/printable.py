@@ -39,7 +39,7 @@ class PrintableConsole(Console):
         super().__init__(stderr=stderr, soft_wrap=False, emoji=False, markup=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as Rich does; everything that is printed goes through here."""
+        """Render as Rich does. Everything that is printed goes through here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 

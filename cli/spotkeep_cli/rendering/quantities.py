@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """Return an amount in US dollars; small amounts keep enough digits to differ from nothing."""
+    """Return an amount in US dollars. Small amounts keep enough digits to differ from nothing."""
     if amount is None:
         return UNKNOWN
     sign = "-" if amount < 0 else ""

@@ -50,7 +50,7 @@ _MARKS = {
 
 
 def bill(run: Run, *, prices: str | None = None) -> RenderableType:
-    """Return a run's bill, a line each; say so where a figure is not known.
+    """Return a run's bill, a line each. Say so where a figure is not known.
 
     Args:
         run: The run.
@@ -135,9 +135,9 @@ class RunStory:
         run: The run item.
         attempts: Its attempts.
         timeline: What happened, oldest first.
-        metrics: What its script measures; None where it measures nothing.
-        plan: What steers it; None where nothing does.
-        page: The AWS console's of it; None where there is none.
+        metrics: What its script measures. None where it measures nothing.
+        plan: What steers it. None where nothing does.
+        page: The AWS console's of it. None where there is none.
     """
 
     run: Run
@@ -154,7 +154,7 @@ class RunStory:
         Args:
             run: The run item.
             runs: Where the rest of it is.
-            region: The deployment's; None for the local AWS, which has no console.
+            region: The deployment's. None for the local AWS, which has no console.
             unreadable: Takes the entries of the timeline that cannot be read.
         """
         return cls(
@@ -197,7 +197,7 @@ def run_description(story: RunStory, *, now: datetime, width: int) -> Renderable
 
 
 def timeline_table(timeline: Sequence[TimelineEntry]) -> Table:
-    """Return one row an entry; the date is written where it changes."""
+    """Return one row an entry. The date is written where it changes."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

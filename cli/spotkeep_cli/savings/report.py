@@ -1,4 +1,4 @@
-"""Adds up what runs cost and saved (I8). Sums are of what is known; what is not is counted, never guessed."""
+"""Adds up what runs cost and saved (I8). Sums are of what is known. What is not is counted, never guessed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunStorage:
     byte_seconds: float = 0.0
 
     def usd(self, *, usd_per_gigabyte_month: float | None) -> float | None:
-        """Return what it has cost; None when the price is not known."""
+        """Return what it has cost. None when the price is not known."""
         return storage_usd(self.byte_seconds, usd_per_gigabyte_month=usd_per_gigabyte_month)
 
 
@@ -116,7 +116,7 @@ class SavingsGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class SavingsReport:
-    """Lines, newest run first, and their sum; for owners and weeks the groups, in the order of their names."""
+    """Lines, newest run first, and their sum. For owners and weeks the groups, in the order of their names."""
 
     lines: tuple[SavingsLine, ...]
     total: SavingsTotal
@@ -160,8 +160,8 @@ def report_savings(
     Args:
         runs: Newest first.
         by: What its rows are about.
-        storage: What is stored for runs, by id; None when it was not read.
-        s3_usd_per_gigabyte_month: What that costs; None where it is not known.
+        storage: What is stored for runs, by id. None when it was not read.
+        s3_usd_per_gigabyte_month: What that costs. None where it is not known.
     """
     lines: list[SavingsLine] = []
     grouped: dict[str, list[SavingsLine]] = {}

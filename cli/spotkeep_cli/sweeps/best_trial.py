@@ -39,13 +39,13 @@ def export_trial(
 
     Args:
         trial: The trial.
-        folder: Made if it is missing; files of an earlier export are not replaced.
+        folder: Made if it is missing. Files of an earlier export are not replaced.
         invocation: How `spotkeep` was called.
         show_progress: Shows a download.
 
     Raises:
         UsageError: It has no checkpoint of Spotkeep's format, or a file is there already.
-        DamagedCheckpointsError: The checkpoint is damaged; nothing was written.
+        DamagedCheckpointsError: The checkpoint is damaged. Nothing was written.
     """
     verify = invocation.command(f"checkpoints verify {trial.run} --all")
     with translated_errors(verify_command=verify):

@@ -32,7 +32,7 @@ def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, 
         sweep: Its item.
         trials: Its trials.
         request: Its request, with an objective.
-        folder: Where the files go; made if it is missing.
+        folder: Where the files go. Made if it is missing.
 
     Returns:
         The files that were written: those for which there is enough to draw.
@@ -137,7 +137,7 @@ def placed(values: Sequence[object]) -> tuple[list[float], list[tuple[float, str
 
 
 def _number(value: object) -> float | None:
-    """Return a number, one that is kept as it is written (`1e-3`) among them; None for another value."""
+    """Return a number, one that is kept as it is written (`1e-3`) among them. None for another value."""
     if not isinstance(value, int | float | str) or isinstance(value, bool):
         return None
     try:

@@ -161,7 +161,7 @@ def sweep_state(sweep: Sweep) -> Text:
 
 
 def in_order(trials: Iterable[Trial], request: SweepRequest) -> list[Trial]:
-    """Return trials, the best first; those without a value last, by number."""
+    """Return trials, the best first. Those without a value last, by number."""
     sign = -1 if request.objective is not None and request.objective.goal == "maximize" else 1
     return sorted(trials, key=lambda trial: (trial.best is None, sign * (trial.best or 0.0), trial.number))
 
@@ -192,7 +192,7 @@ def trials_in_words(sweep: Sweep, request: SweepRequest) -> str:
 
 
 def states_in_words(counts: TrialCounts) -> str:
-    """Return how many trials are in which state: `2 running, 1 paused`; empty where there are none."""
+    """Return how many trials are in which state: `2 running, 1 paused`. Empty where there are none."""
     return ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
 
 

@@ -21,13 +21,13 @@ class Backend(Protocol):
 
         Raises:
             TrainingJobNameTakenError: A job of that name exists.
-            AwsRefusedError: The request will never be accepted; nothing was created.
+            AwsRefusedError: The request will never be accepted. Nothing was created.
             AwsBusyError: It may or may not have been created.
         """
         ...
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describe a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
+        """Describe a job. None if there is none of that name. Changes nothing, neither in AWS nor in a record.
 
         Raises:
             AwsCallError: AWS refused or could not answer.

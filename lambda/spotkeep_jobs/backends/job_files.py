@@ -32,7 +32,7 @@ class TrainingBundleStore:
         Args:
             make_client: Makes a client of S3.
             asset_uri: `s3://` address of what `cdk deploy` uploaded.
-            uri: `s3://` address of the copy; the content's hash is part of its key.
+            uri: `s3://` address of the copy. The content's hash is part of its key.
         """
         self._make_client = make_client
         self._asset_uri = asset_uri
@@ -43,8 +43,8 @@ class TrainingBundleStore:
         """Make sure that the copy is there. Asks S3 once in a process.
 
         Raises:
-            AwsRefusedError: S3 will not copy it; what was uploaded is gone, or may not be read.
-            AwsBusyError: S3 could not answer; ask again.
+            AwsRefusedError: S3 will not copy it. What was uploaded is gone, or may not be read.
+            AwsBusyError: S3 could not answer. Ask again.
         """
         if self._kept:
             return
@@ -86,7 +86,7 @@ class SpecStore:
 
         Raises:
             AwsRefusedError: S3 will not take it.
-            AwsBusyError: S3 could not answer; call again.
+            AwsBusyError: S3 could not answer. Call again.
         """
         bucket, key = _bucket_and_key(spec.uri)
         with typed_errors("put_object"):

@@ -1,7 +1,7 @@
 """What the phases of a job say: since when it waits or trains, what it lost, when it ended. Pure.
 
 A backend lists the phases in order of time. Of a job that was interrupted very often it lists the last ones, with the
-sums of those before them; a position counts from the first phase of all.
+sums of those before them. A position counts from the first phase of all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def time_loading_again(job: JobView, *, continues: bool, until: datetime) -> tim
 
     Args:
         job: What its backend says of it.
-        continues: Whether an attempt before it had loaded it all; otherwise it counts from the first interruption on,
+        continues: Whether an attempt before it had loaded it all. Otherwise it counts from the first interruption on,
             if the job had instances before that.
         until: When the job ended.
     """
@@ -98,7 +98,7 @@ def count_interruptions(job: JobView, *, upto: int | None = None) -> int:
 
     Args:
         job: What its backend says of it.
-        upto: Only so many of its phases count; None for all.
+        upto: Only so many of its phases count. None for all.
     """
     listed = job.transitions if upto is None else job.transitions[: max(0, upto - job.earlier_phases.count)]
     return job.earlier_phases.interruptions + sum(entry.phase is JobPhase.INTERRUPTED for entry in listed)
@@ -109,14 +109,14 @@ def has_trained(job: JobView, *, before: int | None = None) -> bool:
 
     Args:
         job: What its backend says of it.
-        before: Only the phases before this position count; None for all.
+        before: Only the phases before this position count. None for all.
     """
     listed = job.transitions if before is None else job.transitions[: max(0, before - job.earlier_phases.count)]
     return JobPhase.TRAINING in job.earlier_phases.time or any(entry.phase is JobPhase.TRAINING for entry in listed)
 
 
 def first_on_instances(job: JobView) -> datetime | None:
-    """Return when the job first had capacity; None where it never had."""
+    """Return when the job first had capacity. None where it never had."""
     return job.earlier_phases.first_on_instances_at or next(
         (entry.started_at for entry in job.transitions if entry.phase in ON_INSTANCES_PHASES),
         job.training_started_at,
@@ -124,7 +124,7 @@ def first_on_instances(job: JobView) -> datetime | None:
 
 
 def waiting_since(job: JobView) -> datetime | None:
-    """Return when the wait that the job is in began; None when it has capacity."""
+    """Return when the wait that the job is in began. None when it has capacity."""
     if job.phase not in WAITING_PHASES:
         return None
     since = job.created_at
@@ -135,7 +135,7 @@ def waiting_since(job: JobView) -> datetime | None:
 
 
 def on_instances_since(job: JobView, *, now: datetime) -> datetime | None:
-    """Return since when the job has had the capacity it is on; None where it is on none.
+    """Return since when the job has had the capacity it is on. None where it is on none.
 
     Args:
         job: What its backend says of it.
@@ -152,7 +152,7 @@ def on_instances_since(job: JobView, *, now: datetime) -> datetime | None:
 
 
 def training_since(job: JobView) -> datetime | None:
-    """Return since when the job trains; None where it does not, or no phase says since when."""
+    """Return since when the job trains. None where it does not, or no phase says since when."""
     if job.phase is not JobPhase.TRAINING:
         return None
     return next((entry.started_at for entry in reversed(job.transitions) if entry.phase is JobPhase.TRAINING), None)
@@ -205,7 +205,7 @@ def instance_time(job: JobView) -> InstanceTime:
 
 
 def end_of(job: JobView) -> datetime | None:
-    """Return when an ended job ended; None where its backend does not say."""
+    """Return when an ended job ended. None where its backend does not say."""
     if job.training_ended_at is not None:
         return job.training_ended_at
     if job.transitions:

@@ -39,7 +39,7 @@ def training_spec_of(
 
     Args:
         request: The validated request, defaults filled in.
-        environments: The place in S3 of installed packages; None on EC2, where the volume keeps them.
+        environments: The place in S3 of installed packages. None on EC2, where the volume keeps them.
         number: The run's number in its group, on EC2.
     """
     mlflow = request.mlflow
@@ -66,7 +66,7 @@ def training_spec_of(
 
 
 def number_in(group: RunGroup | None) -> RunNumber:
-    """Return a run's number in its group; without a group it is the first and only one."""
+    """Return a run's number in its group. Without a group it is the first and only one."""
     return RunNumber(1, 1) if group is None else RunNumber(group.index, group.size)
 
 

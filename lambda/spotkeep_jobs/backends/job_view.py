@@ -32,7 +32,7 @@ class JobPhase(StrEnum):
     ENDED = "ENDED"
     """It never runs again."""
     UNKNOWN = "UNKNOWN"
-    """The backend says a word that this version does not know; it says nothing about where the job is."""
+    """The backend says a word that this version does not know. It says nothing about where the job is."""
 
 
 WAITING_PHASES: Final = frozenset({JobPhase.WAITING, JobPhase.INTERRUPTED})
@@ -68,7 +68,7 @@ class WarmPoolStatus:
 
     Attributes:
         status: Available, InUse, Reused or Terminated.
-        idle_seconds: ResourceRetainedBillableTimeInSeconds; None while SageMaker says none.
+        idle_seconds: ResourceRetainedBillableTimeInSeconds. None while SageMaker says none.
         reused_by: The training job that took it over.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_WarmPoolStatus.html
@@ -81,7 +81,7 @@ class WarmPoolStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """What a backend says of a job, as far as Spotkeep needs it. Times are aware, in UTC; durations in seconds.
+    """What a backend says of a job, as far as Spotkeep needs it. Times are aware, in UTC. Durations in seconds.
 
     `training_seconds` and `billable_seconds` are None for a job that never got capacity.
     """
@@ -90,7 +90,7 @@ class JobView:
     arn: str
     phase: JobPhase
     end_reason: EndReason | None = None
-    """Why it ended; None while it has not."""
+    """Why it ended. None while it has not."""
     created_at: datetime
     last_modified_at: datetime | None = None
     training_started_at: datetime | None = None
@@ -111,7 +111,7 @@ class JobView:
     warm_pool: WarmPoolStatus | None = None
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
-    """What another job must match to take its pool; None for a job that cannot leave one."""
+    """What another job must match to take its pool. None for a job that cannot leave one."""
     tuning_job_arn: str | None = None
     """The tuning job that made it, and handed its own tags on to it."""
 
@@ -122,14 +122,13 @@ class JobView:
     """The training job in which remote debugging has to be switched on before its containers take sessions."""
 
     charges: Charges | None = None
-    """What the instances of a fleet cost, once the attempt is over; None for another backend."""
+    """What the instances of a fleet cost, once the attempt is over. None for another backend."""
     volume_id: str | None = None
     """The volume of a run on a fleet."""
     volume_is_for_a_person: bool = False
     """Whether only a person deletes that volume."""
     waits_because: str | None = None
-    """What EC2 or AWS Batch says of why an attempt on a fleet or in a queue has no instance; None where it has
-    one."""
+    """What EC2 or AWS Batch says of why an attempt on a fleet or in a queue has no instance. None where it has one."""
 
     never_fits: bool = False
     """Whether AWS Batch says that it asks for more than its queue or share may ever have: it blocks those behind it."""

@@ -1,7 +1,7 @@
 """Systems Manager's sessions: the only module that calls its client.
 
 A session is a shell, or one command, in a container of a training job or on an instance. It needs no open port: the
-agent there holds a connection to AWS. Who has the token of a session is let in once; it is not logged.
+agent there holds a connection to AWS. Who has the token of a session is let in once. It is not logged.
 
 Source: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartSession.html
 """

@@ -28,7 +28,7 @@ READ_AGAIN_WITHOUT_BOOK_AFTER: Final = timedelta(minutes=5)
 TRIED_AGAIN_AFTER: Final = timedelta(hours=1)
 """After AWS could not answer. Where it never does (no permission, no network), only the settings' prices are known."""
 FETCH_AGAIN_AFTER: Final = timedelta(days=1)
-"""How old the book may be before AWS is asked again; it changes its prices a few times a year."""
+"""How old the book may be before AWS is asked again. It changes its prices a few times a year."""
 
 
 class KnownPrices(Mapping[str, float]):
@@ -94,7 +94,7 @@ class KnownPrices(Mapping[str, float]):
             Whether AWS was asked.
 
         Raises:
-            PricesNotReadError: AWS could not answer, or knows no price of this region; the old book stays.
+            PricesNotReadError: AWS could not answer, or knows no price of this region. The old book stays.
         """
         if self._asked_at is not None and now - self._asked_at < TRIED_AGAIN_AFTER:
             return False

@@ -137,7 +137,7 @@ def instance_prices(products: Iterable[Mapping[str, Any]], usage_type: re.Patter
 
     Args:
         products: As the price list gives them.
-        usage_type: Matches the usage types that are wanted; its group is the instance type.
+        usage_type: Matches the usage types that are wanted. Its group is the instance type.
     """
     found: dict[str, set[float]] = {}
     for product in products:
@@ -156,7 +156,7 @@ def storage_price(
     Args:
         products: As the price list gives them.
         usage_type: The usage type that is wanted.
-        unit: What its price is for, as the list spells it; a gigabyte and month. In another unit it is no price.
+        unit: What its price is for, as the list spells it. A gigabyte and month. In another unit it is no price.
 
     Returns:
         None when there is no such product, or several with different prices.

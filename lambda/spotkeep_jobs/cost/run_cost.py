@@ -169,7 +169,7 @@ def live_cost(
     spot_usd_per_hour: float | None,
     now: datetime,
 ) -> LiveCost | None:
-    """Add up what a run has cost, its live job included; None where that is not known before the job is over.
+    """Add up what a run has cost, its live job included. None where that is not known before the job is over.
 
     A job on demand is billed by the second. What a spot job is billed SageMaker says when it is over: its on-demand
     price is an upper bound, and to count that would end the run long before its money is spent.
@@ -179,7 +179,7 @@ def live_cost(
         attempt: The live attempt.
         job: What its backend says of its job.
         prices: On-demand US dollars per instance and hour, by instance type.
-        spot_usd_per_hour: What spot was planned to cost; None where it was not planned.
+        spot_usd_per_hour: What spot was planned to cost. None where it was not planned.
         now: The time.
     """
     before = bill(earlier, prices=prices) if earlier else None
@@ -196,7 +196,7 @@ def live_cost(
 
 
 def _worked_seconds(usage: JobUsage) -> float:
-    """Return what was billed, in instance seconds on demand; of a fleet without known prices, undiscounted."""
+    """Return what was billed, in instance seconds on demand. Of a fleet without known prices, undiscounted."""
     if usage.charges is None:
         return (usage.billable_seconds or 0.0) * usage.instance_count
     billable = usage.charges.billable_seconds
@@ -204,7 +204,7 @@ def _worked_seconds(usage: JobUsage) -> float:
 
 
 def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, float]) -> float | None:
-    """Return the price of one instance; of a fleet, whose instances may be of several types, their mean over time."""
+    """Return the price of one instance. Of a fleet, whose instances may be of several types, their mean over time."""
     charges = usage.charges
     if charges is None:
         return prices.get(attempt.place.instance_type)
@@ -274,7 +274,7 @@ def _priced(seconds: Sequence[float], usd_per_hour: Sequence[float | None]) -> f
 
 
 def percent_of(part: float, *, of: float) -> float | None:
-    """Return a part in per cent, to one place; None of nothing."""
+    """Return a part in per cent, to one place. None of nothing."""
     return round(100 * part / of, 1) if of > 0 else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 HOURS_A_MONTH: Final = 730
-"""AWS bills storage by the hour of the month at hand, which has 672 to 744; this is the mean."""
+"""AWS bills storage by the hour of the month at hand, which has 672 to 744. This is the mean."""
 BYTES_A_GIGABYTE: Final = 2**30
 """The gigabyte of AWS's storage prices.
 Source: https://aws.amazon.com/s3/faqs/ (How will I be charged and billed for my use of Amazon S3?)"""
@@ -17,7 +17,7 @@ def storage_usd(byte_seconds: float, *, usd_per_gigabyte_month: float | None) ->
 
     Args:
         byte_seconds: Bytes times the seconds each was there.
-        usd_per_gigabyte_month: Its price; None when it is not known.
+        usd_per_gigabyte_month: Its price. None when it is not known.
     """
     if usd_per_gigabyte_month is None:
         return None

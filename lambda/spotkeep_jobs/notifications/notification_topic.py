@@ -34,7 +34,7 @@ _CHAT_DESCRIPTION_CHARACTERS = 6_000
 
 
 class NotificationNotSentError(SpotkeepJobsError):
-    """SNS did not take a notification; it stays in the outbox and is tried again."""
+    """SNS did not take a notification. It stays in the outbox and is tried again."""
 
     def __init__(self, *, notification_id: str, reason: str) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class NotificationTopic:
         self._topic_arn = topic_arn
 
     def publish(self, notification: Notification, /) -> str:
-        """Hand a notification to every subscriber whose filter policy lets it through; return the message id.
+        """Hand a notification to every subscriber whose filter policy lets it through. Return the message id.
 
         Raises:
             NotificationNotSentError: The topic did not take it, or it is not known whether it did.
@@ -142,7 +142,7 @@ def chat_text(text: str) -> str:
 
 
 class NotificationNotQueuedError(SpotkeepJobsError):
-    """SQS did not take a dead notification; the table has it, and the next pass puts it into the queue."""
+    """SQS did not take a dead notification. The table has it, and the next pass puts it into the queue."""
 
     def __init__(self, *, notification_id: str, reason: str) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
 """Sends what the outbox holds, each notification once (I4).
 
 A notification is written in the transaction that moves its run, so none is ever forgotten. A function claims it,
-publishes it, and marks it sent; one that is refused for hours is put aside as dead, and into the dead-letter queue. Two
+publishes it, and marks it sent. One that is refused for hours is put aside as dead, and into the dead-letter queue. Two
 deliverers cannot hold one notification: the claim is conditional. One hole is left that no protocol over SNS can close:
 a deliverer that dies between publishing and marking. Its claim gets stale, the notification goes out again, and carries
 the same notification id, by which a subscriber knows it again.
@@ -33,7 +33,7 @@ FEWEST_TRIES: Final = 24
 LONGEST_TRIED: Final = timedelta(hours=2)
 """A notification that the topic has refused so often, and is so old, is put aside: a pass comes every five minutes."""
 MOST_AT_ONCE: Final = 10_000
-"""So many notifications a delivery of all runs' reads; the next one reads on."""
+"""So many notifications a delivery of all runs' reads. The next one reads on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +136,10 @@ class Outbox:
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
     def _queue(self, dead: Notification) -> str | None:
-        """Put a dead notification into the dead-letter queue; twice, if the function ends before that is recorded.
+        """Put a dead notification into the dead-letter queue. Twice, if the function ends before that is recorded.
 
         Returns:
-            Why the queue did not take it; None when it did.
+            Why the queue did not take it. None when it did.
         """
         try:
             self._dead_letters.put(dead)

@@ -57,7 +57,7 @@ class OrphanCollector:
     Attributes:
         table: The run table, which keeps the last report.
         sources: The sources by name.
-        removes: True to apply the rules; False to report only what they would do.
+        removes: True to apply the rules. False to report only what they would do.
         clock: Returns the time, aware.
         every: The time from one pass to the next.
     """
@@ -75,7 +75,7 @@ class OrphanCollector:
             has_time: Asked before each source, and before each removal.
 
         Returns:
-            What was found and done; None when it was not due.
+            What was found and done. None when it was not due.
         """
         last, now = self.table.last_orphan_report(), self.clock()
         if last is not None and now - last.begun_at < self.every:
@@ -127,11 +127,11 @@ class OrphanCollector:
 
 
 def ask(source: OrphanSource, *, after: str | None) -> tuple[Found, str | None]:
-    """Ask one source; one that cannot be read does not keep the others from being asked.
+    """Ask one source. One that cannot be read does not keep the others from being asked.
 
     Args:
         source: It.
-        after: What it looked at last, in the pass before; None to begin.
+        after: What it looked at last, in the pass before. None to begin.
 
     Returns:
         What it found, and why it could not be read.

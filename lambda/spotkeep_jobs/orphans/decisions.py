@@ -59,7 +59,7 @@ class Context:
     Attributes:
         now: The time.
         prices: On-demand US dollars per hour of an instance, by type.
-        s3_usd_per_gigabyte_month: What storage costs; None where it is not known.
+        s3_usd_per_gigabyte_month: What storage costs. None where it is not known.
     """
 
     now: datetime
@@ -72,7 +72,7 @@ def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | N
 
     Args:
         job: The job.
-        run: The run that its name belongs to, read after the job was listed; None when there is none.
+        run: The run that its name belongs to, read after the job was listed. None when there is none.
         context: The deployment's prices, and the time.
     """
     if RUN_VARIABLE not in job.environment:
@@ -112,7 +112,7 @@ def judge_service_job(job: ServiceJob, run: Run | None, *, context: Context) -> 
 
     Args:
         job: The service job, which does not work on the current attempt of a live run.
-        run: The run that its environment names, read after the job was listed; None when there is none.
+        run: The run that its environment names, read after the job was listed. None when there is none.
         context: The time.
     """
     if RUN_VARIABLE not in job.environment:
@@ -152,7 +152,7 @@ def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime
 
     Args:
         job: The ended job, with the deployment's tag, that left it.
-        run: The run that its name belongs to, read after the job was listed; None when there is none.
+        run: The run that its name belongs to, read after the job was listed. None when there is none.
         kept_since: When the job ended.
         context: The deployment's prices, and the time.
     """
@@ -171,10 +171,10 @@ def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime
 
 
 def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding | None:
-    """Say what objects cost that no record has or uses; a person decides whether they go.
+    """Say what objects cost that no record has or uses. A person decides whether they go.
 
     Args:
-        uri: `s3://bucket/runs/<run>/`, `s3://bucket/sources/<run>/`; of an isolated team below its prefix.
+        uri: `s3://bucket/runs/<run>/`, `s3://bucket/sources/<run>/`. Of an isolated team below its prefix.
         stored: What lies there.
         context: The deployment's prices, and the time.
     """
@@ -260,7 +260,7 @@ def _overdue(
     mend: str,
     usd_per_hour: float | None = None,
 ) -> Finding | None:
-    """Return what has been so for its kind's grace; else None."""
+    """Return what has been so for its kind's grace. Else None."""
     if not _is_due(kind, since, context):
         return None
     return Finding(

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 
 MOST_DESCRIBED: Final = 50
-"""A pass describes so many jobs, pools and prefixes one by one; the next pass goes on from there. What the record knows
-is none of them."""
+"""A pass describes so many jobs, pools and prefixes one by one. The next pass goes on from there.
+
+What the record knows is none of them."""
 _LONGEST_POOL: Final = timedelta(days=1)
 """A job's pool waits for an hour at most, however it is extended: this is longer than that."""
 
@@ -53,7 +54,7 @@ class PossibleOrphan:
 
     Attributes:
         finding: The finding.
-        remove: Removes it; removing it again changes nothing. None where the controller never does.
+        remove: Removes it. Removing it again changes nothing. None where the controller never does.
     """
 
     finding: Finding
@@ -66,7 +67,7 @@ class Found:
 
     Attributes:
         orphans: The findings.
-        looked_to: What it looked at last, by which the next pass goes on; None where it looked at all.
+        looked_to: What it looked at last, by which the next pass goes on. None where it looked at all.
         unreadable: What of it could not be read, and why: it keeps nothing else from being looked at.
     """
 
@@ -84,7 +85,7 @@ def in_turn(names: Iterable[str], *, after: str | None) -> tuple[list[str], str 
 
     Args:
         names: What there is to look at.
-        after: What the pass before looked at last; None to begin.
+        after: What the pass before looked at last. None to begin.
 
     Returns:
         `MOST_DESCRIBED` at most, and what the next pass goes on from: None where these are all.
@@ -105,7 +106,7 @@ class OrphanSearch:
         table: The run table.
         deployment: The deployment's name.
         prices: On-demand US dollars per hour of an instance, by type.
-        s3_usd_per_gigabyte_month: What storage costs, asked when it is needed; None where it is not known.
+        s3_usd_per_gigabyte_month: What storage costs, asked when it is needed. None where it is not known.
         clock: The time, aware.
     """
 
@@ -120,12 +121,12 @@ class OrphanSearch:
         return Context(now=self.clock(), prices=self.prices, s3_usd_per_gigabyte_month=self.s3_usd_per_gigabyte_month())
 
     def run_of(self, job_name: str) -> Run | None:
-        """Read the run that a job's name belongs to, or that was adopted with it; None when there is none."""
+        """Read the run that a job's name belongs to, or that was adopted with it. None when there is none."""
         run = run_of_job(job_name)
         return (None if run is None else self.table.get(run)) or self.table.get(job_name)
 
     def run_marked(self, environment: Mapping[str, str]) -> Run | None:
-        """Read the run that a job's environment names; None when there is none."""
+        """Read the run that a job's environment names. None when there is none."""
         run = environment.get(RUN_VARIABLE)
         return None if run is None else self.table.get(run)
 
@@ -137,7 +138,7 @@ class OrphanSearch:
         return attempt is not None and launch_id_of(attempt) == environment.get(LAUNCH_VARIABLE)
 
     def pool_of(self, job_name: str) -> Pool | None:
-        """Read the pool that is recorded of a job; None when there is none."""
+        """Read the pool that is recorded of a job. None when there is none."""
         run = run_of_job(job_name)
         found = None if run is None else self.table.pool(run, int(job_name.rpartition("-")[2]))
         return found or self.table.pool(job_name, 1)
@@ -307,8 +308,8 @@ def sources_of(
         s3: A client of it.
         checkpoint_bucket: Where runs' objects are.
         isolated_teams: Those whose objects are listed besides all others.
-        fleets: What lists EC2; None in a deployment without fleets.
-        queues: The service jobs of AWS Batch; None where the caller may not see them.
+        fleets: What lists EC2. None in a deployment without fleets.
+        queues: The service jobs of AWS Batch. None where the caller may not see them.
         queue_names: The deployment's queues.
     """
     objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
@@ -364,7 +365,7 @@ class RunObjects:
                     yield StoredRun(run=key.removeprefix(prefix).rstrip("/"), prefix=key)
 
     def stored(self, run: StoredRun) -> Stored | None:
-        """Add up what is stored below a prefix; None when there is nothing."""
+        """Add up what is stored below a prefix. None when there is nothing."""
         total, objects, newest_at = 0, 0, None
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=run.prefix)
         for page in pages:

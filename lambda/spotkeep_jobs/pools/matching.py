@@ -46,7 +46,7 @@ class PoolMatch:
 
     Attributes:
         pool: The pool.
-        differences: Every criterion that differs; empty when the job would take it.
+        differences: Every criterion that differs. Empty when the job would take it.
     """
 
     pool: Pool
@@ -72,7 +72,7 @@ def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) 
 
     Args:
         document: The job's CreateTrainingJob request.
-        pools: The pools there are; those that are not available any more are left out.
+        pools: The pools there are. Those that are not available any more are left out.
         now: The time: a pool whose time is over is left out.
 
     Returns:

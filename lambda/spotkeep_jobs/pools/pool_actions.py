@@ -65,7 +65,7 @@ class PoolActions:
             request: A validated request, defaults filled in.
 
         Returns:
-            Those it would take first; for each other one, every criterion that differs.
+            Those it would take first. For each other one, every criterion that differs.
 
         Raises:
             AwsCallError: SageMaker could not answer.

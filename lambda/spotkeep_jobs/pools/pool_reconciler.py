@@ -1,8 +1,8 @@
-"""Reconciles a warm pool: read, describe, decide, write, act; again if another function was faster.
+"""Reconciles a warm pool: read, describe, decide, write, act. Again if another function was faster.
 
-Schedules, the clock, events and a user's command all come here, so it does not matter which of them sees a
-change of a pool, or how often. What a decision asks for (to end the pool, to reconcile it again later) is done after it
-is written; a function that dies in between leaves it to the next reconciliation.
+Schedules, the clock, events and a user's command all come here, so it does not matter which of them sees a change of a
+pool, or how often. What a decision asks for (to end the pool, to reconcile it again later) is done after it is written.
+A function that dies in between leaves it to the next reconciliation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReconciledPool:
     Attributes:
         pool: The pool, up to date.
         changes: How many changes were written.
-        problems: What could not be scheduled; the controller's next pass reconciles the pool instead.
+        problems: What could not be scheduled. The controller's next pass reconciles the pool instead.
         happened: What the changes add to the deployment's metrics.
     """
 
@@ -77,7 +77,7 @@ class PoolReconciler:
         return ReconciledPool(pool=pool, changes=len(happened), problems=self.plan(pool), happened=total(happened))
 
     def _update(self, run: str, attempt: int, happened: list[RunMetrics]) -> Pool | None:
-        """Write what SageMaker says of a pool into its record; add what that changes to `happened`."""
+        """Write what SageMaker says of a pool into its record. Add what that changes to `happened`."""
         run_item, pool = self.deployment.table.get(run), self.deployment.table.pool(run, attempt)
         if run_item is None or pool is None:
             return None
@@ -122,7 +122,7 @@ class PoolReconciler:
         return ReconciledPool(pool=pool, problems=self.plan(pool))
 
     def plan(self, pool: Pool) -> tuple[str, ...]:
-        """Make the schedules that a pool still needs; what is there already stays.
+        """Make the schedules that a pool still needs. What is there already stays.
 
         Returns:
             What could not be made, and why.

@@ -23,7 +23,7 @@ _LONGEST_RETRY_SECONDS: Final = 3600
 
 
 class ScheduleNotMadeError(SpotkeepJobsError):
-    """A schedule could not be made; the controller reconciles the pool every few minutes anyway."""
+    """A schedule could not be made. The controller reconciles the pool every few minutes anyway."""
 
     def __init__(self, *, name: str, reason: str) -> None:
         super().__init__(f"schedule {name} was not made: {reason}. The controller reconciles the pool in its next pass")

@@ -1,7 +1,7 @@
 """What a warm pool's record must become, given what SageMaker says of its job. Pure.
 
 No event says that a pool was reused, ended or expired: the controller asks (`pool_reconciler`). Whatever wakes it, and
-however often, the same facts lead to the same record and to one set of notifications (I4); while a pool waits it is
+however often, the same facts lead to the same record and to one set of notifications (I4). While a pool waits it is
 known and bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
@@ -46,7 +46,7 @@ _RETAINING: Final = frozenset(
 _CLOCKS_DIFFER: Final = timedelta(seconds=60)
 """A pool that ended this shortly before the computed expiry has expired: SageMaker's clock is its own."""
 _SEEN_EVERYWHERE_AFTER: Final = timedelta(minutes=10)
-"""A job that ended this long ago and that SageMaker does not know is gone; before, the answer may be an old one."""
+"""A job that ended this long ago and that SageMaker does not know is gone. Before, the answer may be an old one."""
 _SECONDS_PER_HOUR: Final = 3600
 
 
@@ -66,7 +66,7 @@ def pool_left_by(
         attempt: The job's attempt, with its end.
         job: What SageMaker says of the job.
         usd_per_hour: On-demand price of one of its instances, if it is known.
-        chain_since: When the first job was created whose instances were handed on until they came to this one; None
+        chain_since: When the first job was created whose instances were handed on until they came to this one. None
             when this job began with new ones.
         now: The time of the decision.
 
@@ -114,7 +114,7 @@ class PoolFacts:
 
     @property
     def attempt(self) -> Attempt | None:
-        """The attempt whose job left it; None when its record has expired."""
+        """The attempt whose job left it. None when its record has expired."""
         return next((each for each in self.attempts if each.attempt == self.pool.attempt), None)
 
 
@@ -123,7 +123,7 @@ def decide_pool(facts: PoolFacts, job: JobView | None) -> PoolChange | None:
 
     Args:
         facts: What is known.
-        job: What SageMaker says of its job; None when it knows no such job.
+        job: What SageMaker says of its job. None when it knows no such job.
 
     Returns:
         The next change, or None when the record says it all.
@@ -161,7 +161,7 @@ def waits_as_recorded(facts: PoolFacts) -> bool:
 
 
 def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
-    """Record that a pool is to end; the next reconciliation ends it."""
+    """Record that a pool is to end. The next reconciliation ends it."""
     because = "a user asked for it" if reason is PoolEndReason.STOPPED_BY_USER else "it has been idle too long"
     return PoolChange(
         run=run,
@@ -179,7 +179,7 @@ def idle_seconds(pool: Pool, *, now: datetime) -> float:
 
 
 def idle_usd(pool: Pool, *, now: datetime) -> float | None:
-    """Return what a pool's waiting has cost so far or in all, over its instances; None where the price is not known."""
+    """Return what a pool's waiting has cost so far or in all, over its instances. None where the price is not known."""
     if pool.usd_per_hour is None:
         return None
     return idle_seconds(pool, now=now) * pool.traits.instance_count * pool.usd_per_hour / _SECONDS_PER_HOUR
@@ -225,7 +225,7 @@ def _as_found(pool: Pool, job: JobView, *, now: datetime) -> Pool:
 
 
 def _over(facts: PoolFacts, attempt: Attempt, pool: Pool) -> PoolChange:
-    """Return the change that records that the pool is gone: who has it, or why; and its cost."""
+    """Return the change that records that the pool is gone: who has it, or why. And its cost."""
     attempt = with_idle_time(attempt, pool)
     attempts = [attempt if each.attempt == attempt.attempt else each for each in facts.attempts]
     run = facts.run

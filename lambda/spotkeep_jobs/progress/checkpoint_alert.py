@@ -1,7 +1,7 @@
 """Whether the newest checkpoint of a run that trains is older than it should be. Pure.
 
 What is due follows from how often the run saves: by its own schedule, or as its last two checkpoints lay apart. Three
-such intervals without a new one are too many; a run whose interval is not known gets an hour. The job file's
+such intervals without a new one are too many. A run whose interval is not known gets an hour. The job file's
 `checkpoint_stale` overrides both.
 """
 
@@ -27,10 +27,10 @@ class Freshness:
     """How fresh the newest checkpoint of a run is.
 
     Attributes:
-        newest_at: When it was saved (or had reached S3, where the script says so); None where none is known.
+        newest_at: When it was saved (or had reached S3, where the script says so). None where none is known.
         counted_from: Since when one has been due: then, or since the run has trained on this capacity.
         stale_at: From when on it is too old.
-        interval_s: How often the run saves, in seconds; None where that is not known.
+        interval_s: How often the run saves, in seconds. None where that is not known.
         stuck_on_its_way: Whether newer ones are on the job's disk and do not reach S3.
         read_at: When the job's log has to be read, to know more: early where nothing of this training was read yet.
     """

@@ -69,7 +69,7 @@ class JobEventKind(StrEnum):
     INSTALLING = "installing"
     """The runner installs `what`, the packages that the script needs."""
     INSTALLED = "installed"
-    """The packages are there after `seconds`; `reason` says where from."""
+    """The packages are there after `seconds`. `reason` says where from."""
     ENVIRONMENT_CACHED = "environment-cached"
     """What was installed is in `what`, `bytes` of it: in S3 for the next machine, or on this host for the next job."""
     ENVIRONMENT_NOT_CACHED = "environment-not-cached"
@@ -77,14 +77,14 @@ class JobEventKind(StrEnum):
     SET_UP = "set-up"
     """The job file's `setup` ran to its end."""
     RESUME = "resume"
-    """The script took up a checkpoint at `step`; 0 when it began from the beginning."""
+    """The script took up a checkpoint at `step`. 0 when it began from the beginning."""
     PROGRESS = "progress"
     METRICS = "metrics"
     """Values that were measured since the last progress, or that the runner found in the script's lines."""
     SAVED = "saved"
     """A checkpoint of `step` is complete on the local disk."""
     SAVE_FAILED = "save-failed"
-    """A checkpoint of `step` could not be written (a full disk); older ones stay, the training goes on."""
+    """A checkpoint of `step` could not be written (a full disk). Older ones stay, the training goes on."""
     FALLBACK = "fallback"
     """A damaged checkpoint was skipped."""
     PUT_ASIDE = "put-aside"
@@ -105,8 +105,9 @@ class JobEventKind(StrEnum):
     """The checkpoint of `step` is durable, and the script leaves: it has come to its `pause_at_step`."""
     FINISH = "finish"
     EXIT_ON_NOTICE = "exit-on-notice"
-    """The command ended with 0 on a notice and did not say that it is done. With `code` 75 it is started again; with 0
-    it counts as done, for it was not the first time."""
+    """The command ended with 0 on a notice and did not say that it is done. With `code` 75 it is started again.
+
+    With 0 it counts as done, for it was not the first time."""
     EXIT = "exit"
     """The runner's last line, with the command's exit code."""
 
@@ -116,7 +117,7 @@ class JobEventKind(StrEnum):
     IMAGE_PULLING = "image-pulling"
     """The instance asks a registry for `what`, the container image."""
     IMAGE_PULLED = "image-pulled"
-    """It is there after `seconds`; `digest` says which one it is."""
+    """It is there after `seconds`. `digest` says which one it is."""
     INSTANCE_LEAVING = "instance-leaving"
     INSTANCE_LEFT = "instance-left"
     """It has let go of everything."""
@@ -157,10 +158,10 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | LineRefusal
 
     Args:
         line: A line of a log. What stands before the marker and after the closing brace is ignored.
-        launch: The id that the line has to carry; None to take a line of any origin.
+        launch: The id that the line has to carry. None to take a line of any origin.
 
     Returns:
-        The event; why the line is refused; None when there is no whole event in it.
+        The event. Why the line is refused. None when there is no whole event in it.
     """
     _, marker, document = line.partition(MARKER)
     if not marker:
@@ -185,7 +186,7 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | LineRefusal
 
 
 def parse_line(line: str) -> JobEvent | None:
-    """Read the event of one line of any origin; None when there is none, or it is refused."""
+    """Read the event of one line of any origin. None when there is none, or it is refused."""
     event = read_line(line)
     return event if isinstance(event, JobEvent) else None
 
@@ -204,7 +205,7 @@ def read_message(message: str, *, launch: str | None = None) -> Iterator[JobEven
 
     Args:
         message: The message.
-        launch: The id that a line has to carry; None to take lines of any origin.
+        launch: The id that a line has to carry. None to take lines of any origin.
     """
     for line in lines_of(message):
         read = read_line(line, launch=launch)
@@ -213,7 +214,7 @@ def read_message(message: str, *, launch: str | None = None) -> Iterator[JobEven
 
 
 def _event_of(fields: Mapping[str, Any]) -> JobEvent | None:
-    """Return the event of a line's fields; None when it has no known kind, or no time."""
+    """Return the event of a line's fields. None when it has no known kind, or no time."""
     kind, at, step = fields.get("event"), _number(fields.get("time")), _number(fields.get("step"))
     if not isinstance(kind, str) or kind not in _KINDS or at is None:
         return None
@@ -257,7 +258,7 @@ def _best_kept(best: object) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: object) -> int | float | None:
-    """Return a number; None for what is none.
+    """Return a number. None for what is none.
 
     Raises:
         _OutOfBoundsError: It is not finite, or too large to count with.

@@ -39,10 +39,10 @@ class _Curve:
     """The values of one metric. A value is added in constant time: a log may hold millions.
 
     Attributes:
-        goal: Which value is the best; None where that is not known.
+        goal: Which value is the best. None where that is not known.
         span: How many steps share a place in the curve.
         points: By place, the value of the last step.
-        bests: By place, the best value; empty without a goal.
+        bests: By place, the best value. Empty without a goal.
         stepless: The newest value that came without a step.
         stepless_best: The best of those.
     """
@@ -55,7 +55,7 @@ class _Curve:
     stepless_best: float | None = None
 
     def aims_at(self, goal: Goal) -> None:
-        """Set a goal that was not known; of earlier values those that stayed are compared."""
+        """Set a goal that was not known. Of earlier values those that stayed are compared."""
         if self.goal is None:
             self.goal = goal
             self.bests = dict(self.points)
@@ -80,7 +80,7 @@ class _Curve:
         self.bests = {place: point for place, point in self.bests.items() if point[0] <= step}
 
     def metric(self) -> Metric | None:
-        """Return what is kept; None where there is no value (any more)."""
+        """Return what is kept. None where there is no value (any more)."""
         points = tuple(sorted(self.points.values()))
         if points:
             last_step, last = points[-1]
@@ -122,7 +122,7 @@ class _Curve:
             self._place(None, best)
 
     def _order(self, point: Point) -> tuple[float, int]:
-        """Return what sorts the best first; of equal values the earlier one."""
+        """Return what sorts the best first. Of equal values the earlier one."""
         return self._rank(point[1]), point[0]
 
     def _rank(self, value: float) -> float:
@@ -137,7 +137,7 @@ class MetricsFollower:
 
         Args:
             known: It.
-            goals: The metrics that the request names, with the goal of each; they have a place before any other.
+            goals: The metrics that the request names, with the goal of each. They have a place before any other.
         """
         self._known = known
         self._goals: dict[str, Goal | None] = dict(goals)
@@ -167,7 +167,7 @@ class MetricsFollower:
                 pass
 
     def metrics(self) -> ScriptMetrics | None:
-        """Return what is known now; None where no metric was ever reported."""
+        """Return what is known now. None where no metric was ever reported."""
         kept = {name: metric for name, curve in self._curves.items() if (metric := curve.metric()) is not None}
         if not kept and self._known is None:
             return None
@@ -184,7 +184,7 @@ class MetricsFollower:
                 curve.take(event.step, float(value))
 
     def _curve(self, name: str) -> _Curve | None:
-        """Return the curve of a metric; None for one that has no place, or a name that is not one line of text."""
+        """Return the curve of a metric. None for one that has no place, or a name that is not one line of text."""
         if name in self._curves:
             return self._curves[name]
         if not name.isprintable() or not name.strip():
@@ -198,7 +198,7 @@ class MetricsFollower:
         return curve
 
     def _take_goal(self, event: JobEvent) -> None:
-        """Note what the script keeps its best checkpoint by; what the request says of a metric counts more."""
+        """Note what the script keeps its best checkpoint by. What the request says of a metric counts more."""
         name, goal = event.fields.get("best_metric"), _GOAL_OF_MODE.get(event.fields.get("best_mode", ""))
         if name is None or goal is None or self._goals.get(name) is not None:
             return
@@ -264,8 +264,8 @@ class JobLog:
 
     Attributes:
         steps: How far the job came, and what it trained twice.
-        progress: How far the run is by its jobs' word; None where nothing was read of it.
-        metrics: What its script measures; None where nothing was read of it.
+        progress: How far the run is by its jobs' word. None where nothing was read of it.
+        metrics: What its script measures. None where nothing was read of it.
         resumes: Where the script took up its work, in order of time, the last `MOST_RESUMES`.
         resumes_left_out: How many there were before those.
         paused_at_step: Where its script paused, if it did.
@@ -310,7 +310,7 @@ class LogAccount:
         """Begin an account.
 
         Args:
-            launch: The id that a line has to carry; None to take all lines.
+            launch: The id that a line has to carry. None to take all lines.
             earlier: The run's earlier attempts.
             progress: What was known before of how far the run is.
             follows_progress: Whether that is asked for.

@@ -33,7 +33,7 @@ class WorkLeft:
     Attributes:
         seconds: If what works now goes on.
         if_lost_seconds: If the capacity in use vanished now.
-        known: Whether the job has said how far it is; else all of the work counts as left.
+        known: Whether the job has said how far it is. Else all of the work counts as left.
     """
 
     seconds: float
@@ -52,7 +52,7 @@ class ProgressFollower:
         """Begin with what was known before.
 
         Args:
-            progress: It; events up to then are passed over.
+            progress: It. Events up to then are passed over.
         """
         self.progress = progress
         self._read_to = -math.inf if progress is None else progress.read_to
@@ -177,9 +177,9 @@ class StepsTrained:
     """What a job's own events say about its steps.
 
     Attributes:
-        last_step: The highest count of completed steps; None when the job reported none.
+        last_step: The highest count of completed steps. None when the job reported none.
         redone_steps: Steps trained more than once.
-        seconds_per_step: Measured over all steps whose time is known; None when there are none.
+        seconds_per_step: Measured over all steps whose time is known. None when there are none.
         loading_again_seconds: From the start of a process to its resumed step, for every start that repeats one.
     """
 

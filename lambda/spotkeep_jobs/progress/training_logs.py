@@ -45,7 +45,7 @@ class JobLogs:
 
         Args:
             client: A CloudWatch Logs client.
-            group: The log group; SageMaker's, or that of the deployment's instances.
+            group: The log group. SageMaker's, or that of the deployment's instances.
             elapsed: Seconds since any fixed moment.
         """
         self._client = client
@@ -61,10 +61,10 @@ class JobLogs:
         page is forgotten before the next is asked for.
 
         Args:
-            job_names: The training job; in a queue those that AWS Batch made for one attempt, first to last.
+            job_names: The training job. In a queue those that AWS Batch made for one attempt, first to last.
             take: Takes a message.
             launch: The id of the launch. What others write into the same streams is left out.
-            since: Epoch seconds; what was logged well before is left out. None: everything.
+            since: Epoch seconds. What was logged well before is left out. None: everything.
 
         Returns:
             How much of the log that was. An unreadable log is no error.

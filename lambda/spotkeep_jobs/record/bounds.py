@@ -1,7 +1,7 @@
 """How much each field of a record holds at most: DynamoDB takes items of 400 KB, and refuses every later write else.
 
 Each text, list, mapping and document of a record has one of these. What the launcher reads is refused at its edge,
-above the bound, with the field's name; what grows while a run lives is added up (`folding`, `attempt_view`); words of
+above the bound, with the field's name. What grows while a run lives is added up (`folding`, `attempt_view`). Words of
 others are cut when they are written. A test builds each record at all of its bounds, and measures it.
 
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
@@ -59,7 +59,7 @@ def _cut(count: int) -> PlainSerializer:
 
 
 Id: TypeAlias = Annotated[str, AtMost(64, ascii=True)]
-"""A run, a sweep, a job, an instance, a zone, an instance type; what AWS or Spotkeep names."""
+"""A run, a sweep, a job, an instance, a zone, an instance type. What AWS or Spotkeep names."""
 Label: TypeAlias = Annotated[str, AtMost(256)]
 """What a user names: a run, an owner, a team."""
 Address: TypeAlias = Annotated[str, AtMost(2048, ascii=True)]

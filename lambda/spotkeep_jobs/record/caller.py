@@ -24,7 +24,7 @@ class Caller:
     Attributes:
         arn: A session of a role (`arn:aws:sts::111122223333:assumed-role/Vision/ada`), a user, or the account's root.
         name: The session's or the user's name. Who may assume a role chooses the session's name, unless the role's
-            trust policy binds `sts:RoleSessionName`; AWS IAM Identity Center sets it to the person's user name.
+            trust policy binds `sts:RoleSessionName`. AWS IAM Identity Center sets it to the person's user name.
         verified: Whether AWS has said so. Otherwise a principal that may invoke the function directly can have written
             it.
     """
@@ -38,7 +38,7 @@ class Caller:
         """Read a principal's ARN.
 
         Args:
-            arn: As an event says it; it may be anything.
+            arn: As an event says it. It may be anything.
             verified: Whether AWS alone can have written it.
 
         Returns:

@@ -29,7 +29,7 @@ class ClaimTable(TableClient):
         return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
 
     def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
-        """Return places for runs, any of those that may be taken; the transaction that claims them sees who else does.
+        """Return places for runs, any of those that may be taken. The transaction that claims them sees who else does.
 
         A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
         Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
@@ -45,7 +45,7 @@ class ClaimTable(TableClient):
         return random.sample(free, count)
 
     def _run_of_token(self, run: Run) -> str | None:
-        """Return the run that a run's token launched, or None; of several that were launched as one, the first."""
+        """Return the run that a run's token launched, or None. Of several that were launched as one, the first."""
         item = self._get_item(_partition_of_token(run), "claim")
         return None if item is None else str(item["run"])
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from spotkeep_jobs.record.record import Run
 
 _LOCAL_ACCOUNT: Final = "000000000000"
-"""The local AWS's; AWS gives it to no customer."""
+"""The local AWS's. AWS gives it to no customer."""
 _HOSTS: Final = {
     "aws": "console.aws.amazon.com",
     "aws-cn": "console.amazonaws.cn",
@@ -20,7 +20,7 @@ _HOSTS: Final = {
 
 
 def training_job_page(run: Run) -> str | None:
-    """Return the address of the page of a run's training job; None where it has none, or has it on the local AWS."""
+    """Return the address of the page of a run's training job. None where it has none, or has it on the local AWS."""
     if run.place.backend != "sagemaker" or run.job_arn is None:
         return None
     _, partition, service, region, account, *_ = [*run.job_arn.split(":"), *[""] * 4]

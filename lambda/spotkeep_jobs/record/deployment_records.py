@@ -11,7 +11,7 @@ from spotkeep_jobs.record.record import Record, UtcTime
 
 
 class StoragePrices(Record):
-    """US dollars per gigabyte and month, unless a field says otherwise; None where a price is not known."""
+    """US dollars per gigabyte and month, unless a field says otherwise. None where a price is not known."""
 
     s3_standard: float | None = None
     """The first tier, which is the dearest."""
@@ -46,7 +46,7 @@ class PassPlaces(Record):
 
 
 class StackRequest(Record):
-    """One request, as far as it is used; the names are CloudFormation's, in our spelling.
+    """One request, as far as it is used. The names are CloudFormation's, in our spelling.
 
     Source: "Custom resource request types", CloudFormation user guide.
     """
@@ -61,4 +61,4 @@ class StackRequest(Record):
     """Where the answer goes, once."""
     asked_at: UtcTime
     answered_at: UtcTime | None = None
-    """When it was answered that nothing runs any more; None while something may."""
+    """When it was answered that nothing runs any more. None while something may."""

@@ -102,7 +102,7 @@ class DeploymentTable(TableClient):
         self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def deletion(self) -> StackRequest | None:
-        """Return CloudFormation's request to delete the deployment, answered or not; or None.
+        """Return CloudFormation's request to delete the deployment, answered or not. Or None.
 
         Raises:
             UnreadableRecordError: Another version wrote it.
@@ -122,7 +122,7 @@ class DeploymentTable(TableClient):
         self._change_deletion([self._put(_deletion_item(request, copy)) for copy in range(_COPIES)])
 
     def mark_deletion_answered(self, request: StackRequest, *, now: datetime) -> None:
-        """Record that a request was answered; nothing where it was forgotten, or another one came, meanwhile."""
+        """Record that a request was answered. Nothing where it was forgotten, or another one came, meanwhile."""
         answered = _deletion_item(with_changes(request, answered_at=now), 0)
         self._put_if(answered, "request_id = :id", values={":id": request.request_id})
 

@@ -2,7 +2,7 @@
 
 A sweep's record reserves the ids of its trials, a schedule's those of what it launches. Whatever else is opened under
 an id of such a form checks, in the transaction that opens it, that there is no such sweep and no such schedule, and
-leaves a claim behind. A sweep that is opened checks in its own transaction that there is no such claim; a schedule is
+leaves a claim behind. A sweep that is opened checks in its own transaction that there is no such claim. A schedule is
 recorded first, and made when there is none. So of two that meet, one is refused, whichever comes first.
 """
 
@@ -23,7 +23,7 @@ class IdTable(TableClient):
     """Claims of ids that a sweep or a schedule would reserve."""
 
     def run_with_id_of_a_trial(self, sweep: str) -> str | None:
-        """Return what has an id that a trial of this sweep would have, the newest (strongly consistent); or None.
+        """Return what has an id that a trial of this sweep would have, the newest (strongly consistent). Or None.
 
         Trials do not count. What is forgotten counts for some weeks more.
         """

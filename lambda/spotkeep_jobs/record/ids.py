@@ -1,11 +1,11 @@
 """Ids that others reserve: those of a sweep's trials, and those of what a schedule launches. Pure.
 
-    <sweep>-<number>                              the run of a trial, from 1 to 10,000
-    <schedule>-<yyyymmdd>-<hhmm>                  what a schedule launches at that time, in UTC: a run, several, a sweep
-    <schedule>-<yyyymmdd>-<hhmm>-<number>         one of these runs, or of this sweep's trials
+    <sweep>-<number>                              the run of a trial, from 1 to 10,000 <schedule>-<yyyymmdd>-<hhmm>
+    what a schedule launches at that time, in UTC: a run, several, a sweep <schedule>-<yyyymmdd>-<hhmm>-<number>
+    one of these runs, or of this sweep's trials
 
-Several runs that are launched as one are called `<run>-<number>`, too; they are all recorded at once.
-An id proves nothing: what a run belongs to stands in its record.
+Several runs that are launched as one are called `<run>-<number>`, too. They are all recorded at once. An id proves
+nothing: what a run belongs to stands in its record.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Origin:
     """What a launch follows from, beside the user in whose name it is: its ids are that sweep's, or that schedule's.
 
     Attributes:
-        trial: Which trial of which sweep is begun; None outside a sweep.
-        schedule: The schedule that fires; None where none does.
+        trial: Which trial of which sweep is begun. None outside a sweep.
+        schedule: The schedule that fires. None where none does.
     """
 
     trial: TrialPlace | None = None
@@ -48,7 +48,7 @@ class FiringId:
 
     Attributes:
         schedule: The schedule.
-        firing: What follows its name: the day and the time, and perhaps a number; or the day alone.
+        firing: What follows its name: the day and the time, and perhaps a number. Or the day alone.
         over_at: When that firing, or that day, is over.
     """
 
@@ -78,13 +78,13 @@ def id_of_firing(schedule: str, at: datetime) -> str:
 
 
 def sweep_around(name: str) -> str | None:
-    """Return the sweep that an id would be a trial of; None for an id of another form."""
+    """Return the sweep that an id would be a trial of. None for an id of another form."""
     found = _OF_A_TRIAL.fullmatch(name)
     return found["sweep"] if found is not None and int(found["number"]) <= MAX_TRIALS else None
 
 
 def firing_around(name: str, *, is_sweep: bool = False) -> FiringId | None:
-    """Return the schedule that an id would be launched by, and when; None for an id of another form.
+    """Return the schedule that an id would be launched by, and when. None for an id of another form.
 
     Args:
         name: The id.

@@ -1,6 +1,6 @@
 """Notifications in the run table.
 
-A notification is claimed for one delivery, and then sent, released or given up; each step is conditional on the one
+A notification is claimed for one delivery, and then sent, released or given up. Each step is conditional on the one
 before it, so that two deliverers never send the same one.
 """
 

@@ -80,7 +80,7 @@ class Finding(Record):
     risk: Sentence
     """What comes of it, in a few words."""
     usd_per_hour: float | None = None
-    """What it costs as it is; None where nothing is billed, or the price is not known."""
+    """What it costs as it is. None where nothing is billed, or the price is not known."""
     mend: Command
     """The command that puts it right."""
     due: bool = False
@@ -88,7 +88,7 @@ class Finding(Record):
 
     @property
     def wrong(self) -> bool:
-        """Whether it should not be; a pool that waits as it was asked to only costs money."""
+        """Whether it should not be. A pool that waits as it was asked to only costs money."""
         return self.kind is not OrphanKind.IDLE_POOL
 
 
@@ -98,7 +98,7 @@ class OrphanOutcome(StrEnum):
     REPORTED = "reported"
     REMOVED = "removed"
     WOULD_REMOVE = "would-remove"
-    """It would have been removed; the deployment's setting says to report only."""
+    """It would have been removed. The deployment's setting says to report only."""
     FAILED = "failed"
 
 

@@ -71,7 +71,7 @@ Goal: TypeAlias = Literal["minimize", "maximize"]
 
 
 class Record(BaseModel):
-    """Base of everything in the run table: frozen; a change is a copy (`with_changes`).
+    """Base of everything in the run table: frozen. A change is a copy (`with_changes`).
 
     Unknown fields are ignored, so that an older reader understands what a newer function wrote.
     """
@@ -102,11 +102,11 @@ class Cost(Record):
     """Steps trained more than once. None: the job did not report its steps."""
     redone_seconds: float | None
     restart_overhead_seconds: float
-    """Downloading and loading again after each interruption; a clean run does it once."""
+    """Downloading and loading again after each interruption. A clean run does it once."""
     clean_on_demand_seconds: float
     """What the same work takes on demand, uninterrupted. An upper bound when `redone_seconds` is None."""
     saved_seconds: float
-    """`clean_on_demand_seconds - billed_seconds`; negative when interruptions cost more than the discount."""
+    """`clean_on_demand_seconds - billed_seconds`. Negative when interruptions cost more than the discount."""
     saved_percent: float | None
     aws_saved_percent: float | None
     """As AWS prints it: (1 - billable / training) x 100. Counts work done twice as useful."""
@@ -121,15 +121,15 @@ class Cost(Record):
     storage_gb_hours: float = 0.0
     """What the run's volume held while it ran. 0 for training jobs, whose storage is in their price."""
     storage_usd: float | None = None
-    """The volume's cost, in `billed_usd` as well; None where there is no volume, or its price is not known."""
+    """The volume's cost, in `billed_usd` as well. None where there is no volume, or its price is not known."""
     snapshot_gb_hours: float = 0.0
     """What the snapshots held that moved the volume from zone to zone, while the run lasted."""
     snapshot_usd: float | None = None
-    """The snapshots' cost, in `billed_usd` as well; None where there were none, or their price is not known."""
+    """The snapshots' cost, in `billed_usd` as well. None where there were none, or their price is not known."""
     root_volume_gb_hours: float = 0.0
     """What the root volumes of a fleet's instances held, each for as long as its instance lived."""
     root_volume_usd: float | None = None
-    """The root volumes' cost, in `billed_usd` as well; None where there were none, or a price is not known."""
+    """The root volumes' cost, in `billed_usd` as well. None where there were none, or a price is not known."""
     unknown_prices: PriceNames = ()
     """Which prices are missing in the figures of a run on EC2."""
 
@@ -146,15 +146,15 @@ class Charges(Record):
     storage_gb_hours: float = 0.0
     """What the run's volume held while the attempt lasted."""
     storage_usd: float | None = None
-    """The volume's cost, with what is provisioned beside its size; None where a price is not known."""
+    """The volume's cost, with what is provisioned beside its size. None where a price is not known."""
     snapshot_gb_hours: float = 0.0
     """What the snapshots held that moved the volume, while the attempt lasted."""
     snapshot_usd: float | None = None
-    """The snapshots' cost; None where there were none, or their price is not known."""
+    """The snapshots' cost. None where there were none, or their price is not known."""
     root_volume_gb_hours: float = 0.0
     """What the instances' root volumes held, each for as long as its instance lived."""
     root_volume_usd: float | None = None
-    """The root volumes' cost; None where a price is not known."""
+    """The root volumes' cost. None where a price is not known."""
     unknown: PriceNames = ()
     """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`,
     `gp3 throughput`."""
@@ -170,7 +170,7 @@ class Charges(Record):
 class JobUsage(Record):
     """What one attempt's job used and did, before prices: the part of the bill that sums over attempts.
 
-    Seconds are wall-clock seconds of the job; the instance count is beside them.
+    Seconds are wall-clock seconds of the job. The instance count is beside them.
     """
 
     instance_count: int
@@ -186,9 +186,9 @@ class JobUsage(Record):
     log_complete: bool = True
     """False when the job's log could not be read to its end: redone work may be undercounted."""
     pool_idle_seconds: float = 0.0
-    """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited; set when that is over."""
+    """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited. Set when that is over."""
     charges: Charges | None = None
-    """What an attempt on a fleet cost, whose price is the market's; None for another backend."""
+    """What an attempt on a fleet cost, whose price is the market's. None for another backend."""
 
 
 class Progress(Record):
@@ -197,7 +197,7 @@ class Progress(Record):
     step: int
     """Completed steps, at the last report."""
     total_steps: int | None = None
-    """Steps of the whole training; None where the job does not say."""
+    """Steps of the whole training. None where the job does not say."""
     durable_step: int = 0
     """The step of the newest checkpoint that is taken to be in S3."""
     reported_at: UtcTime
@@ -227,7 +227,7 @@ class Metric(Record):
 
     goal: Goal | None = None
     last_step: int | None = None
-    """The step of the last value; None of one that came without."""
+    """The step of the last value. None of one that came without."""
     last: float
     best_step: int | None = None
     best: float | None = None
@@ -275,7 +275,7 @@ class Plan(Record):
     table: Annotated[dict[str, Any], AtMost(MAX_PLAN_BYTES)]
     """As `spotkeep_planner.steering` writes it."""
     cost_usd: Spread | None = None
-    """What all instances cost; None where no price was known."""
+    """What all instances cost. None where no price was known."""
     finish_seconds: Spread
     """From the launch."""
     chance_of_on_demand: float
@@ -285,10 +285,10 @@ class Plan(Record):
 
 
 class RunGroup(Record):
-    """Independent runs that were launched as one; each is a run like any other afterwards."""
+    """Independent runs that were launched as one. Each is a run like any other afterwards."""
 
     id: Id
-    """What was launched; the runs are `<id>-1` to `<id>-<size>`."""
+    """What was launched. The runs are `<id>-1` to `<id>-<size>`."""
     index: int
     """Which of them this run is, from 1."""
     size: int
@@ -372,7 +372,7 @@ class InstanceTime(Record):
     seconds: float = 0.0
     """Wall-clock seconds, up to when it last lost them."""
     since: UtcTime | None = None
-    """Since when it has those that it has now; None while it has none."""
+    """Since when it has those that it has now. None while it has none."""
 
     def seconds_until(self, at: datetime) -> float:
         """Return for how long in all, where it has kept those that it has until then.
@@ -439,20 +439,20 @@ class EarlierTrainingJobs(Record):
 class Run(Record):
     """The run item: what the user asked for and where the run stands.
 
-    `version` counts the changes; every write names the version it was decided on (optimistic locking).
+    `version` counts the changes. Every write names the version it was decided on (optimistic locking).
     """
 
     run: Id
     name: Label
     owner: Label | None = None
     launched_by: Caller | None = None
-    """Who called the launcher; None where it was invoked directly, which names no caller."""
+    """Who called the launcher. None where it was invoked directly, which names no caller."""
     group: RunGroup | None = None
     """The group of a run that was launched with others in one document."""
     trial: TrialPlace | None = None
-    """Which trial of which sweep the run is; None outside a sweep."""
+    """Which trial of which sweep the run is. None outside a sweep."""
     schedule: Id | None = None
-    """The schedule that launched it; None where a user did, or a sweep."""
+    """The schedule that launched it. None where a user did, or a sweep."""
     adopted: bool = False
     """Whether another client created its job, and no job document is known of it."""
     state: RunState = RunState.LAUNCHING
@@ -465,7 +465,7 @@ class Run(Record):
     place: Place
     """The place of the current attempt: each attempt that begins writes its own into the run."""
     job_name: Id
-    """The current attempt's training job; in a queue its service job."""
+    """The current attempt's training job. In a queue its service job."""
     job_arn: Address | None = None
     attempt: int = 1
     created_at: UtcTime
@@ -474,11 +474,11 @@ class Run(Record):
     ended_at: UtcTime | None = None
     updated_at: UtcTime
     asked_to_end: AskedToEnd | None = None
-    """The user's request to stop. The launcher writes it; a resume clears it."""
+    """The user's request to stop. The launcher writes it. A resume clears it."""
     checkpoint_uri: Address
     """The checkpoint prefix: one S3 prefix that at most one live run owns (I1). Empty in an adopted run without one."""
     output_prefix: Address
-    """S3OutputPath of every attempt; lies in the deployment's bucket."""
+    """S3OutputPath of every attempt. Lies in the deployment's bucket."""
     output_uri: Address | None = None
     """The model archive, once it is known."""
     notify: Kinds = DEFAULT_NOTIFY
@@ -495,9 +495,9 @@ class Run(Record):
     training_job: Id | None = None
     """The newest training job that AWS Batch made for a run in a queue, and that had instances."""
     waits_because: Words | None = None
-    """What EC2 says of why a run there has no instance; None while it has one."""
+    """What EC2 says of why a run there has no instance. None while it has one."""
     quota_wait: QuotaWait | None = None
-    """The wait of a run whose job SageMaker refuses for the account's quota; None once the job is created."""
+    """The wait of a run whose job SageMaker refuses for the account's quota. None once the job is created."""
     interruptions: int = 0
     """Over all attempts."""
     log_reading: LogReading | None = None
@@ -505,15 +505,15 @@ class Run(Record):
     log_warning: Words | None = None
     """What of its jobs' logs was not taken, notified once."""
     cost: Cost | None = None
-    """Set when an attempt ends; sums all attempts so far."""
+    """Set when an attempt ends. Sums all attempts so far."""
     instance_time: InstanceTime | None = None
     """Of the attempt that `cost` does not know yet: of one that is live, or whose bill never came."""
     slot: int | None = None
-    """Which of the deployment's places for runs in flight it has, from 0; None when it has ended, or there are none."""
+    """Which of the deployment's places for runs in flight it has, from 0. None when it has ended, or there are none."""
     token: Label
     """The idempotency token the run was opened with."""
     request: Document
-    """The validated job document; empty in an adopted run."""
+    """The validated job document. Empty in an adopted run."""
     version: int = 0
 
     @property
@@ -538,7 +538,7 @@ class Attempt(Record):
     end_reason: EndReason | None = None
     failure_reason: Words | None = None
     paused_at_step: int | None = None
-    """The completed steps at which its script paused; where the log does not say, those that the request names."""
+    """The completed steps at which its script paused. Where the log does not say, those that the request names."""
     job_name: Id
     job_arn: Address | None = None
     """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id, in a queue its service job's."""
@@ -572,7 +572,7 @@ class Attempt(Record):
     stale_notified: int = 0
     """How often a stale checkpoint was notified."""
     stale_notified_of: UtcTime | None = None
-    """Which checkpoint was last notified as stale: when it was saved; the attempt's beginning where there was none."""
+    """Which checkpoint was last notified as stale: when it was saved. The attempt's beginning where there was none."""
     seen_modified_at: UtcTime | None = None
     """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
     reconcile_again_at: UtcTime | None = None
@@ -639,14 +639,14 @@ class Notification(Record):
     kind: NotificationKind
     attempt: int = 1
     nth: int = 0
-    """Which interruption or resume of the attempt; 0 for endings, of which there is one."""
+    """Which interruption or resume of the attempt. 0 for endings, of which there is one."""
     state: NotificationState = NotificationState.PENDING
     subject: Line
     body: Letter
     attributes: Annotated[dict[Id, Label], AtMost(20)]
     """SNS message attributes, for filter policies."""
     facts: Document = {}
-    """What a program wants to know beside the text: where the checkpoints are; of an ending the bill and the model."""
+    """What a program wants to know beside the text: where the checkpoints are. Of an ending the bill and the model."""
     happened_at: UtcTime
     created_at: UtcTime
     claimed_at: UtcTime | None = None
@@ -658,7 +658,7 @@ class Notification(Record):
     problem: Words | None = None
     """Why the topic refused it, last."""
     queued_at: UtcTime | None = None
-    """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
+    """When it was put into the dead-letter queue. None while it is not dead, or the queue has not taken it yet."""
 
     def order(self) -> tuple[datetime, str]:
         """Return what sorts notifications in the order of what happened."""
@@ -673,7 +673,7 @@ class PoolTraits(Record):
 
     role_arn: Address
     instance_type: Label
-    """One type; several, joined by `or`, in a job that names several."""
+    """One type. Several, joined by `or`, in a job that names several."""
     instance_count: int
     volume_size_gb: int
     volume_kms_key_id: Address | None = None
@@ -718,7 +718,7 @@ class Pool(Record):
     chain_since: UtcTime
     """When the first of the jobs that handed these instances on to one another was created."""
     usd_per_hour: float | None = None
-    """On-demand price of one instance; None when it is not known."""
+    """On-demand price of one instance. None when it is not known."""
     asked_to_end: PoolAskedToEnd | None = None
     """The request that it ends, of a user or of the deployment's limit."""
     reminded_for: UtcTime | None = None
@@ -740,7 +740,7 @@ class Pool(Record):
 class RunChange(Record):
     """One step of a run's record, written in one transaction, on the version it was decided on.
 
-    `run.version` is the version the decision saw; the table writes `version + 1`.
+    `run.version` is the version the decision saw. The table writes `version + 1`.
     """
 
     run: Run

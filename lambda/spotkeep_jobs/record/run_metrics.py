@@ -31,7 +31,7 @@ class RunMetric(StrEnum):
     """Seconds without capacity, of attempts that are over."""
     BILLED_USD = "BilledUsd"
     SAVED_USD = "SavedUsd"
-    """Against a clean on-demand run; below zero where interruptions cost more than the discount."""
+    """Against a clean on-demand run. Below zero where interruptions cost more than the discount."""
     IDLE_POOL_USD = "IdlePoolUsd"
     """The part of the bill for warm pools in which nothing ran."""
 
@@ -55,7 +55,7 @@ UNITS: Final[Mapping[RunMetric, str]] = {
     RunMetric.IDLE_POOL_USD: "None",
     RunMetric.POOLS_IDLE_USD_PER_HOUR: "None",
 }
-"""CloudWatch's unit of each; Count where nothing is said."""
+"""CloudWatch's unit of each. Count where nothing is said."""
 
 _ENDINGS: Final = {
     RunState.COMPLETED: RunMetric.RUNS_COMPLETED,

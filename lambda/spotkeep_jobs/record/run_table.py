@@ -1,30 +1,27 @@
 """The run table: the record in DynamoDB, behind conditional writes.
 
 Every change of a run is one transaction on its item's `version`, so a function that decides on an old view is refused
-(`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers
-a repeated launch with the first one's run, a checkpoint lock lets one live run at a time write to a prefix (I1).
+(`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers a
+repeated launch with the first one's run, a checkpoint lock lets one live run at a time write to a prefix (I1).
 
 Items (`pk` / `sk`):
-    run#<run>              item                               the run; in both indexes
-    run#<run>              attempt#0001                       one training job
-    run#<run>              metrics                            what its script measures
-    run#<run>              plan                               what it was forecast with, and is steered by
-    run#<run>              pool#0001                          the warm pool that a training job left
-    run#<run>              event#<time>#<attempt>#<kind>      the timeline
-    run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox; of a sweep, too
-    sweep#<sweep>          item                               the sweep; in both indexes
-    sweep#<sweep>          trial#000001                       one trial: its parameters, and what came of it
-    trial-id#<sweep>       claim                              -> run that is no trial of this sweep, and is called so
-    firing-id#<schedule>   20261122-0200                      -> run that this schedule did not launch, and is called so
-    schedule#<schedule>    item                               a document that is launched again and again; in by-created
-    reuse#<job>            claim                              -> since when a pool was handed on to it
-    token#<token>          claim                              -> run that a user launched with it
-    token#trial#<token>    claim                              -> run of a trial; so for firing and adopted
-    in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
-    checkpoint-lock#<prefix>  claim                           -> run, while it lives
-    deployment             deletion#00                        CloudFormation's request to delete it: nothing begins
-    deployment             pass-places                        where the next pass begins, after one without time for all
-    prices#<region>        book                               what AWS charges there, as of a day
+    run#<run>              item                               the run. In both indexes run#<run>
+    attempt#0001                       one training job run#<run>              metrics                            what
+    its script measures run#<run>              plan                               what it was forecast with, and is
+    steered by run#<run>              pool#0001                          the warm pool that a training job left
+    run#<run>              event#<time>#<attempt>#<kind>      the timeline run#<run>
+    notification#<kind>#<attempt>[-<nth>]    the outbox. Of a sweep, too sweep#<sweep>          item
+    the sweep. In both indexes sweep#<sweep>          trial#000001                       one trial: its parameters, and
+    what came of it trial-id#<sweep>       claim                              -> run that is no trial of this sweep, and
+    is called so firing-id#<schedule>   20261122-0200                      -> run that this schedule did not launch, and
+    is called so schedule#<schedule>    item                               a document that is launched again and again.
+    In by-created reuse#<job>            claim                              -> since when a pool was handed on to it
+    token#<token>          claim                              -> run that a user launched with it token#trial#<token>
+    claim                              -> run of a trial. So for firing and adopted in-flight              slot#0001
+    -> run, while it lives: one of so many as there may be checkpoint-lock#<prefix>  claim                           ->
+    run, while it lives deployment             deletion#00                        CloudFormation's request to delete it:
+    nothing begins deployment             pass-places                        where the next pass begins, after one
+    without time for all prices#<region>        book                               what AWS charges there, as of a day
     orphans                report                             of the last pass over what belongs to no live run
 """
 
@@ -115,7 +112,7 @@ class NewRun:
         attempt: Its first attempt, state LAUNCHING.
         plan: What it was planned with, if it was.
         timeline: Timeline entries beside the one that it was opened.
-        opened: What that one says; None for a run that a user asked for.
+        opened: What that one says. None for a run that a user asked for.
     """
 
     run: Run
@@ -149,11 +146,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Record the runs of one launch, all or none, in one transaction: of six items a run and five more at most.
 
         Args:
-            new: The runs; the first one's token is the launch's.
-            in_flight_limit: How many runs may be in flight, these included; None for as many as there are.
+            new: The runs. The first one's token is the launch's.
+            in_flight_limit: How many runs may be in flight, these included. None for as many as there are.
 
         Returns:
-            The runs, in the same order; with `replayed` set, those that the same token opened before, which may be more
+            The runs, in the same order. With `replayed` set, those that the same token opened before, which may be more
             or fewer.
 
         Raises:
@@ -204,10 +201,10 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Record the next attempt of an ended run on the same checkpoint prefix.
 
         Args:
-            run: The run item as it was read; it must have ended.
+            run: The run item as it was read. It must have ended.
             attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
             timeline: Timeline entries beside the one that it begins.
-            in_flight_limit: How many runs may be in flight, this one included; None for as many as there are.
+            in_flight_limit: How many runs may be in flight, this one included. None for as many as there are.
 
         Returns:
             The new run item.
@@ -278,11 +275,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             attempt: The attempt's number.
             job_arn: The job's ARN, or the id of its fleet.
             now: The time.
-            read: The run item and this attempt, as they were read or written last; None to read them.
+            read: The run item and this attempt, as they were read or written last. None to read them.
 
         Returns:
-            The run item. When its `asked_to_end` is set, the user asked to stop while the job was being created:
-            the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
+            The run item. When its `asked_to_end` is set, the user asked to stop while the job was being created: the
+                caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
             RunNotRecordedError: No such run or attempt.
@@ -311,7 +308,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Record that the user wants the run to end. Asking again, or asking an ended run, change nothing.
 
         Returns:
-            The run item and its current attempt; the caller stops the job when there is one and it has not ended.
+            The run item and its current attempt. The caller stops the job when there is one and it has not ended.
 
         Raises:
             RunNotRecordedError: No such run.
@@ -359,7 +356,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         self._mark(with_changes(run, log_reading=reading, updated_at=now))
 
     def end_log_reading(self, run: Run) -> None:
-        """Record that a reading of a run's log has ended and changed nothing; `commit` records it beside a change.
+        """Record that a reading of a run's log has ended and changed nothing. `commit` records it beside a change.
 
         Args:
             run: The run item as it was read, before the reading began.
@@ -372,7 +369,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             raise RunChangedError(run.run)
 
     def commit(self, change: RunChange, *, begins_job: bool = False) -> Run:
-        """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
+        """Write a change in one transaction. An ended run gives its checkpoint prefix back in the same one.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
@@ -382,7 +379,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             The run item as written.
 
         Raises:
-            RunChangedError: Another function changed the run meanwhile; nothing was written.
+            RunChangedError: Another function changed the run meanwhile. Nothing was written.
             DeploymentIsBeingDeletedError: No job begins any more, this one's nor one of a next attempt.
         """
         run_item = with_changes(
@@ -403,7 +400,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             The run item as written.
 
         Raises:
-            RunChangedError: Another function changed the run or its pool meanwhile; nothing was written.
+            RunChangedError: Another function changed the run or its pool meanwhile. Nothing was written.
         """
         run_item = with_changes(change.run, version=change.run.version + 1)
         return self._written(run_item, self._change_writes(run_item, change))
@@ -502,7 +499,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             states: Only runs in one of these states.
             limit: At most so many.
             trials: Whether to list those of sweeps' trials, instead of all others.
-            unreadable: Takes those that cannot be read, whosever; None to raise at the first.
+            unreadable: Takes those that cannot be read, whosever. None to raise at the first.
         """
         found: list[Run] = []
         part = _LISTING_OF_TRIALS if trials else _LISTING

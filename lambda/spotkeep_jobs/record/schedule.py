@@ -23,13 +23,13 @@ class Schedule(Record):
     timezone: Label
     created_at: UtcTime
     begins_at: UtcTime
-    """Nothing fires before it; a rate fires then for the first time."""
+    """Nothing fires before it. A rate fires then for the first time."""
     token: Label
     document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
     """The job document without its schedule, run and token."""
     last_firing: UtcTime | None = None
-    """When it last fired; None before the first time."""
+    """When it last fired. None before the first time."""
     last_launched: Id | None = None
-    """The run, the group of runs or the sweep that the last firing launched; None where it was refused."""
+    """The run, the group of runs or the sweep that the last firing launched. None where it was refused."""
     last_refusal: Words | None = None
     """Why the last firing launched nothing."""

@@ -67,7 +67,7 @@ class ScheduleTable(NotificationTable, DeploymentTable):
         Nothing is written of a schedule that was removed meanwhile or made anew, and no notification a second time.
 
         Raises:
-            RunChangedError: Another transaction was at it; nothing was written.
+            RunChangedError: Another transaction was at it. Nothing was written.
         """
         # Only what is made anew has another time: to the millisecond, of which an id has one.
         same = {":made": format_time(schedule.created_at)}

@@ -10,11 +10,11 @@ from typing import Final
 
 
 class RunState(StrEnum):
-    """Where a run is, as its user sees it; and an attempt, which is where its run is until it has ended."""
+    """Where a run is, as its user sees it. And an attempt, which is where its run is until it has ended."""
 
     # Set by the launcher.
     LAUNCHING = "LAUNCHING"
-    """Recorded; SageMaker has not confirmed the training job yet."""
+    """Recorded. SageMaker has not confirmed the training job yet."""
 
     # Set by the controller, from what SageMaker says of the current attempt's job.
     WAITING = "WAITING"
@@ -26,7 +26,7 @@ class RunState(StrEnum):
 
     # Set by the launcher when the user asks, by the controller when SageMaker says so.
     STOPPING = "STOPPING"
-    """The job is asked to end; it may still be saving."""
+    """The job is asked to end. It may still be saving."""
 
     # Set by the controller when the job ended; by the launcher when there never was one.
     COMPLETED = "COMPLETED"
@@ -73,7 +73,7 @@ class TrialState(StrEnum):
     RUNNING = "RUNNING"
     """It was chosen: its run is at work, or is about to be opened."""
     PAUSED = "PAUSED"
-    """Its run has reached the step at which the search pauses it; it may go on later."""
+    """Its run has reached the step at which the search pauses it. It may go on later."""
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     STOPPED = "STOPPED"
@@ -88,7 +88,7 @@ class EndReason(StrEnum):
     SCRIPT_FAILED = "SCRIPT_FAILED"
     """SageMaker's AlgorithmError: the command ended with an error."""
     PAUSED = "PAUSED"
-    """It left after its `pause_at_step`, with a checkpoint; a resume goes on from there."""
+    """It left after its `pause_at_step`, with a checkpoint. A resume goes on from there."""
 
     # Set by a person.
     STOPPED_BY_USER = "STOPPED_BY_USER"
@@ -135,7 +135,7 @@ class TimelineKind(StrEnum):
     RUN_OPENED = "run-opened"
     ATTEMPT_BEGUN = "attempt-begun"
     QUOTA_WAIT = "quota-wait"
-    """SageMaker has no room in the account's quota for the job; the run waits for it."""
+    """SageMaker has no room in the account's quota for the job. The run waits for it."""
     JOB_CREATED = "job-created"
     STOP_REQUESTED = "stop-requested"
     REQUEST_CHANGED = "request-changed"
@@ -143,7 +143,7 @@ class TimelineKind(StrEnum):
 
     # Set by the controller, by the ladder's rules.
     FALLBACK_LEFT = "fallback-left"
-    """The job waited longer than its fallback may; it is stopped so that the next can be tried."""
+    """The job waited longer than its fallback may. It is stopped so that the next can be tried."""
     ATTEMPT_ENDED = "attempt-ended"
     """A job ended and another one follows it."""
 
@@ -166,7 +166,7 @@ class TimelineKind(StrEnum):
     STEP_RESUMED = "step-resumed"
     """The script took up a checkpoint (or found none), with the step it resumed from."""
     END_DOUBTFUL = "end-doubtful"
-    """The script counts as done because it ended with 0 on one notice after the other; it did not say that it is."""
+    """The script counts as done because it ended with 0 on one notice after the other. It did not say that it is."""
     LOG_REFUSED = "log-refused"
     """Something in the job's log was not taken, or not all of it was read."""
     QUEUE_BLOCKED = "queue-blocked"
@@ -186,7 +186,7 @@ class TimelineKind(StrEnum):
 
 
 class NotificationKind(StrEnum):
-    """What a notification is about; also the words of a request's `notify` list."""
+    """What a notification is about. Also the words of a request's `notify` list."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -194,15 +194,15 @@ class NotificationKind(StrEnum):
     INTERRUPTED = "interrupted"
     RESUMED = "resumed"
     NEXT_FALLBACK = "next-fallback"
-    """No capacity for the run's fallback; it tries the next one."""
+    """No capacity for the run's fallback. It tries the next one."""
     WAITING_TOO_LONG = "waiting-too-long"
-    """It has waited for capacity longer than the job file, or else the deployment, calls long; it waits on."""
+    """It has waited for capacity longer than the job file, or else the deployment, calls long. It waits on."""
     ON_DEMAND = "on-demand"
     """A run that asked for spot capacity trains on demand now, at the full price."""
     CHECKPOINT_STALE = "checkpoint-stale"
     """It trains, and has not saved for longer than it should."""
     MAX_COST_NEAR = "max-cost-near"
-    """Most of the run's max_cost is spent; it goes on until the rest is. Once for each run."""
+    """Most of the run's max_cost is spent. It goes on until the rest is. Once for each run."""
     LOG_REFUSED = "log-refused"
     """Something in its job's log was not taken, or not all of it was read. Once for each run."""
     QUEUE_BLOCKED = "queue-blocked"
@@ -218,13 +218,14 @@ class NotificationState(StrEnum):
     """Where a notification is on its way out. Set by the controller, which delivers the outbox."""
 
     PENDING = "pending"
-    """Written in the transaction that moved the run; it is not sent yet."""
+    """Written in the transaction that moved the run. It is not sent yet."""
     SENDING = "sending"
     """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
     SENT = "sent"
     DEAD = "dead"
-    """Refused so often that the controller gives up, until a person asks for it (`spotkeep notifications replay`); a
-    message in the dead-letter queue says so."""
+    """Refused so often that the controller gives up, until a person asks for it (`spotkeep notifications replay`).
+
+    A message in the dead-letter queue says so."""
 
 
 class PoolState(StrEnum):

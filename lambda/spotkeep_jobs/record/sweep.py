@@ -28,11 +28,11 @@ class Spending(Record):
     """US dollars, up to when it last lost its instances."""
     usd_per_second: float = 0.0
     since: UtcTime | None = None
-    """Since when it has the instances that it has now; None while it has none."""
+    """Since when it has the instances that it has now. None while it has none."""
 
 
 MOST_POOLS: Final = 64
-"""A pool is over an hour or so after its job, so there are few; a trial that goes on may not take the one before."""
+"""A pool is over an hour or so after its job, so there are few. A trial that goes on may not take the one before."""
 
 
 class Trial(Record):
@@ -48,7 +48,7 @@ class Trial(Record):
     """The first attempt of its run that works on what it is to do now, or next: while it runs and the run has no such
     attempt, the run is to be opened or resumed."""
     pause_at_step: int | None = None
-    """The step at which it pauses; None where it trains to its end."""
+    """The step at which it pauses. None where it trains to its end."""
     part: int = 1
     """The part of its sweep that last began it or let it go on."""
     max_cost_usd: float | None = None
@@ -61,18 +61,18 @@ class Trial(Record):
     step: int | None = None
     """Completed steps, as they were last seen."""
     went_on_at_step: int | None = None
-    """Its `step` when its sweep last let it go on; None where it never did."""
+    """Its `step` when its sweep last let it go on. None where it never did."""
     stop_because: Words | None = None
-    """Why the sweep asked its run to stop; None where it did not."""
+    """Why the sweep asked its run to stop. None where it did not."""
     goes_on_with_sweep: bool = False
     """Whether it was stopped only because its sweep was: it goes on when the sweep does."""
     end_reason: EndReason | None = None
-    """Why its run last ended; None while it runs, and where no run could be opened."""
+    """Why its run last ended. None while it runs, and where no run could be opened."""
     failure_reason: Words | None = None
     ended_at: UtcTime | None = None
     """When its run last ended, or paused."""
     cost: Cost | None = None
-    """What its run cost, with all attempts; None until the first one has ended."""
+    """What its run cost, with all attempts. None until the first one has ended."""
     spending: Spending | None = None
     """What its live run has cost beside that, in a sweep with a max_cost."""
     unbilled_usd: float = 0.0
@@ -91,7 +91,7 @@ class Trial(Record):
         return TrialPlace(sweep=self.sweep, number=self.number)
 
     def has(self, run: Run) -> bool:
-        """Say whether a run is this trial's. Its record says so; another run may be called like one."""
+        """Say whether a run is this trial's. Its record says so. Another run may be called like one."""
         return run.trial == self.place
 
 
@@ -123,7 +123,7 @@ class TrialCounts(Record):
 class Sweep(Record):
     """The sweep item: what the user asked for and where the sweep stands.
 
-    `version` counts the changes; every write names the version that it was decided on (optimistic locking).
+    `version` counts the changes. Every write names the version that it was decided on (optimistic locking).
     """
 
     sweep: Id
@@ -132,7 +132,7 @@ class Sweep(Record):
     launched_by: Caller | None = None
     team: Label | None = None
     schedule: Id | None = None
-    """The schedule that launched it; None where a user did."""
+    """The schedule that launched it. None where a user did."""
     state: SweepState = SweepState.RUNNING
     stops_as: SweepState | None = None
     """While it stops: what it is when no trial runs any more."""
@@ -150,7 +150,7 @@ class Sweep(Record):
     ended_at: UtcTime | None = None
     notify: Kinds = ()
     next_job_at: UtcTime | None = None
-    """From when on AWS may be asked for the next job of a trial; None where it may at any time."""
+    """From when on AWS may be asked for the next job of a trial. None where it may at any time."""
     followed_until: UtcTime | None = None
     """Until when a function goes on with it that was asked to by one that had no time left."""
     max_cost_is_near: bool = False
@@ -158,7 +158,7 @@ class Sweep(Record):
     counts: TrialCounts = TrialCounts()
     best: BestTrial | None = None
     cost: Cost | None = None
-    """The sum over its trials' runs; None until an attempt of one has ended."""
+    """The sum over its trials' runs. None until an attempt of one has ended."""
     awaits_pools: bool = False
     """Whether a trial may have left a warm pool that is not on the bill yet: passes then look at it after its end."""
     token: Label

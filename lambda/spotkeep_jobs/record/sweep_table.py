@@ -64,7 +64,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
 
         Raises:
             SweepExistsError: Its id is taken, by a request with another token.
-            IdReservedError: A run has its id, or one of its trials'; or the id is another sweep's or a schedule's.
+            IdReservedError: A run has its id, or one of its trials'. Or the id is another sweep's or a schedule's.
             DeploymentIsBeingDeletedError: No sweep begins any more.
             SweepChangedError: Another transaction was under way: try again.
         """
@@ -91,7 +91,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         """Write a change of a sweep and its trials in one transaction.
 
         Args:
-            change: Its `sweep.version` is the version that the decision was made on; at most `MOST_TRIALS_A_CHANGE`
+            change: Its `sweep.version` is the version that the decision was made on. At most `MOST_TRIALS_A_CHANGE`
                 trials.
             goes_on: Whether it lets a sweep go on that had ended.
 
@@ -99,7 +99,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
             The sweep's item as written.
 
         Raises:
-            SweepChangedError: Another function changed the sweep meanwhile; nothing was written.
+            SweepChangedError: Another function changed the sweep meanwhile. Nothing was written.
             DeploymentIsBeingDeletedError: No sweep goes on any more.
         """
         written = with_changes(change.sweep, version=change.sweep.version + 1)
@@ -133,7 +133,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
 
         Args:
             sweep: Its id.
-            unreadable: Takes the trials that cannot be read; None to raise at the first.
+            unreadable: Takes the trials that cannot be read. None to raise at the first.
         """
         item: Sweep | None = None
         trials: list[Trial] = []
@@ -169,7 +169,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         Args:
             owner: Only this owner's.
             limit: At most so many.
-            unreadable: Takes those that cannot be read; None to raise at the first.
+            unreadable: Takes those that cannot be read. None to raise at the first.
         """
         found: list[Sweep] = []
         items = self._query_index(BY_CREATED_INDEX, "listing", SWEEPS, forward=False)

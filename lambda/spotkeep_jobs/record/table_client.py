@@ -70,7 +70,7 @@ Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Cance
 class RecordRefusedError(RunTableError):
     """DynamoDB never takes a write as it is: the item is too large, the table is gone, a permission is missing.
 
-    What is to end is ended all the same, by who meets this error; it is raised afterwards.
+    What is to end is ended all the same, by who meets this error. It is raised afterwards.
     """
 
     def __init__(self, reason: str) -> None:
@@ -81,7 +81,7 @@ class RecordRefusedError(RunTableError):
 
 
 def never_taken(error: ClientError) -> RecordRefusedError | None:
-    """Return what a failed write means, where no later try of it can do better; None where one can.
+    """Return what a failed write means, where no later try of it can do better. None where one can.
 
     Args:
         error: Of a write whose condition held, or was not asked.
@@ -118,7 +118,7 @@ class TableClient:
         """Bind the table.
 
         Args:
-            client: A DynamoDB client; its retries are the caller's choice.
+            client: A DynamoDB client. Its retries are the caller's choice.
             table_name: The run table of the deployment.
             retention_days: How long an ended run stays (TTL attribute `expires_at`).
         """
@@ -142,7 +142,7 @@ class TableClient:
         names: Mapping[str, str] | None = None,
         values: Item | None = None,
     ) -> bool:
-        """Write an item; return False where its condition does not hold, and nothing was written."""
+        """Write an item. Return False where its condition does not hold, and nothing was written."""
         put: dict[str, Any] = {"Item": to_dynamodb(item), "ConditionExpression": condition}
         if names:
             put["ExpressionAttributeNames"] = names
@@ -238,7 +238,7 @@ def record_of(record: type[RecordT], item: Item) -> RecordT:
     """Return the record that an item holds.
 
     Raises:
-        UnreadableRecordError: This version cannot read it; it says which one can, where the item says that.
+        UnreadableRecordError: This version cannot read it. It says which one can, where the item says that.
     """
 
     def parsed() -> RecordT:
@@ -252,7 +252,7 @@ def record_of(record: type[RecordT], item: Item) -> RecordT:
 
 
 def record_of_text(record: type[RecordT], item: Item, attribute: str) -> RecordT:
-    """Return the record that an item holds as one text; raises as `record_of` does."""
+    """Return the record that an item holds as one text. Raises as `record_of` does."""
     return _read_form(record, item, lambda: record.model_validate_json(str(item.get(attribute, ""))))
 
 
@@ -291,13 +291,13 @@ def _wrong_with(error: Exception) -> tuple[str, str]:
 def readable(
     record: type[RecordT], items: Iterable[Item], *, unreadable: Unreadable | None, at_most: int | None = None
 ) -> Iterator[RecordT]:
-    """Yield the records that items hold; those that cannot be read are passed over, and reported.
+    """Yield the records that items hold. Those that cannot be read are passed over, and reported.
 
     Args:
         record: What they are.
         items: As they are stored.
-        unreadable: Takes those that cannot be read; None to raise at the first.
-        at_most: So many; None for all.
+        unreadable: Takes those that cannot be read. None to raise at the first.
+        at_most: So many. None for all.
 
     Raises:
         UnreadableRecordError: One cannot be read, and nothing takes it.

@@ -19,10 +19,10 @@ def until_written(
     pause: Callable[[int], None] = lambda _tries: None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Call what reads, decides and writes; call it again when another process has written meanwhile.
+    """Call what reads, decides and writes. Call it again when another process has written meanwhile.
 
     Args:
-        attempt: Raises `changed` when another process was faster; it must read again at its next call.
+        attempt: Raises `changed` when another process was faster. It must read again at its next call.
         changed: The error that says so.
         tries: How often it is called at most.
         pause: Called with the number of tries so far, from 0, before it is called again.

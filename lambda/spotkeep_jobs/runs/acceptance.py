@@ -55,12 +55,12 @@ class Acceptance:
     deployment: Deployment[LauncherSettings]
 
     def judged(self, document: object, *, caller: Caller | None, default_token: str | None = None) -> Validation:
-        """Judge a document by itself; of a launch that is repeated, as it was: its deadline has come closer since.
+        """Judge a document by itself. Of a launch that is repeated, as it was: its deadline has come closer since.
 
         Args:
-            document: A job document, of any type; its caller becomes its owner where it names none.
+            document: A job document, of any type. Its caller becomes its owner where it names none.
             caller: Who asks, where that is known.
-            default_token: The token of a document that has none; None where nothing is launched.
+            default_token: The token of a document that has none. None where nothing is launched.
         """
         if self.deployment.settings.verify_callers and caller is not None:
             document = with_owner(document, caller=caller)
@@ -102,7 +102,7 @@ class Acceptance:
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def check(self, request: JobRequest) -> Checked:
-        """Return what EC2 says of a request with `backend: ec2`; nothing of any other."""
+        """Return what EC2 says of a request with `backend: ec2`. Nothing of any other."""
         checks = self.deployment.fleet_checks
         return Checked() if request.backend != "ec2" or checks is None else checks.check(request)
 
@@ -251,7 +251,7 @@ _MOST_NAMED: Final = 5
 
 
 def problems_of_run_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
-    """Return why a run, or several that are launched as one, may not be called so; not that there is such a run.
+    """Return why a run, or several that are launched as one, may not be called so. Not that there is such a run.
 
     Args:
         table: The run table.
@@ -342,7 +342,7 @@ class GroupMember:
 
     Attributes:
         request: What it is asked for.
-        group: Which of several it is; None for a run on its own.
+        group: Which of several it is. None for a run on its own.
     """
 
     request: JobRequest
@@ -419,7 +419,7 @@ def token_of_call(document: object, *, request_id: str, caller: Caller | None) -
         caller: The caller, where it is known.
 
     Returns:
-        Of a document with `run` the same for each call with the same document of the same caller; of any other the
+        Of a document with `run` the same for each call with the same document of the same caller. Of any other the
         request id, which the tries of one asynchronous invocation share.
     """
     if not isinstance(document, Mapping) or not named_without_token(document):

@@ -2,8 +2,8 @@
 
 Other clients are the SageMaker SDK, the console, a pipeline. From then on it is a run like any other: timeline,
 notifications, warm pool, bill, `describe`, `logs`, `stop`. Its id is the name of its job. What its client did not ask
-for stays missing, and the timeline says so: nothing of ours runs in the job, so its steps are not known; without a
-checkpoint prefix an interruption starts it anew; there is no job file to make a next job of.
+for stays missing, and the timeline says so: nothing of ours runs in the job, so its steps are not known. Without a
+checkpoint prefix an interruption starts it anew. There is no job file to make a next job of.
 
 The tag is the only condition, and SageMaker is asked for it: an event or a search that names a job is a hint.
 """
@@ -51,7 +51,7 @@ class Adoption:
             job_name: The job's name.
 
         Returns:
-            The run's id; None for a job that is not there, has not the deployment's tag, or is one of a launcher's.
+            The run's id. None for a job that is not there, has not the deployment's tag, or is one of a launcher's.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -73,7 +73,7 @@ class Adoption:
 
         Args:
             found: Jobs with the deployment's tag by name, as the index has them.
-            failures: Which could not be, and why, is put into it; they keep no other from being recorded.
+            failures: Which could not be, and why, is put into it. They keep no other from being recorded.
 
         Returns:
             The ids of the runs.
@@ -137,7 +137,7 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
 
     Args:
         job: SageMaker's view of it.
-        tags: Its tags; `spotkeep:owner` names its owner.
+        tags: Its tags. `spotkeep:owner` names its owner.
         now: The time.
     """
     view = job.view

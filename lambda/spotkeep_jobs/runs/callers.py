@@ -31,7 +31,7 @@ class CallerRules:
     """Who belongs to which team, and who may act on everything. A team that is not in it has no members.
 
     Attributes:
-        team_members: Patterns of principals' ARNs by team; `*` stands for anything but `:` and `/`.
+        team_members: Patterns of principals' ARNs by team. `*` stands for anything but `:` and `/`.
         administrators: Patterns of those who may act on every run, and launch for every owner and team.
     """
 
@@ -51,7 +51,7 @@ class CallerRules:
 
         Args:
             caller: Who calls.
-            run: The run item; its owner was a verified caller's name when it was launched.
+            run: The run item. Its owner was a verified caller's name when it was launched.
         """
         return self.may_act(caller, owner=run.owner, team=run.request.get("team"))
 
@@ -61,7 +61,7 @@ class CallerRules:
         Args:
             caller: Who calls.
             owner: A verified caller's name when it was launched.
-            team: As its document names it; None for no team.
+            team: As its document names it. None for no team.
         """
         return (
             owner == caller.name
@@ -102,7 +102,7 @@ def with_owner(document: object, *, caller: Caller) -> object:
 
 
 def run_of_prefix(checkpoint_prefix: str) -> str | None:
-    """Return the run that a checkpoint prefix names; None for one of another shape."""
+    """Return the run that a checkpoint prefix names. None for one of another shape."""
     found = _PREFIX_OF_A_RUN.fullmatch(checkpoint_prefix)
     return None if found is None else found[1]
 
@@ -147,7 +147,7 @@ def _matches(caller: Caller, patterns: Sequence[str]) -> bool:
 
 
 def caller_rules(deployment: Deployment[LauncherSettings]) -> CallerRules | None:
-    """Return the rules for callers; None in a deployment that does not verify who calls."""
+    """Return the rules for callers. None in a deployment that does not verify who calls."""
     settings = deployment.settings
     if not settings.verify_callers:
         return None
@@ -181,7 +181,7 @@ def authorize(
         deployment: The deployment.
         subject_id: The id of the run, sweep or schedule.
         owner: Its owner.
-        team: Its team; None for none.
+        team: Its team. None for none.
         caller: The caller, where it is known.
 
     Raises:

@@ -1,6 +1,6 @@
 """The end of an attempt: why it ended, and what that means for its run. Pure.
 
-Either the run ends with it, or the next attempt follows; both are one transaction.
+Either the run ends with it, or the next attempt follows. Both are one transaction.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def ended_with_job(facts: JobFacts) -> Attempt:
     """Return an attempt as it is when its job has ended: why, when, with which model, and what it used.
 
     Args:
-        facts: What is known; a job whose backend does not say when it ended has ended now.
+        facts: What is known. A job whose backend does not say when it ended has ended now.
     """
     attempt, job, log = facts.attempt, facts.job, facts.log
     reason = job.end_reason or EndReason.PLATFORM_ERROR
@@ -93,7 +93,7 @@ def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> boo
 
 
 def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str | None = None) -> RunChange:
-    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
+    """End an attempt whose training job never was, or is gone. And with it the run, unless another job follows.
 
     Args:
         facts: What is known.
@@ -117,12 +117,12 @@ def close_attempt(
     notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
 ) -> RunChange:
-    """End an attempt, and with it the run; or lets the next one follow in the same transaction.
+    """End an attempt, and with it the run. Or lets the next one follow in the same transaction.
 
     One transaction, so that the run is never ended in between, and never releases its checkpoint prefix (I1).
 
     Args:
-        facts: What is known; the attempt has its end, and its usage.
+        facts: What is known. The attempt has its end, and its usage.
         timeline: What else is new in the timeline.
         notifications: What else the users are notified of.
         pool: The warm pool that its job left.
@@ -280,7 +280,7 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
 
 
 def request_of(run: Run) -> JobRequest | None:
-    """Parse the run's request; None when another version of Spotkeep wrote it with fields that are not known here."""
+    """Parse the run's request. None when another version of Spotkeep wrote it with fields that are not known here."""
     try:
         return JobRequest.model_validate(run.request)
     except ValidationError:

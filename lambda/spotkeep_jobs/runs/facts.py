@@ -24,7 +24,7 @@ class RunFacts:
 
     Attributes:
         run: The run item.
-        request: Its request; None where another version of Spotkeep wrote it with fields that are not known here.
+        request: Its request. None where another version of Spotkeep wrote it with fields that are not known here.
         attempt: Its current attempt.
         earlier: The attempts before it.
         metrics: What the record says that its script measures.
@@ -48,7 +48,7 @@ class JobFacts(RunFacts):
     Attributes:
         job: What its backend says of the attempt's job.
         log: The job's own events, as far as they were read.
-        plan: The policy that a run with a deadline was launched with; None where it was launched without one.
+        plan: The policy that a run with a deadline was launched with. None where it was launched without one.
         chain_since: When the job took over the instances of a warm pool: since when those have been handed on.
     """
 

@@ -1,7 +1,7 @@
 """Launches runs: whatever is retried, lost or called twice, a run has one live job (I1).
 
 The order is what makes it safe. A run is recorded first, in one conditional transaction with its token and its
-checkpoint lock; the record holds the exact CreateTrainingJob request under a deterministic name. Only then is the job
+checkpoint lock. The record holds the exact CreateTrainingJob request under a deterministic name. Only then is the job
 created. So:
 
 - The same token again finds the record, launches nothing and answers the same. So does the same document with `run` and
@@ -12,10 +12,10 @@ created. So:
 - Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
   controller, completes it (`LaunchCompletion`).
-- A stop that meets a launch halfway is recorded first; the function that creates the job afterwards sees it and stops
+- A stop that meets a launch halfway is recorded first. The function that creates the job afterwards sees it and stops
   the job.
 - A run without a job ends only when no function can be creating one any more. The function that wrote an attempt may
-  create its job; any other function first records that it begins to. So a refusal, or a stop, sees which other
+  create its job. Any other function first records that it begins to. So a refusal, or a stop, sees which other
   functions are at it, and leaves the end to the controller until they are over.
 """
 
@@ -77,7 +77,7 @@ class ValidDocument:
         request: Its request, with every default filled in.
         warnings: What is allowed but probably not meant.
         offers: What spot capacity costs now, by type and zone, for a run on EC2.
-        usd_per_hour: The on-demand price of one instance; of several types that a run may come to, the dearest's. None
+        usd_per_hour: The on-demand price of one instance. Of several types that a run may come to, the dearest's. None
             where the deployment does not know it.
         worst_case_usd: What the run can come to, in US dollars of instance time.
         limits: What a run may spend in this deployment.
@@ -116,8 +116,8 @@ class Launcher:
             origin: What the launch follows from: a sweep or a schedule, which has ids of its own.
 
         Raises:
-            RequestRefusedError: Nothing was launched; it carries every problem.
-            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+            RequestRefusedError: Nothing was launched. It carries every problem.
+            LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
         """
         acceptance, deployment = Acceptance(self.deployment), self.deployment
         validation = acceptance.judged(document, caller=caller, default_token=default_token)
@@ -163,7 +163,7 @@ class Launcher:
             origin: What the launch follows from.
 
         Raises:
-            RequestRefusedError: It would be refused; it carries every problem.
+            RequestRefusedError: It would be refused. It carries every problem.
         """
         acceptance, policy = Acceptance(self.deployment), self.deployment.policy
         validation = acceptance.judged(document, caller=caller)

@@ -67,19 +67,19 @@ class LaunchCompletion:
 
         Args:
             run: The run's id.
-            read: The run item and its current attempt, as the caller has just read or written them; None to read them.
+            read: The run item and its current attempt, as the caller has just read or written them. None to read them.
             wrote_attempt: Whether the caller has just recorded this attempt: its job is then the caller's to create.
             room_is_free: Whether a job has just ended: then a run that waits for quota is asked for at once.
 
         Returns:
-            The run item afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED; one
+            The run item afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED. One
             that it refuses for the account's quota lets the run wait (`quota_wait`).
 
         Raises:
             RunNotRecordedError: No such run.
             RunChangedError: The run kept changing under every try.
             DeploymentIsBeingDeletedError: The job is not created, because of that.
-            AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
+            AwsCallError: SageMaker did not answer for certain, or may not be asked. Call again later.
         """
         as_read = [] if read is None else [read]
         wrote = read[1].attempt if read is not None and wrote_attempt else None
@@ -98,13 +98,13 @@ class LaunchCompletion:
         raise RunChangedError(run)
 
     def stop(self, run: str) -> Run:
-        """Record that a run is to end, and end its job; that is ended even where DynamoDB does not take the record.
+        """Record that a run is to end, and end its job. That is ended even where DynamoDB does not take the record.
 
         Raises:
             RunNotRecordedError: No such run.
             RunChangedError: The run kept changing under every try.
-            RecordRefusedError: It is not recorded; its job was asked to end all the same.
-            AwsCallError: AWS did not answer for certain, or may not be asked; call again later.
+            RecordRefusedError: It is not recorded. Its job was asked to end all the same.
+            AwsCallError: AWS did not answer for certain, or may not be asked. Call again later.
         """
         try:
             read = self.deployment.table.request_stop(run=run, now=self.deployment.now())
@@ -137,7 +137,7 @@ class LaunchCompletion:
         return run_item, attempt
 
     def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool, room_is_free: bool) -> tuple[Run, Attempt | None]:
-        """Do what the run needs next; return its item, and the attempt that follows one that was refused."""
+        """Do what the run needs next. Return its item, and the attempt that follows one that was refused."""
         if run.state.ended:
             return run, None
         if run.job_arn != attempt.job_arn:
@@ -307,9 +307,9 @@ class Launched:
     """A run that has its job, or several that were launched as one.
 
     Attributes:
-        run: The run item; of several, the first one's.
+        run: The run item. Of several, the first one's.
         others: The others', in the order of their numbers.
-        replayed: Whether it was launched by an earlier call; this one launched nothing.
+        replayed: Whether it was launched by an earlier call. This one launched nothing.
         warnings: What is allowed but probably not meant.
     """
 
@@ -357,7 +357,7 @@ def runs_by_quota(
 
     Args:
         deployment: The deployment.
-        unreadable: Takes those that cannot be read; None to raise at the first.
+        unreadable: Takes those that cannot be read. None to raise at the first.
     """
     return by_quota(deployment.table.waiting_for_quota(unreadable=unreadable))
 
@@ -374,7 +374,7 @@ def advance_quota(
     Args:
         deployment: The deployment.
         waiting: The runs that wait for one quota, in their order.
-        unreadable: Takes what of a run cannot be read; those behind it have their turn.
+        unreadable: Takes what of a run cannot be read. Those behind it have their turn.
         room_is_free: Whether a job has just ended: then SageMaker is asked however short ago it refused.
 
     Yields:

@@ -34,7 +34,7 @@ _NOT_ALL_READ: Final = {
 def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
     """Return whether the log of a live job has to be read before anything is decided about its run.
 
-    A deadline asks how far it is; a checkpoint that seems stale may only be one whose line was not read yet; metrics
+    A deadline asks how far it is. A checkpoint that seems stale may only be one whose line was not read yet. Metrics
     that the job file names are shown while it trains.
 
     Args:
@@ -51,7 +51,7 @@ def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
 
 
 def hold_to_log(facts: JobFacts) -> Held:
-    """Notify of a checkpoint that is too old, once for each; say when the log is read again for a new one, or metrics.
+    """Notify of a checkpoint that is too old, once for each. Say when the log is read again for a new one, or metrics.
 
     Args:
         facts: What is known.
@@ -85,7 +85,7 @@ def hold_to_log(facts: JobFacts) -> Held:
 
 
 def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
-    """Return when a live job's log is to be read for its metrics; None where none are named, or none trains."""
+    """Return when a live job's log is to be read for its metrics. None where none are named, or none trains."""
     request, since = facts.request, training_since(job)
     # The metrics of a job without a command are in CloudWatch alone: no runner prints events.
     if request is None or request.command is None or not request.metrics or since is None:
@@ -94,7 +94,7 @@ def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
 
 
 def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
-    """Return how fresh the newest checkpoint is; None where that was not asked for, or none is due."""
+    """Return how fresh the newest checkpoint is. None where that was not asked for, or none is due."""
     run, request, since = facts.run, facts.request, training_since(job)
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.asked_to_end is not None:
         return None
@@ -133,7 +133,7 @@ def hold_to_whole_log(facts: JobFacts) -> Held:
 
 
 def _log_warning(log: JobLog, *, job_name: str) -> str | None:
-    """Return what of a job's log was not taken, in a person's words; None where everything was, or AWS did not answer.
+    """Return what of a job's log was not taken, in a person's words. None where everything was, or AWS did not answer.
 
     Args:
         log: What was read of it.

@@ -27,7 +27,7 @@ def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = Fal
 
     Args:
         facts: What is known.
-        spent_usd: What the run has cost; None where that is not known.
+        spent_usd: What the run has cost. None where that is not known.
         about: Whether a live job is counted, whose bill is not known.
 
     Returns:
@@ -54,7 +54,7 @@ def stays_near(limit: float | None, *, before: float | None, spent_usd: float) -
     """Return whether most of a max_cost is still spent, and was notified, when a resume may have changed it.
 
     Args:
-        limit: The max_cost from now on, in US dollars; None for no bound.
+        limit: The max_cost from now on, in US dollars. None for no bound.
         before: The one until now.
         spent_usd: What is spent.
     """

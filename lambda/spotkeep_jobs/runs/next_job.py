@@ -33,7 +33,7 @@ class NoMoreJobs:
     """The run ends here.
 
     Attributes:
-        because: Which bound stopped a job that could have followed, in a sentence; None when none could.
+        because: Which bound stopped a job that could have followed, in a sentence. None when none could.
         max_cost_is_spent: Whether it was max_cost.
     """
 
@@ -53,8 +53,8 @@ def next_job(
 
     Args:
         request: The validated request.
-        attempts: All attempts of the run, first to last; the last one has its end and its usage.
-        cost: What they have cost; None where that is not known.
+        attempts: All attempts of the run, first to last. The last one has its end and its usage.
+        cost: What they have cost. None where that is not known.
         prices: On-demand US dollars per instance and hour, by instance type.
         deadline_at: When the run must be done, if so. It may train until then: work done twice must not cost it its
             end.
@@ -131,7 +131,7 @@ def _asked_again(
     """Say when SageMaker is asked again that had no capacity for the run's last job.
 
     Returns:
-        In how many seconds, and since when it has had none; None where the run has waited for as long as it may.
+        In how many seconds, and since when it has had none. None where the run has waited for as long as it may.
     """
     last = attempts[-1]
     ended_at = last.ended_at or last.created_at

@@ -1,8 +1,8 @@
 """Which run waits for room in the account's quota, for how long, and which one is tried next. Pure.
 
 A quota of SageMaker counts instances of one type, for spot and on demand apart. While others use it up, SageMaker
-refuses CreateTrainingJob; it has no queue. So the run waits in the table: the controller asks again when a job ends,
-and with each of its passes. The run that waits longest is asked for first; when SageMaker refuses it, the others of the
+refuses CreateTrainingJob. It has no queue. So the run waits in the table: the controller asks again when a job ends,
+and with each of its passes. The run that waits longest is asked for first. When SageMaker refuses it, the others of the
 same quota are not asked for, so a thousand of them cost no more calls than one.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html (ResourceLimitExceeded)
@@ -35,14 +35,14 @@ def wait_for_quota(
 
     Args:
         run: The run item.
-        request: Its request; None where it cannot be read.
+        request: Its request. None where it cannot be read.
         attempt: Its attempt.
         reason: SageMaker's words.
         now: The time.
 
     Returns:
-        The change; None where the run does not wait: another fallback follows, the whole quota is smaller than the
-        job, or it has waited for as long as it may.
+        The change. None where the run does not wait: another fallback follows, the whole quota is smaller than the job,
+            or it has waited for as long as it may.
     """
     if request is None or attempt.fallback + 1 < len(fallbacks_of(request)) or _never_fits(reason):
         return None
@@ -71,7 +71,7 @@ def wait_for_quota(
 
 
 def is_due(run: Run, *, now: datetime) -> bool:
-    """Return whether a run's job may be asked for now; a run that waits for no quota is never in the way of it."""
+    """Return whether a run's job may be asked for now. A run that waits for no quota is never in the way of it."""
     return run.quota_wait is None or now - run.quota_wait.refused_at >= TRIED_AGAIN_AFTER
 
 
@@ -109,7 +109,7 @@ def has_waited_enough(run: Run, *, request: JobRequest | None, now: datetime) ->
 
     Args:
         run: The run item.
-        request: Its request; None where it cannot be read, which bounds no wait.
+        request: Its request. None where it cannot be read, which bounds no wait.
         now: The time.
     """
     if run.quota_wait is None:

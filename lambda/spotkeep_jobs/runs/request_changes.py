@@ -64,7 +64,7 @@ def changed_document(
 
     Args:
         recorded: The request, as the run item has it.
-        changes: New values by field; None for what the deployment fills in, or nothing.
+        changes: New values by field. None for what the deployment fills in, or nothing.
         defaults: What it fills in.
     """
     document = dict(recorded)

@@ -55,12 +55,12 @@ class RunActions:
 
         Args:
             run_id: The run.
-            changes: New values of fields of its request; None takes a field away.
+            changes: New values of fields of its request. None takes a field away.
 
         Raises:
             RequestRefusedError: The run is not known, has completed, its last job is not over (I1), or the changed
                 request would not be launched.
-            LaunchUnfinishedError: AWS did not answer for certain; call again.
+            LaunchUnfinishedError: AWS did not answer for certain. Call again.
         """
         with unfinished_without_an_answer(run_id, doing="resuming"):
             run, attempt = until_written(lambda: self._begin_next(run_id, changes=changes), pause=self.deployment.pause)
@@ -73,8 +73,8 @@ class RunActions:
 
         Raises:
             RequestRefusedError: The run is not known.
-            RecordRefusedError: DynamoDB does not take the record; its job was asked to stop all the same.
-            LaunchUnfinishedError: AWS did not answer for certain; the controller stops the job.
+            RecordRefusedError: DynamoDB does not take the record. Its job was asked to stop all the same.
+            LaunchUnfinishedError: AWS did not answer for certain. The controller stops the job.
         """
         with unfinished_without_an_answer(run_id, doing="stopping"):
             try:
@@ -86,7 +86,7 @@ class RunActions:
         """Put what could not be sent of a run into the outbox again.
 
         Returns:
-            The ids of the notifications that go out again, each once; empty when none was dead.
+            The ids of the notifications that go out again, each once. Empty when none was dead.
 
         Raises:
             RequestRefusedError: The run is not known, and has no notification.
@@ -113,15 +113,15 @@ class RunActions:
 
         Args:
             run_id: The run.
-            changes: New values of fields of its request; None takes a field away.
+            changes: New values of fields of its request. None takes a field away.
 
         Returns:
-            The run item, and the attempt; None for the attempt when an earlier call has recorded it: it has no job
-            yet, or was resumed so within the hour.
+            The run item, and the attempt. None for the attempt when an earlier call has recorded it: it has no job yet,
+                or was resumed so within the hour.
 
         Raises:
             RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
-                again at once, or the changed request would not be launched; it carries every problem.
+                again at once, or the changed request would not be launched. It carries every problem.
             RunChangedError: Another process has changed the run meanwhile: call again.
             AwsCallError: AWS did not say whether the last job is over.
         """
@@ -268,7 +268,7 @@ def _cost_not_known(request: JobRequest) -> Problem:
 
 
 def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, priority: object) -> Run:
-    """Give a run another priority; its next jobs have it, too.
+    """Give a run another priority. Its next jobs have it, too.
 
     Args:
         deployment: The deployment.
@@ -279,8 +279,8 @@ def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, 
         The run item afterwards.
 
     Raises:
-        RequestRefusedError: The run is not known, is in no queue, or has ended; or this is no priority.
-        LaunchUnfinishedError: AWS did not answer for certain; call again.
+        RequestRefusedError: The run is not known, is in no queue, or has ended. Or this is no priority.
+        LaunchUnfinishedError: AWS did not answer for certain. Call again.
     """
     wanted = _priority(priority)
     with unfinished_without_an_answer(run_id, doing="changing the priority of"):

@@ -1,8 +1,8 @@
-"""Reconciles one run with what its backend says: read, describe, decide, write; again if another function was faster.
+"""Reconciles one run with what its backend says: read, describe, decide, write. Again if another function was faster.
 
 What the record asks of AWS (the next job of a run, the end of a job that waited too long, or that a user stopped and
 whose launcher died of it, the schedules of a warm pool) is done after it is written, by the same code that completes a
-launch; a function that dies in between leaves it to the next reconciliation.
+launch. A function that dies in between leaves it to the next reconciliation.
 
 Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
 recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MOST_UNFINISHED_READINGS: Final = 3
 """So many readings of an attempt's log may be without an end: their functions ended, or CloudWatch Logs did not answer.
 
-Functions that ended pass it over after that; where it was not answered, what it would have said is not known. With a
+Functions that ended pass it over after that. Where it was not answered, what it would have said is not known. With a
 pass every five minutes an end waits for ten."""
 _LONGEST_TRIED: Final = timedelta(seconds=30)
 """A run that keeps changing is not tried again after that: each try may read its log for 20 seconds, and a pass has
@@ -65,8 +65,8 @@ class ReconciledRun:
     Attributes:
         run: The run item, up to date.
         changed_before: When the run was last changed before this reconciliation.
-        job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
-            before and the backend was not asked.
+        job: What SageMaker says of the current attempt's job. None when there is none, or when the run had ended before
+            and the backend was not asked.
         changes: How many changes were written.
         notifications: The run's notifications, sent or not, those of the changes last.
         happened: What those changes add to the deployment's metrics.
@@ -153,7 +153,7 @@ class RunReconciler:
         return run_item if same and not due else None
 
     def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:
-        """Reconcile a run by its id; return None for one that is not known.
+        """Reconcile a run by its id. Return None for one that is not known.
 
         Args:
             run: Its id.
@@ -269,7 +269,7 @@ class RunReconciler:
         return self._log(facts, job), True
 
     def _log(self, facts: RunFacts, job: JobView) -> JobLog:
-        """Return all of an ended job's log; of a live one what is new."""
+        """Return all of an ended job's log. Of a live one what is new."""
         run = facts.run
         launch = launch_id_of(facts.attempt)
         if launch is None:
@@ -313,7 +313,7 @@ def _may_have_written(left_at: datetime | None, *, since: float | None) -> bool:
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:
-    """Say whether function after function ended while it read the log; those that may still read it do not count."""
+    """Say whether function after function ended while it read the log. Those that may still read it do not count."""
     reading = run.log_reading
     if reading is None or reading.unfinished < MOST_UNFINISHED_READINGS:
         return False
@@ -356,7 +356,7 @@ def run_of_job(job_name: str) -> str | None:
     """Return the run whose attempts are named like this job (`<run>-<attempt>`), or None.
 
     Args:
-        job_name: A training job's name; anything else is no run's.
+        job_name: A training job's name. Anything else is no run's.
     """
     match = _JOB_NAME.fullmatch(job_name)
     return None if match is None else match["run"]

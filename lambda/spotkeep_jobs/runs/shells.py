@@ -54,7 +54,7 @@ def open_shell(
         asked_by: Who asks, where that is known: AWS's record of the session says it.
 
     Raises:
-        RequestRefusedError: There is no such run, or no shell can be opened in it now; it says what to do.
+        RequestRefusedError: There is no such run, or no shell can be opened in it now. It says what to do.
         LaunchUnfinishedError: AWS did not answer.
     """
     run = known_run(deployment.table, run_id)
@@ -80,7 +80,7 @@ def session_parameters(
 
     Args:
         run: The run.
-        view: What its backend says of its job; None where there is none.
+        view: What its backend says of its job. None where there is none.
         command: What to run instead of an interactive shell.
         host: In which of the job's instances, from 1.
         asked_by: Who asks.

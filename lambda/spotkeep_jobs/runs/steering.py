@@ -1,7 +1,7 @@
 """Whether a run with a deadline stays on spot, waits for it, or goes on demand. Pure.
 
-The solved policy (`Plan.table`) decides where there is one; the guard decides whether that is safe, whatever the policy
-says, and alone where there is none. Both are `spotkeep_planner.steering`; this module gives them where the run stands.
+The solved policy (`Plan.table`) decides where there is one. The guard decides whether that is safe, whatever the policy
+says, and alone where there is none. Both are `spotkeep_planner.steering`. This module gives them where the run stands.
 Managed spot finds capacity by itself and in every zone at once: the policy sees one source, which is there or not.
 """
 
@@ -61,10 +61,10 @@ class Standing:
 
 
 def steer(facts: JobFacts) -> Held:
-    """Do what the run's policy and its guard say now; with an entry of the timeline only where that is new.
+    """Do what the run's policy and its guard say now. With an entry of the timeline only where that is new.
 
     Args:
-        facts: What is known; its job is live, and is asked to end where the run leaves spot.
+        facts: What is known. Its job is live, and is asked to end where the run leaves spot.
     """
     run, request, attempt, now = facts.run, facts.request, facts.attempt, facts.now
     as_it_is = Held(run=run, attempt=attempt)
@@ -92,7 +92,7 @@ def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> Timelin
 
 
 def _standing(facts: JobFacts) -> Standing | None:
-    """Return what the run uses; None where its job stops, or its backend's word for it says neither."""
+    """Return what the run uses. None where its job stops, or its backend's word for it says neither."""
     job, now = facts.job, facts.now
     if job.phase is JobPhase.STOPPING:
         return None
@@ -113,7 +113,7 @@ def choose(
     Args:
         request: Its validated request.
         deadline_at: When it must be done.
-        plan: The policy it was launched with; None where it was launched without one.
+        plan: The policy it was launched with. None where it was launched without one.
         progress: What its jobs have said.
         standing: Where it stands.
     """
@@ -127,7 +127,7 @@ def choose(
 
 
 def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: datetime) -> str | None:
-    """Return why a launch (or a resume) goes on demand at once; None where spot can be tried.
+    """Return why a launch (or a resume) goes on demand at once. None where spot can be tried.
 
     Args:
         request: The validated request.
@@ -146,7 +146,7 @@ def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: 
 def on_demand_at_the_latest(
     request: JobRequest, *, deadline_at: datetime, now: datetime, progress: Progress | None = None
 ) -> datetime:
-    """Return when the guard would send a run on demand, should nothing more be done until then; not before now.
+    """Return when the guard would send a run on demand, should nothing more be done until then. Not before now.
 
     Args:
         request: Its validated request.

@@ -1,11 +1,11 @@
 """What the record must become, given what SageMaker says. Pure: the same facts give the same record.
 
-An event is only a hint that a job changed; DescribeTrainingJob is the fact (events come twice, late, out of order or
+An event is only a hint that a job changed. DescribeTrainingJob is the fact (events come twice, late, out of order or
 not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
 Applied in any order of events, by any number of callers, they lead to one record and one set of notifications (I4).
 
 This module holds which changes there are, and their order. What a live job is held against has a module each:
-`steering`, `max_cost`, `max_run`, `waiting`, `log_alerts`; what the end of an attempt means is in `ending`.
+`steering`, `max_cost`, `max_run`, `waiting`, `log_alerts`. What the end of an attempt means is in `ending`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def decide(facts: RunFacts) -> list[RunChange]:
     """Decide what is missing in the record.
 
     Args:
-        facts: What is known; without a job where the backend knows none of the attempt.
+        facts: What is known. Without a job where the backend knows none of the attempt.
 
     Returns:
-        The changes in order, each one transaction on the version the one before it leaves. Empty when the record
-        says it all already, when the run has ended (an ending is final), or when the job is not the run's.
+        The changes in order, each one transaction on the version the one before it leaves. Empty when the record says
+        it all already, when the run has ended (an ending is final), or when the job is not the run's.
     """
     run, attempt = facts.run, facts.attempt
     if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:

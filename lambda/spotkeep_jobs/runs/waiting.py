@@ -26,7 +26,7 @@ def hold_to_waits(facts: JobFacts) -> Held:
     No wait is too long for a run that a user stops.
 
     Args:
-        facts: What is known; its deployment says which wait is long, where the request does not.
+        facts: What is known. Its deployment says which wait is long, where the request does not.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     since = waiting_since(facts.job)

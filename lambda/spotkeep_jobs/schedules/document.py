@@ -71,7 +71,7 @@ def read_schedule(document: Mapping[str, Any], *, now: datetime) -> tuple[Schedu
         now: The time, aware.
 
     Returns:
-        The request, None where it cannot be read; and what is wrong with it, alone and with the fields beside it.
+        The request, None where it cannot be read. And what is wrong with it, alone and with the fields beside it.
     """
     try:
         request = _Document.model_validate(document).schedule
@@ -120,19 +120,19 @@ def schedule_id_for(document: Mapping[str, Any], *, token: str) -> str:
 
 
 def first_firing(request: ScheduleRequest, *, now: datetime) -> datetime | None:
-    """Return when a schedule that is made now first fires; None for never, or where its zone is not known here."""
+    """Return when a schedule that is made now first fires. None for never, or where its zone is not known here."""
     return next_after(request.expression, request.timezone, at=now, begins_at=begins_at(request, now=now))
 
 
 def next_firing(schedule: Schedule, *, now: datetime) -> datetime | None:
-    """Return when a schedule fires next; None for never, or where its zone is not known here."""
+    """Return when a schedule fires next. None for never, or where its zone is not known here."""
     return next_after(schedule.expression, schedule.timezone, at=now, begins_at=schedule.begins_at)
 
 
 def begins_at(request: ScheduleRequest, *, now: datetime) -> datetime:
     """Return the time before which a schedule that is made now does not fire: of a rate, its first firing.
 
-    Without such a time EventBridge Scheduler fires a rate at once; who wants that launches the document beside it.
+    Without such a time EventBridge Scheduler fires a rate at once. Who wants that launches the document beside it.
     """
     read = read_expression(request.expression)
     now = now.replace(microsecond=0)

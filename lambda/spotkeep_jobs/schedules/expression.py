@@ -45,7 +45,7 @@ class Rate:
     seconds: int
 
     def next_after(self, at: datetime, *, begins_at: datetime) -> datetime:
-        """Return the first firing after a time; a day of a rate has 24 hours.
+        """Return the first firing after a time. A day of a rate has 24 hours.
 
         Args:
             at: The time, aware.
@@ -76,9 +76,9 @@ class Cron:
     fires_on: DayRule
 
     def next_after(self, at: datetime, *, zone: ZoneInfo, begins_at: datetime) -> datetime | None:
-        """Return the first firing after a time, in UTC; None when there is none any more.
+        """Return the first firing after a time, in UTC. None when there is none any more.
 
-        A time that the zone skips in spring does not fire; one that comes twice in autumn fires the first time.
+        A time that the zone skips in spring does not fire. One that comes twice in autumn fires the first time.
 
         Args:
             at: The time, aware.
@@ -101,13 +101,13 @@ class Cron:
 
 
 def next_after(expression: str, timezone: str, *, at: datetime, begins_at: datetime) -> datetime | None:
-    """Return the first firing after a time, in UTC; None for never, or where the time zone is not known here.
+    """Return the first firing after a time, in UTC. None for never, or where the time zone is not known here.
 
     Args:
         expression: One that was read before.
         timezone: The zone of a cron expression's clock.
         at: The time, aware.
-        begins_at: Nothing fires before it; a rate fires then for the first time.
+        begins_at: Nothing fires before it. A rate fires then for the first time.
     """
     read, zone = read_expression(expression), zone_of(timezone)
     if isinstance(read, Rate):
@@ -122,7 +122,7 @@ def read_expression(value: object) -> Rate | Cron:
         value: As it was written, of any type.
 
     Raises:
-        PydanticCustomError: It is no such expression; says what is wrong and what to do.
+        PydanticCustomError: It is no such expression. Says what is wrong and what to do.
     """
     if not isinstance(value, str):
         raise wrong("is not text", FORMS)
@@ -180,7 +180,7 @@ def _known_zones() -> frozenset[str]:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """Return a time zone; None where it is not known here."""
+    """Return a time zone. None where it is not known here."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -281,7 +281,7 @@ def _weekday(day: date) -> int:
 
 
 def _nearest_weekday(year: int, month: int, number: int) -> int:
-    """Return the day from Monday to Friday of a month that is nearest to a day; the month is not left."""
+    """Return the day from Monday to Friday of a month that is nearest to a day. The month is not left."""
     last = calendar.monthrange(year, month)[1]
     number = min(number, last)
     weekday = date(year, month, number).isoweekday()

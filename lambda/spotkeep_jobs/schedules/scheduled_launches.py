@@ -52,9 +52,9 @@ class AskedSchedule:
     """A document with a schedule, as it was read.
 
     Attributes:
-        schedule: Its item, as it would be recorded; None where its schedule cannot be read.
+        schedule: Its item, as it would be recorded. None where its schedule cannot be read.
         judged: The document that is judged in its place: that of its first firing.
-        first_firing: When that is; None for a time zone that is not known here.
+        first_firing: When that is. None for a time zone that is not known here.
         problems: The schedule's faults.
         warnings: Probable mistakes in its expression.
     """
@@ -95,7 +95,7 @@ class ScheduledLaunches:
         return RecurringSchedules(lambda: deployment.clients.scheduler, target=ScheduleTarget.of(deployment.settings))
 
     def read(self, document: Mapping[str, Any], *, default_token: str, caller: Caller | None) -> AskedSchedule:
-        """Read a document with a schedule; nothing is recorded.
+        """Read a document with a schedule. Nothing is recorded.
 
         Args:
             document: A job document with `schedule`.
@@ -151,8 +151,8 @@ class ScheduledLaunches:
             Its item, and whether the same token began it before.
 
         Raises:
-            RequestRefusedError: Its id is taken, or one of what it would launch; or AWS refused it.
-            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+            RequestRefusedError: Its id is taken, or one of what it would launch. Or AWS refused it.
+            LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
         """
         try:
             with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
@@ -203,14 +203,14 @@ class ScheduledLaunches:
         """Remove a schedule. What it launched goes on.
 
         Raises:
-            LaunchUnfinishedError: AWS did not do it for certain; call again.
+            LaunchUnfinishedError: AWS did not do it for certain. Call again.
         """
         with unfinished_without_an_answer(schedule.schedule, doing="removing"):
             self._recurring.delete(schedule.schedule)
         self.deployment.table.forget_schedule(schedule.schedule)
 
     def firing(self, schedule: object, at: object) -> Firing | None:
-        """Return what a firing launches; None for a schedule that is not recorded, or was not when it fired.
+        """Return what a firing launches. None for a schedule that is not recorded, or was not when it fired.
 
         Args:
             schedule: Its id, as Scheduler says it.
@@ -231,8 +231,8 @@ class ScheduledLaunches:
     def keep(self, firing: Firing, *, launched: str | None = None, refusal: str | None = None) -> None:
         """Write what came of a firing, and notify its owner of a refusal that the firing before did not have.
 
-        A late try leaves what a later firing has written. Where the table is busy the function fails, and
-        AWS Lambda tries its event again, which launches nothing twice.
+        A late try leaves what a later firing has written. Where the table is busy the function fails, and AWS Lambda
+        tries its event again, which launches nothing twice.
 
         Args:
             firing: The firing.
@@ -240,7 +240,7 @@ class ScheduledLaunches:
             refusal: Why it launched nothing.
 
         Raises:
-            RunChangedError: Another transaction was at the record; nothing was written.
+            RunChangedError: Another transaction was at the record. Nothing was written.
         """
         before = firing.schedule
         if before.last_firing is not None and before.last_firing > firing.at:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _FoundT = TypeVar("_FoundT")
 _COUNTS_AS_ALIVE: Final = "It counts as alive, and what to do is in docs/runbook.md (`cdk destroy` waits)"
 WAITS: Final = timedelta(hours=1)
-"""How long CloudFormation waits for an answer (the longest ServiceTimeout); then the deletion has failed."""
+"""How long CloudFormation waits for an answer (the longest ServiceTimeout). Then the deletion has failed."""
 
 
 @dataclass(kw_only=True)
@@ -48,7 +48,7 @@ class Alive:
         sweeps: Ids of sweeps that were not asked to stop yet.
         pools: Names of the jobs that left warm pools.
         unreadable: What cannot be read, and counts as alive.
-        failures: What could not be asked to stop, and why; the next pass asks again.
+        failures: What could not be asked to stop, and why. The next pass asks again.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Shutdown:
 
         Returns:
             Whether there is something to end first. Else the request is answered: nothing is to be done when the
-            resource alone is deleted, by an update that has it no more; and when it is made or changed, an earlier
+            resource alone is deleted, by an update that has it no more. And when it is made or changed, an earlier
             deletion is over.
         """
         try:
@@ -108,7 +108,7 @@ class Shutdown:
         """Let work begin again after a deletion that failed, because who runs the deployment asks for it.
 
         Returns:
-            What was done, in a sentence; or why nothing was.
+            What was done, in a sentence. Or why nothing was.
         """
         request = self.deployment.table.deletion()
         if request is None:
@@ -119,14 +119,14 @@ class Shutdown:
         return f"the deletion asked for at {request.asked_at:%Y-%m-%d %H:%M} UTC is cleared: work may begin again"
 
     def stop_everything(self) -> Alive:
-        """Forget each schedule; ask each sweep and run to stop, and each warm pool to end. Gives what was alive."""
+        """Forget each schedule. Ask each sweep and run to stop, and each warm pool to end. Gives what was alive."""
         # What fires for a schedule that is not recorded does nothing; CloudFormation deletes it with its group.
         for schedule in self.deployment.table.schedule_ids():
             self.deployment.table.forget_schedule(schedule)
         return self._look(consistent=False, asks=True)
 
     def answer_if_over(self, request: StackRequest) -> Alive:
-        """Answer when nothing runs any more. Gives what does; what no index showed before is asked to stop."""
+        """Answer when nothing runs any more. Gives what does. What no index showed before is asked to stop."""
         alive = self._look(consistent=False, asks=False)
         if not alive.anything:
             alive = self._look(consistent=True, asks=True)

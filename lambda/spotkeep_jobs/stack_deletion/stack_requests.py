@@ -21,7 +21,7 @@ _LONGEST_REASON: Final = 1_024
 
 
 def stack_request(event: object, *, now: datetime) -> StackRequest | None:
-    """Read CloudFormation's request; None for an event that is none.
+    """Read CloudFormation's request. None for an event that is none.
 
     Args:
         event: What the function was invoked with.
@@ -57,7 +57,7 @@ class Stacks:
 
         Args:
             stack_id: The stack.
-            still: Whether CloudFormation is at it now; a deletion that has failed does not count then.
+            still: Whether CloudFormation is at it now. A deletion that has failed does not count then.
         """
         (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
         status = stack["StackStatus"]

@@ -64,7 +64,7 @@ class SweepActions:
         Raises:
             RequestRefusedError: The sweep is not known.
             SweepChangedError: The sweep kept changing under every try.
-            RecordRefusedError: DynamoDB does not take the record; the trials were stopped all the same.
+            RecordRefusedError: DynamoDB does not take the record. The trials were stopped all the same.
         """
         because = "a user paused it" if as_ is SweepState.PAUSED else "a user stopped it"
         try:
@@ -89,13 +89,13 @@ class SweepActions:
 
         Args:
             sweep: Its id.
-            changes: New values of fields of its document, for each trial that trains from now on; None takes a field
+            changes: New values of fields of its document, for each trial that trains from now on. None takes a field
                 away.
             seconds_left: How long the function still has, asked before each run is resumed or opened.
 
         Raises:
             RequestRefusedError: The sweep is not known, has not ended (unless an earlier call, within the hour, let it
-                go on so), or is over; or the changed document is refused.
+                go on so), or is over. Or the changed document is refused.
             SweepChangedError: The sweep kept changing under every try.
         """
 
@@ -188,7 +188,7 @@ class SweepActions:
 
 
 def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> None:
-    """Record that a sweep is to stop. One that has ended, or stops already, stays as it is; a pause becomes a stop.
+    """Record that a sweep is to stop. One that has ended, or stops already, stays as it is. A pause becomes a stop.
 
     Args:
         table: Where sweeps are recorded.

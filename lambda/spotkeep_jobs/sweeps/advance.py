@@ -87,7 +87,7 @@ class Advanced:
         resumed: Runs that go on.
         stopped: Runs that were asked to stop.
         refused: Runs that were not opened or resumed, and why.
-        waits_because: Why it could not do all that is to be done; the next advance goes on with it.
+        waits_because: Why it could not do all that is to be done. The next advance goes on with it.
     """
 
     sweep: Sweep
@@ -116,20 +116,20 @@ class Sweeps:
 
         Args:
             sweep: Its id.
-            ended_runs: The runs of trials that something happened to; the others are taken to be as they were. None to
+            ended_runs: The runs of trials that something happened to. The others are taken to be as they were. None to
                 read them all.
             seconds_left: How long the function still has: asked before each run is opened, resumed or stopped, and
                 while one waits for its moment (`pace`).
-            most_tasks: At most so many runs are opened, resumed or stopped; None for all.
+            most_tasks: At most so many runs are opened, resumed or stopped. None for all.
 
         Returns:
-            What was done; None when there is no such sweep.
+            What was done. None when there is no such sweep.
 
         Raises:
             SweepChangedError: The sweep kept changing under every try.
             SearchError: The search could not say which trials follow.
-            UnreadableRecordError: A record of it cannot be read; where it stops, the other trials were stopped.
-            RecordRefusedError: DynamoDB does not take a record; what was to stop was stopped all the same.
+            UnreadableRecordError: A record of it cannot be read. Where it stops, the other trials were stopped.
+            RecordRefusedError: DynamoDB does not take a record. What was to stop was stopped all the same.
         """
         done: Advanced | None = None
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
@@ -149,7 +149,7 @@ class Sweeps:
         return done
 
     def asks_to_go_on(self, sweep: str, *, follows: bool, seconds_left: Callable[[], float]) -> bool:
-        """Say whether another function is to be asked to go on with a sweep, by one that had no time left; record it.
+        """Say whether another function is to be asked to go on with a sweep, by one that had no time left. Record it.
 
         A hundred trials that end at once have their sweep advanced by a hundred functions: one of them is followed,
         when the next moment for a job is free, or its time is over.
@@ -305,7 +305,7 @@ class Sweeps:
     def _within_budget(
         self, sweep: Sweep, request: SweepRequest, *, before: Sequence[Trial], trials: Sequence[Trial], now: datetime
     ) -> tuple[Sweep, tuple[Trial, ...]]:
-        """Let as many trials begin, or go on, as max_cost pays for; where it pays for none, the sweep stops."""
+        """Let as many trials begin, or go on, as max_cost pays for. Where it pays for none, the sweep stops."""
         limit = max_cost_of(sweep)
         if limit is None:
             return sweep, tuple(trials)
@@ -361,7 +361,7 @@ class Sweeps:
     def _act(
         self, step: _Step, done: Advanced, *, seconds_left: Callable[[], float], tasks_left: Iterator[int]
     ) -> bool:
-        """Do what the trials ask for; return whether something is to be decided again."""
+        """Do what the trials ask for. Return whether something is to be decided again."""
         refused: list[Trial] = []
         unwritten: RecordRefusedError | None = None
         earliest: datetime | None = None
@@ -424,7 +424,7 @@ class Sweeps:
         return bool(refused) or step.changed
 
     def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
-        """Wait until a moment; return False where the time is over before."""
+        """Wait until a moment. Return False where the time is over before."""
         seconds = 0.0 if moment is None else (moment - self.deployment.now()).total_seconds()
         while seconds > 0:
             if seconds_left() <= 0:

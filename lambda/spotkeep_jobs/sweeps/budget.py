@@ -32,7 +32,7 @@ from spotkeep_jobs.with_changes import with_changes
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""
 BETWEEN_STOPS_SECONDS: Final = 0.5
-"""The launcher asks one trial after the other to stop; each takes a few calls of AWS."""
+"""The launcher asks one trial after the other to stop. Each takes a few calls of AWS."""
 _UNSEEN_SECONDS: Final = BETWEEN_PASSES_SECONDS + BEHIND_SECONDS
 """For so long may a job be at work, and end, and be deleted by a person, before a pass looks again."""
 _SECONDS_PER_HOUR: Final = 3_600
@@ -50,7 +50,7 @@ def seconds_until_stopped(parallel: int) -> int:
 
 
 def max_cost_of(sweep: Sweep) -> float | None:
-    """Return what a sweep may cost, in US dollars; None where it has no bound."""
+    """Return what a sweep may cost, in US dollars. None where it has no bound."""
     limit = sweep.document.get("max_cost")
     return None if limit is None else float(limit)
 
@@ -89,7 +89,7 @@ def most_is_spent(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> bo
 
 
 def money_is_spent(sweep: Sweep, trials: Sequence[Trial], *, now: datetime) -> str | None:
-    """Return why the trials of a sweep have to stop now, so that max_cost is kept; None where they may go on.
+    """Return why the trials of a sweep have to stop now, so that max_cost is kept. None where they may go on.
 
     Args:
         sweep: The sweep's item.
@@ -127,7 +127,7 @@ def within_budget(
         now: The time.
 
     Returns:
-        The trials; and what the first one needed that is not let begin, in US dollars, 0 where all are.
+        The trials. And what the first one needed that is not let begin, in US dollars, 0 where all are.
     """
     limit = max_cost_of(sweep)
     if limit is None:
@@ -154,7 +154,7 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
 
     Args:
         trial: One that begins or goes on.
-        request: The request of its document; None of one that is refused, and so costs nothing.
+        request: The request of its document. None of one that is refused, and so costs nothing.
         prices: On-demand US dollars per instance and hour, by instance type.
         parallel: How many trials train at a time.
     """
@@ -173,7 +173,7 @@ def live_spending(run: Run, *, prices: Mapping[str, float], before: Spending | N
     Args:
         run: Its item.
         prices: On-demand US dollars per instance and hour, by instance type.
-        before: What was known of it; that stays where the price cannot be read.
+        before: What was known of it. That stays where the price cannot be read.
     """
     price = prices.get(run.place.instance_type)
     if price is None:

@@ -47,7 +47,7 @@ class SeenRun:
 
     Attributes:
         run: Its item.
-        metrics: What its script measures; None where it has reported nothing.
+        metrics: What its script measures. None where it has reported nothing.
         pools_over: The attempts whose warm pools are on its bill.
     """
 
@@ -61,7 +61,7 @@ class Seen:
     """What was read of trials, and when.
 
     Attributes:
-        runs: The runs that were read, by id, None for one that is not there; those of other trials are taken to be as
+        runs: The runs that were read, by id, None for one that is not there. Those of other trials are taken to be as
             they were.
         prices: On-demand US dollars per instance and hour, by instance type.
         now: The time.
@@ -252,11 +252,11 @@ def going_on(
 
 
 def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
-    """Return what a trial asks for; None where its run is as it is to be.
+    """Return what a trial asks for. None where its run is as it is to be.
 
     Args:
         trial: The trial, as it is recorded.
-        seen: Its run; None where there is none.
+        seen: Its run. None where there is none.
         sweep: The sweep's item.
     """
     if trial.state is not TrialState.RUNNING:
@@ -275,7 +275,7 @@ def failed(trial: Trial, *, reason: str) -> Trial:
 
 
 def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) -> Trial:
-    """Return a trial with what came of its run; of one that had ended, what came of it since a user resumed it."""
+    """Return a trial with what came of its run. Of one that had ended, what came of it since a user resumed it."""
     found = seen.runs.get(trial.run)
     if found is None:
         return trial
@@ -391,7 +391,7 @@ def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
 def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None], *, now: datetime) -> Trial:
     """Return a trial of a sweep that stops. One that no function can be opening or resuming any more is not begun.
 
-    It is what its run was before; where it has none, or was to go on anyway, it goes on with its sweep.
+    It is what its run was before. Where it has none, or was to go on anyway, it goes on with its sweep.
     """
     if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None or trial.run not in seen:
         return trial
@@ -427,7 +427,7 @@ def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
 
 
 def _came_further(trial: Trial, *, anew: bool) -> bool:
-    """Return whether a trial has come anywhere; anew: since its sweep let it go on."""
+    """Return whether a trial has come anywhere. Anew: since its sweep let it go on."""
     if trial.state in {TrialState.COMPLETED, TrialState.PAUSED}:
         return True
     before = trial.went_on_at_step if anew else None

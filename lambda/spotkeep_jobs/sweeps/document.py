@@ -117,13 +117,15 @@ class SweepRequest(DocumentModel):
     """Many trials of one job: each a run with parameters of its own."""
 
     parameters: Space | None = Field(default=None, examples=[{"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34]}])
-    """What a trial's parameters may be, by their names. Each is a hyperparameter of the trial; {parameters.lr} in
-    names and values stands for it, and {index} for the trial's number."""
+    """What a trial's parameters may be, by their names.
+
+    Each is a hyperparameter of the trial. {parameters.lr} in names and values stands for it, and {index} for the
+    trial's number."""
     search: SearchName | None = Field(default=None, examples=["random"])
     """How trials are chosen: grid (every combination), random, sobol (evenly spread), tpe (near what was good) or asha
     (random ones, of which the best train longer). Default: none, `trials` lists them."""
     trials: Trials = Field(default=None, examples=[200])
-    """How many trials, 1 to 10,000; or a list of the parameters of each. Default: of a grid, all."""
+    """How many trials, 1 to 10,000. Or a list of the parameters of each. Default: of a grid, all."""
     parallel: WholeNumber = Field(default=4, ge=1, le=500)
     """How many trials run at a time, 1 to 500. Default: 4."""
     objective: Objective | None = Field(default=None, examples=[{"metric": "validation_loss", "goal": "minimize"}])
@@ -155,7 +157,7 @@ class SweepRequest(DocumentModel):
 
     @property
     def plan(self) -> SearchPlan | None:
-        """What the search is asked for; None where the document lists the trials."""
+        """What the search is asked for. None where the document lists the trials."""
         if self.parameters is None or self.search is None:
             return None
         return SearchPlan(
@@ -193,7 +195,7 @@ def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest 
         tpe: Whether the deployment has the function that tpe searches with.
 
     Returns:
-        The request, None where it cannot be read; and what is wrong with it, alone and with the fields beside it.
+        The request, None where it cannot be read. And what is wrong with it, alone and with the fields beside it.
     """
     try:
         request = _Document.model_validate(document).sweep

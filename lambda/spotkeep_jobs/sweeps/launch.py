@@ -1,4 +1,4 @@
-"""Launches sweeps: a document is judged with the documents of its first trials, and recorded; then trials begin."""
+"""Launches sweeps: a document is judged with the documents of its first trials, and recorded. Then trials begin."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class LaunchedSweep:
     """A sweep that was launched.
 
     Attributes:
-        advanced: What its first advance did; later ones go on with it.
-        replayed: Whether it was launched by an earlier call; this one launched nothing.
+        advanced: What its first advance did. Later ones go on with it.
+        replayed: Whether it was launched by an earlier call. This one launched nothing.
         warnings: What is allowed but probably not meant.
     """
 
@@ -110,8 +110,8 @@ class SweepLaunch:
             origin: What the launch follows from.
 
         Raises:
-            RequestRefusedError: Nothing was launched; it carries every problem.
-            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+            RequestRefusedError: Nothing was launched. It carries every problem.
+            LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
             SweepChangedError: The sweep kept changing under every try.
         """
         repeated = self._repeated(document, default_token=default_token)
@@ -148,7 +148,7 @@ class SweepLaunch:
             origin: What the launch follows from.
 
         Raises:
-            RequestRefusedError: It would be refused; it carries every problem.
+            RequestRefusedError: It would be refused. It carries every problem.
         """
         if self.deployment.settings.verify_callers and caller is not None:
             document = dict(with_owner(document, caller=caller))  # type: ignore[call-overload]
@@ -231,7 +231,7 @@ class SweepLaunch:
         )
 
     def _repeated(self, document: Mapping[str, Any], *, default_token: str) -> LaunchedSweep | None:
-        """Answer with the sweep that the same token launched before; None where it launched none."""
+        """Answer with the sweep that the same token launched before. None where it launched none."""
         request, _ = read_sweep(document, tpe=True)
         if request is None:
             return None
@@ -252,7 +252,7 @@ class SweepLaunch:
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
-    """Return what a document asks to be notified of; what is no kind of notification is refused where it is judged.
+    """Return what a document asks to be notified of. What is no kind of notification is refused where it is judged.
 
     Args:
         document: A job document, with `sweep`, `schedule` or neither.

@@ -50,11 +50,11 @@ class LauncherFunction:
 
         Args:
             sweep: Its id.
-            ended_runs: The runs of trials that something happened to; None to have them all read.
+            ended_runs: The runs of trials that something happened to. None to have them all read.
             in_a_row: How many functions before it had no time left, each asking the next.
 
         Raises:
-            AwsCallError: Lambda did not take it; a later pass asks again.
+            AwsCallError: Lambda did not take it. A later pass asks again.
         """
         payload: dict[str, object] = {"action": ADVANCE, "sweep": sweep}
         payload |= ({} if ended_runs is None else {"runs": sorted(ended_runs)}) | (

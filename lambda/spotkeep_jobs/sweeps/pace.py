@@ -32,7 +32,7 @@ SHARE: Final = 0.8
 
 
 def between_jobs(document: Mapping[str, Any]) -> timedelta:
-    """Return how long a sweep lets pass from one job to the next; nothing on EC2, where one call is one fleet.
+    """Return how long a sweep lets pass from one job to the next. Nothing on EC2, where one call is one fleet.
 
     Args:
         document: The sweep's document.
@@ -57,7 +57,7 @@ def paced(
         within_seconds: How long the function still has.
 
     Returns:
-        The sweep's item, with the next moment that is free; and the trials' moments, by their numbers.
+        The sweep's item, with the next moment that is free. And the trials' moments, by their numbers.
     """
     apart = between_jobs(sweep.document)
     if not asking or not apart:

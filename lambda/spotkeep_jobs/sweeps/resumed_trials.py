@@ -55,7 +55,7 @@ def training_again(trial: Trial, *, pause_at_step: int | None) -> Trial:
 
     Args:
         trial: The trial.
-        pause_at_step: Where it pauses, in completed steps; None to train to its end.
+        pause_at_step: Where it pauses, in completed steps. None to train to its end.
     """
     return with_changes(
         trial,
@@ -74,8 +74,8 @@ def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd
     Args:
         trial: The trial.
         sweep: Its sweep's item.
-        pause_at_step: Where it pauses, in completed steps; None to train to its end.
-        left_usd: What the sweep has left, in US dollars; None where it has no bound.
+        pause_at_step: Where it pauses, in completed steps. None to train to its end.
+        left_usd: What the sweep has left, in US dollars. None where it has no bound.
     """
     return with_changes(
         training_again(trial, pause_at_step=pause_at_step),
@@ -86,7 +86,7 @@ def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd
 
 
 def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run's request that are others from its next attempt on; None takes a field away.
+    """Return the fields of a run's request that are others from its next attempt on. None takes a field away.
 
     Args:
         sweep: The item of the trial's sweep.

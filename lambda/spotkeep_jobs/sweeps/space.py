@@ -109,7 +109,7 @@ class ContinuousParameter:
 
     @property
     def longest(self) -> float:
-        """The end of the range that is longest as text; a value between has few digits more."""
+        """The end of the range that is longest as text. A value between has few digits more."""
         return max(self.low, self.high, key=json_bytes)
 
     def at(self, fraction: float) -> float:
@@ -314,7 +314,7 @@ class Space(
 
     @property
     def size(self) -> int | None:
-        """How many combinations of values there are; None where a parameter is continuous."""
+        """How many combinations of values there are. None where a parameter is continuous."""
         discrete = [parameter.size for parameter in self.root.values() if parameter.size is not None]
         return math.prod(discrete) if len(discrete) == len(self.root) else None
 

@@ -120,7 +120,7 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def _filled_in(value: Any, *, number: int, parameters: Mapping[str, ParameterValue]) -> Any:
-    """Return a value with its placeholders filled in; a text that is one placeholder becomes the value itself."""
+    """Return a value with its placeholders filled in. A text that is one placeholder becomes the value itself."""
     if isinstance(value, Mapping):
         return {name: _filled_in(each, number=number, parameters=parameters) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -157,7 +157,7 @@ def _with_objective(metrics: Any, request: SweepRequest) -> Any:
 
 
 JUDGED_TRIALS: Final = 20
-"""So many trials are judged before a sweep is launched; of listed trials, all."""
+"""So many trials are judged before a sweep is launched. Of listed trials, all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +178,7 @@ class FirstTrial:
 def first_trials(
     document: Mapping[str, Any], request: SweepRequest, *, token: str, owner: str | None
 ) -> tuple[FirstTrial, ...]:
-    """Return the first trials of a sweep; of a list, all.
+    """Return the first trials of a sweep. Of a list, all.
 
     Args:
         document: The sweep's document.

@@ -42,7 +42,7 @@ _DENIED = ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDenie
 
 
 class Refusal(Enum):
-    """Why a request is refused: the codes of S3, EC2, the query protocol and the others; and a sentence."""
+    """Why a request is refused: the codes of S3, EC2, the query protocol and the others. And a sentence."""
 
     FOREIGN_HOST = (_DENIED, "The local AWS answers requests to its own address on this machine only.")
     BROWSER = (_DENIED, "The local AWS answers no requests of web pages.")
@@ -67,7 +67,7 @@ class Request:
     """What of a request decides.
 
     Attributes:
-        headers: By their names in lower case; the values of one that is repeated are joined by `, `, as HTTP has it.
+        headers: By their names in lower case. The values of one that is repeated are joined by `, `, as HTTP has it.
         query: As sent, without the question mark.
     """
 
@@ -83,7 +83,7 @@ def refusal(request: Request, *, port: int, find: Callable[[str], AccessKey | No
     Args:
         request: As it arrived.
         port: Where the local AWS listens.
-        find: The key with an id; None when it was not issued.
+        find: The key with an id. None when it was not issued.
         now: Epoch seconds.
 
     Returns:
@@ -142,7 +142,7 @@ class Admission:
     Args:
         inner: The other one.
         port: Where the local AWS listens.
-        find: The key with an id; None when it was not issued.
+        find: The key with an id. None when it was not issued.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ async def _refuse(refused: Refusal, request: Request, receive: Any, send: Any) -
 
 
 async def send_answer(send: Any, answered: ErrorAnswer, *, method: str) -> None:
-    """Send a whole answer; of one to HEAD without its body.
+    """Send a whole answer. Of one to HEAD without its body.
 
     Args:
         send: ASGI's `send`.
@@ -196,7 +196,7 @@ async def send_answer(send: Any, answered: ErrorAnswer, *, method: str) -> None:
 
 
 def joined_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return headers by their names in lower case; the values of one that is repeated are joined, as HTTP has it."""
+    """Return headers by their names in lower case. The values of one that is repeated are joined, as HTTP has it."""
     joined: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

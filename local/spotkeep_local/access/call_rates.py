@@ -7,7 +7,7 @@
 | every other operation of Batch | 50 | 'How do I resolve the "Getting error Too Many Requests" error?', AWS re:Post |
 
 All are of an account in a region. For DescribeTrainingJob, StopTrainingJob and Search AWS publishes no rate, so none of
-their calls is refused here; how many come in a second is counted.
+their calls is refused here. How many come in a second is counted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CallRates:
     """Holds the calls of an account to rates, and counts them. Safe to call from any thread.
 
     Args:
-        limits: How many calls a second are taken, by operation; an operation that is not there has no limit.
+        limits: How many calls a second are taken, by operation. An operation that is not there has no limit.
     """
 
     def __init__(self, limits: Mapping[str, int] = CALLS_A_SECOND) -> None:
@@ -57,11 +57,11 @@ class CallRates:
         self._throttled: Counter[str] = Counter()
 
     def takes(self, operation: str, *, at: float) -> bool:
-        """Return whether a call is taken; a refused one leaves its place to the next.
+        """Return whether a call is taken. A refused one leaves its place to the next.
 
         Args:
             operation: Of the call.
-            at: When it comes, in seconds; calls come in order.
+            at: When it comes, in seconds. Calls come in order.
         """
         with self._lock:
             came, taken = (_within_a_second(times[operation], at=at) for times in (self._came, self._taken))

@@ -74,7 +74,7 @@ class UnsureCalls:
         Args:
             request: The call, as it was judged.
             scope: The scope, as ASGI defines it.
-            receive: ASGI's `receive`; begins with the body, also where `request` has it.
+            receive: ASGI's `receive`. Begins with the body, also where `request` has it.
             send: ASGI's `send`.
         """
         service = service_of(request)
@@ -113,7 +113,7 @@ class Enforcement:
     Args:
         inner: The services.
         judge: Decides.
-        find: The key with an id; None when it was not issued.
+        find: The key with an id. None when it was not issued.
         calls: Makes the calls that are allowed.
     """
 

@@ -49,8 +49,8 @@ class LocalSessionManager:
     Args:
         ssm: Answers every other operation.
         cloud: EC2's instances.
-        job: A training job by its name; None where there is none.
-        may_connect: Whether an agent with a role, by its name, may connect; on an instance with its ARN.
+        job: A training job by its name. None where there is none.
+        may_connect: Whether an agent with a role, by its name, may connect. On an instance with its ARN.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class ResourceType:
 
     Attributes:
         kind: As it stands in the names of the operations.
-        name_property: The property with its name; one is made up where it is missing.
+        name_property: The property with its name. One is made up where it is missing.
         arn_member: The member of the answer to its creation that holds its ARN.
         attribute: Its ARN for `Fn::GetAtt`.
         updated_by: The parameter that names it in the other operations.

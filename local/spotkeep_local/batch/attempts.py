@@ -1,8 +1,8 @@
 """How a service job goes from one status to the next, as its training job does: pure functions.
 
     SUBMITTED -> RUNNABLE -> SCHEDULED -> STARTING -> RUNNING -> SUCCEEDED | FAILED
-                    ^            |           |           |
-                    +------------+-----------+-----------+     no capacity; another attempt; preempted
+                    ^            |           |           | +------------+-----------+-----------+     no capacity.
+                    Another attempt. Preempted
 
 Within one attempt a status never goes back: a managed spot job that SageMaker starts again stays RUNNING.
 

@@ -31,7 +31,7 @@ _FILTERS: Final = ("JOB_NAME", "BEFORE_CREATED_AT", "AFTER_CREATED_AT", "QUOTA_S
 
 
 class ServiceJobOperations:
-    """Their operations; the caller holds the account's lock.
+    """Their operations. The caller holds the account's lock.
 
     Args:
         account: Keeps them.

@@ -138,7 +138,7 @@ class LocalServices:
         self._ec2.start()
 
     async def make_account(self) -> None:
-        """Make the users and roles of a new account that are not there yet; ministack must have its state by now.
+        """Make the users and roles of a new account that are not there yet. ministack must have its state by now.
 
         Raises:
             LocalAwsError: IAM refuses.

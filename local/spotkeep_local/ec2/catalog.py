@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.cloud import Cloud
 
 _ON_XEN: Final = re.compile(r"[ct]1|c[34]|cc[12]|cg1|cr1|d2|f1|g2|g3s?|h1|hi1|hs1|i[23]|m[1234]|p[23]|r[34]|t2|x1e?")
-"""Families before the Nitro system; their bare-metal sizes are on it."""
+"""Families before the Nitro system. Their bare-metal sizes are on it."""
 _GRAVITON: Final = re.compile(r"a1|[a-z]+\d+g[a-z]*|p6e-gb200")
 """The first letter after the generation names the maker of the processors: g is AWS. g5g has them, g5 has not."""
 _ACCELERATORS: Final[tuple[tuple[re.Pattern[str], dict[str, Any]], ...]] = (
@@ -39,7 +39,7 @@ _HISTORY_SECONDS = 90 * 86_400.0
 
 
 def describe_instance_types(request: dict[str, Any]) -> dict[str, Any]:
-    """DescribeInstanceTypes, of the types that botocore knows; its model refuses others."""
+    """DescribeInstanceTypes, of the types that botocore knows. Its model refuses others."""
     known = cast("StringShape", service_model("ec2").shape_for("InstanceType")).enum
     filters = request.get("Filters", [])
     names = [name for name in request.get("InstanceTypes") or known if matches({"instance-type": [name]}, {}, filters)]

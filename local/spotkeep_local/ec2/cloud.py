@@ -149,7 +149,7 @@ class Table(Generic[_Resource]):
             made_before: As for `shown`.
 
         Raises:
-            Ec2Error: One that is named is not there, or not yet; there is no such filter; or one page is not enough.
+            Ec2Error: One that is named is not there, or not yet. There is no such filter. Or one page is not enough.
         """
         filters = request.get("Filters", [])
         found = self.shown(request.get(ids), made_before=made_before)
@@ -158,7 +158,7 @@ class Table(Generic[_Resource]):
         )
 
     def shown(self, ids: Sequence[str] | None, *, made_before: float) -> list[_Resource]:
-        """Return those with these ids, or all; without what was made after a time, which requests do not see yet.
+        """Return those with these ids, or all. Without what was made after a time, which requests do not see yet.
 
         Raises:
             Ec2Error: One that is named is not there, or not yet.
@@ -180,12 +180,12 @@ class Cloud:
         folder: The folder of its files.
         region: The region of its resources.
         account_id: The account id of its resources.
-        find_platform: Finds out what hosts are on this machine; called when the first one is needed.
+        find_platform: Finds out what hosts are on this machine. Called when the first one is needed.
         endpoint_port: The port of the local AWS, which its hosts reach.
         agent_time_scale: How many times more often than on AWS the agents on its hosts ask for notices.
         latencies: How long things take.
         surroundings: The rest of the local AWS.
-        send_event: Takes detail, detail type and resources of an event for the default bus; returns at once.
+        send_event: Takes detail, detail type and resources of an event for the default bus. Returns at once.
         clock: Epoch seconds.
     """
 

@@ -15,7 +15,7 @@ _Resource = TypeVar("_Resource")
 
 
 def matches(values: Mapping[str, Sequence[str]], tags: Mapping[str, str], filters: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a resource passes every filter; the values of one filter are alternatives, with `*` and `?`.
+    """Return whether a resource passes every filter. The values of one filter are alternatives, with `*` and `?`.
 
     Args:
         values: The resource's values by filter.

@@ -26,9 +26,9 @@ class CandidatePool:
     Attributes:
         place: Its place among the overrides of the request.
         config: The place of its LaunchTemplateConfig.
-        room: How many more can be had; None for any number.
+        room: How many more can be had. None for any number.
         price_usd: An hour, now.
-        max_price_usd: The most that the fleet pays; None for up to the on-demand price.
+        max_price_usd: The most that the fleet pays. None for up to the on-demand price.
         overrides: The override as the request has it.
     """
 
@@ -43,7 +43,7 @@ class CandidatePool:
 
     @property
     def refusal(self) -> tuple[str, str] | None:
-        """Why no spot instance can be had from it: EC2's error code and message; None when one can."""
+        """Why no spot instance can be had from it: EC2's error code and message. None when one can."""
         if self.max_price_usd is not None and self.price_usd > self.max_price_usd:
             return (
                 "SpotMaxPriceTooLow",
@@ -60,7 +60,7 @@ class CandidatePool:
 
 
 def choose_pool(candidates: Sequence[CandidatePool], *, strategy: str) -> CandidatePool | None:
-    """Return the pool for the next spot instance; None when no pool has one.
+    """Return the pool for the next spot instance. None when no pool has one.
 
     Args:
         candidates: In the order of the request.
@@ -74,7 +74,7 @@ def choose_on_demand(candidates: Sequence[CandidatePool]) -> CandidatePool:
     """Return the cheapest pool for the next on-demand instance, of which there are always more.
 
     Args:
-        candidates: In the order of the request; at least one.
+        candidates: In the order of the request. At least one.
     """
     return min(candidates, key=_ORDERS["lowest-price"])
 

@@ -49,7 +49,7 @@ class FleetOperations:
     # The API.
 
     def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateFleet; the instances are launched soon after."""
+        """CreateFleet. The instances are launched soon after."""
         cloud = self._cloud
         if token := request.get("ClientToken"):
             for fleet in cloud.fleets:

@@ -67,7 +67,7 @@ class Instances:
     # The API.
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeInstances; every instance is a reservation of its own."""
+        """DescribeInstances. Every instance is a reservation of its own."""
         found = self._cloud.instances.described(
             request, ids="InstanceIds", values=_filter_values, made_before=self._cloud.shown_before
         )
@@ -113,13 +113,13 @@ class Instances:
     # What happens to them.
 
     def launch(self, instance: LocalInstance) -> None:
-        """Launch an instance; it boots when it is due."""
+        """Launch an instance. It boots when it is due."""
         self._cloud.instances.put(instance)
         self._announce(instance)
         self._cloud.wake()
 
     def boot(self, instance: LocalInstance) -> None:
-        """Boot a pending instance; it ends where this machine refuses it a host."""
+        """Boot a pending instance. It ends where this machine refuses it a host."""
         cloud = self._cloud
         try:
             host = cloud.platform.start(
@@ -137,7 +137,7 @@ class Instances:
         self._announce(running)
 
     def end(self, instance_id: str, *, reason: tuple[str, str], power_off: bool) -> LocalInstance:
-        """Begin to end an instance; it is `terminated` when nothing of it is left.
+        """Begin to end an instance. It is `terminated` when nothing of it is left.
 
         Args:
             instance_id: The instance's id.
@@ -164,7 +164,7 @@ class Instances:
     def announce_interruption(
         self, instance_id: str, *, notice_seconds: float, takes_place: bool = True
     ) -> AnnouncedInterruption:
-        """Announce the interruption of a spot instance, by metadata and by event; the `background` carries it out.
+        """Announce the interruption of a spot instance, by metadata and by event. The `background` carries it out.
 
         Args:
             instance_id: A live spot instance's id.
@@ -214,7 +214,7 @@ class Instances:
                 self._specification(instance).console.unlink(missing_ok=True)
 
     def end_all(self) -> None:
-        """End every instance at once, because the local AWS stops; return when nothing of them is left."""
+        """End every instance at once, because the local AWS stops. Return when nothing of them is left."""
         code, reason = _SERVER_STOPPED
         with self._cloud.lock:
             for instance in self._cloud.instances:

@@ -1,4 +1,4 @@
-"""From a launch template and a fleet's override to an instance's record; and the versions of a template."""
+"""From a launch template and a fleet's override to an instance's record. And the versions of a template."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTempl
 
 
 def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
-    """DeleteLaunchTemplateVersions, of any but the default version; the answer says which cannot be deleted."""
+    """DeleteLaunchTemplateVersions, of any but the default version. The answer says which cannot be deleted."""
     template_id, name = request.get("LaunchTemplateId"), request.get("LaunchTemplateName")
     template = ec2.launch_template(template_id=template_id, name=name)
     if template is None:

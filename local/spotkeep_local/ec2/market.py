@@ -1,4 +1,4 @@
-"""The spot market: how many instances can be had in each pool, and at what price; scripted, not traded.
+"""The spot market: how many instances can be had in each pool, and at what price. Scripted, not traded.
 
 A pool is an instance type in a zone. What no script mentions can be had without limit at `DEFAULT_PRICE_USD`.
 """
@@ -29,7 +29,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class MarketError(LocalAwsError, ValueError):
-    """A change of the market is not valid; the text names every problem."""
+    """A change of the market is not valid. The text names every problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class SpotPoolChange:
         zone: For example `us-east-1a`.
         instance_type: None for every type.
         at_seconds: After the script began.
-        capacity: How many spot instances can be had and kept; -1 for any number.
+        capacity: How many spot instances can be had and kept. -1 for any number.
         price_usd: An hour.
         notice: Whether the instances that it interrupts get a notice.
 
@@ -94,7 +94,7 @@ class SpotPoolState:
     """A pool at one moment.
 
     Attributes:
-        capacity: How many spot instances can be had and kept; None for any number.
+        capacity: How many spot instances can be had and kept. None for any number.
         notice: Whether the instances that are interrupted get a notice.
     """
 
@@ -109,7 +109,7 @@ class Market:
 
     Args:
         began_at: When the script began, epoch seconds.
-        changes: Any order; of two at one moment the later in the list counts.
+        changes: Any order. Of two at one moment the later in the list counts.
     """
 
     began_at: float
@@ -139,7 +139,7 @@ class Market:
         return state
 
     def prices(self, *, instance_type: str, zone: str, start: float, end: float) -> list[tuple[float, float]]:
-        """Return when each price in a time began (epoch seconds), and the price (USD an hour); latest first."""
+        """Return when each price in a time began (epoch seconds), and the price (USD an hour). Latest first."""
         state = self.pool(instance_type=instance_type, zone=zone, now=start)
         changed = [
             (self.began_at + change.at_seconds, change.price_usd)
@@ -181,14 +181,14 @@ def read_recorded_market(
         zone: The local zone it is played in.
         tick_seconds: How long a tick takes here.
         first_tick: Where to begin.
-        ticks: How many to play; None to the end.
+        ticks: How many to play. None to the end.
         notice: Whether instances that it interrupts get a notice.
 
     Returns:
         One change for each tick in which something changed.
 
     Raises:
-        MarketError: The file cannot be read, has other columns, or has lines that cannot be understood; names the first
+        MarketError: The file cannot be read, has other columns, or has lines that cannot be understood. Names the first
             few.
     """
     try:

@@ -40,7 +40,7 @@ class Ec2QueryProtocol:
         return form_parameters(request).get("Action", "")
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Read and check the form's parameters; timestamps become epoch seconds.
+        """Read and check the form's parameters. Timestamps become epoch seconds.
 
         Raises:
             Ec2Error: A parameter is unknown, missing, of the wrong type or breaks a constraint of the model.

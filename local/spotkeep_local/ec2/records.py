@@ -23,7 +23,7 @@ class AttachmentState(StrEnum):
 
 
 class InstanceState(StrEnum):
-    """The state of an instance; the local EC2 stops none."""
+    """The state of an instance. The local EC2 stops none."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -200,7 +200,7 @@ class LocalFleet:
 
     Attributes:
         request: The CreateFleet request.
-        problem: Why capacity is missing; written to the history once, and again when it changes.
+        problem: Why capacity is missing. Written to the history once, and again when it changes.
         try_at: The earliest time at which it launches again.
     """
 
@@ -231,8 +231,8 @@ class InstanceFacts(JsonDocument):
     Attributes:
         running_at: When its user data began.
         reason_code: Why it ended, as `StateReason.Code`.
-        interruption: What was announced; None when nothing was.
-        process_id: Its first process on this machine; None when it has none any more.
+        interruption: What was announced. None when nothing was.
+        process_id: Its first process on this machine. None when it has none any more.
         user_data_exit_code: None while the user data runs, or when it was killed.
         console: The file with what the user data printed.
     """
@@ -259,7 +259,7 @@ class Platform(JsonDocument):
     Attributes:
         isolation: `namespace`: hosts with a network, processes and mounts of their own, and volumes that are loop
             devices. `relocated`: process groups with directories for volumes.
-        reason: Why not namespaces; None with them.
+        reason: Why not namespaces. None with them.
     """
 
     isolation: str

@@ -55,7 +55,7 @@ class Ec2Service:
         endpoint_port: The port of the local AWS.
         options: The options of the local AWS.
         surroundings: The rest of the local AWS.
-        publish_event: Puts an event on the default bus; called from a thread of its own.
+        publish_event: Puts an event on the default bus. Called from a thread of its own.
         ministack: Answers the operations on other resources.
     """
 
@@ -110,7 +110,7 @@ class Ec2Service:
         self._background.start()
 
     def stop(self) -> None:
-        """End every instance and save; the fleets launch others at the next start."""
+        """End every instance and save. The fleets launch others at the next start."""
         self._background.stop()
         self.instances.end_all()
         self._events.stop()
@@ -268,7 +268,7 @@ class Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; return when it has ended."""
+        """Stop the thread. Return when it has ended."""
         with self._cloud.changed:
             self._stopping = True
             self._cloud.changed.notify_all()
@@ -333,7 +333,7 @@ class Background:
                 self._cloud.volumes.put(replace(volume, attachment=busy))
 
     def _reclaim(self) -> None:
-        """Interrupt spot instances that their pool has no room for any more; the youngest first."""
+        """Interrupt spot instances that their pool has no room for any more. The youngest first."""
         pools: dict[tuple[str, str], list[LocalInstance]] = {}
         for instance in self._cloud.instances:
             if instance.spot and instance.state.live:

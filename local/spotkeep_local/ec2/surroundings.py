@@ -35,7 +35,7 @@ class LocalSubnet:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTemplateVersion:
-    """One version of a launch template; its data as RequestLaunchTemplateData names it, its time in epoch seconds."""
+    """One version of a launch template. Its data as RequestLaunchTemplateData names it, its time in epoch seconds."""
 
     template_id: str
     version: str
@@ -77,7 +77,7 @@ class Surroundings:
     def launch_template(
         self, *, template_id: str | None, name: str | None, version: str
     ) -> LaunchTemplateVersion | None:
-        """Return a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
+        """Return a version of a launch template, `$Default` and `$Latest` resolved. None when it does not exist."""
         template = ec2.launch_template(template_id=template_id, name=name)
         if template is None:
             return None
@@ -108,7 +108,7 @@ class Surroundings:
         )
 
     def role_credentials(self, role: str, *, instance_id: str) -> RoleCredentials:
-        """Return an instance's credentials of a role; valid until `revoke_credentials`."""
+        """Return an instance's credentials of a role. Valid until `revoke_credentials`."""
         key = self._credentials.of_role(role, session=instance_id, holder=instance_id)
         return RoleCredentials(
             access_key_id=key.access_key_id,

@@ -66,7 +66,7 @@ class Tags:
         return {}
 
     def delete(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteTags: by key, or by key and value; all, when none are named."""
+        """DeleteTags: by key, or by key and value. All, when none are named."""
         tags = request.get("Tags", [])
 
         def kept(before: dict[str, str]) -> dict[str, str]:

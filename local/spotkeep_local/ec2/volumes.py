@@ -256,7 +256,7 @@ class Snapshots:
         return {}
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeSnapshots: the account's own; the local AWS has no public ones."""
+        """DescribeSnapshots: the account's own. The local AWS has no public ones."""
         found = self._cloud.snapshots.described(request, ids="SnapshotIds", values=self._filter_values)
         return {"Snapshots": [self._describe(snapshot) for snapshot in found]}
 

@@ -10,15 +10,15 @@ An instance's host elsewhere has network, mount, process, host name and message 
 is its process 1. In them it
 
 - listens on 169.254.169.254:80, where its own routing rules are asked before its own addresses, as for an address that
-  lies outside, and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and
-  brings up no other network: these two are all that can be reached;
+  lies outside, and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and brings up no other
+  network: these two are all that can be reached;
 - covers the machine's files with an empty writable layer, so that whatever the user data installs, creates or deletes
   is gone with the instance and never was on the machine;
 - gives it its own /proc, /dev, /run and /sys;
 - runs the user data as cloud-init does, and reaps what is orphaned.
 
-When the server dies, its end of the control socket closes. A process group is then killed by this program, itself last;
-in namespaces process 1 ends, and the kernel ends everything else in them, unmounts and frees the loop devices. So
+When the server dies, its end of the control socket closes. A process group is then killed by this program, itself last.
+In namespaces process 1 ends, and the kernel ends everything else in them, unmounts and frees the loop devices. So
 nothing keeps running, however the server ends.
 
 Usage: `python -I -S boot.py CONTROL_DESCRIPTOR CONFIGURATION.json`. It runs without our packages on its path, so it
@@ -542,9 +542,9 @@ def main(arguments: list[str]) -> int:
     """Run a host.
 
     Returns:
-        Of a process group: only where the machine refused it, 125. Of namespaces: 0 after a shutdown in good order; 128
+        Of a process group: only where the machine refused it, 125. Of namespaces: 0 after a shutdown in good order. 128
         and the signal when process 1 was killed: SIGKILL is a power cut, SIGINT is reboot(2) that asked for power off,
-        SIGHUP one that asked for a restart; 125 when the machine refused.
+        SIGHUP one that asked for a restart. 125 when the machine refused.
     """
     control = socket.socket(fileno=int(arguments[0]))
     configuration = json.loads(Path(arguments[1]).read_text())

@@ -3,8 +3,8 @@
 An image is this machine's files, with the local AWS's environment as its Python. `run` starts the command as a process
 of the host, with the mounts, environment, user, signals and exit codes of a container. In a host with namespaces the
 command is process 1 of a process namespace and sees of `/home`, `/opt`, `/root`, `/run` and `/tmp` what is mounted, and
-nothing else; where hosts are process groups, it is a session of its own, and a mount has to be at its own path. As
-with docker, a container outlives the command that runs it, and `rm --force` ends it.
+nothing else. Where hosts are process groups, it is a session of its own, and a mount has to be at its own path. As with
+docker, a container outlives the command that runs it, and `rm --force` ends it.
 
 It knows the words that the agent says and refuses all others. docs/local-fleets.md lists what differs.
 

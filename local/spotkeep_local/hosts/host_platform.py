@@ -100,12 +100,12 @@ class RelocatedHost(InstanceHost):
         """Do nothing: the file system is the machine's."""
 
     def _close(self) -> None:
-        """End the service; the links go with the host's folder."""
+        """End the service. The links go with the host's folder."""
         self._metadata.close()
 
 
 def _write_power_commands(folder: Path, *, flag: Path) -> None:
-    """Write commands that end the instance; the machine's own would shut the machine down."""
+    """Write commands that end the instance. The machine's own would shut the machine down."""
     for name in ("shutdown", "poweroff", "halt", "reboot"):
         command = folder / name
         command.write_text(f"#!/bin/sh\nexec touch {shlex.quote(str(flag))}\n")

@@ -11,6 +11,6 @@ class Isolation(StrEnum):
     AUTO = "auto"
     """A private mount namespace where the machine allows one, a relocated base directory elsewhere."""
     NAMESPACE = "namespace"
-    """Always a private mount namespace; starting a job fails where the machine refuses it."""
+    """Always a private mount namespace. Starting a job fails where the machine refuses it."""
     RELOCATED = "relocated"
     """Always a relocated base directory, named to the job by `SAGEMAKER_BASE_DIR`."""

@@ -85,11 +85,11 @@ def answer(metadata: InstanceMetadata, path: str, *, now: float) -> str | None:
 
     Args:
         metadata: The metadata of the instance.
-        path: For example `/latest/meta-data/instance-id`; a directory's listing with or without the last slash.
+        path: For example `/latest/meta-data/instance-id`. A directory's listing with or without the last slash.
         now: Epoch seconds.
 
     Returns:
-        The text; None where the real service answers 404.
+        The text. None where the real service answers 404.
     """
     leaves = _leaves(metadata, now=now)
     asked = path.strip("/")

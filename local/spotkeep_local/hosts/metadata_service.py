@@ -32,7 +32,7 @@ class MetadataService:
     """Answers for one instance until it is closed.
 
     Args:
-        listening: Where; closed with the service.
+        listening: Where. Closed with the service.
         read: What is true now. Called for each request, from a thread of the request's own.
     """
 
@@ -54,7 +54,7 @@ class MetadataService:
         self._thread.start()
 
     def close(self) -> None:
-        """End it; return when done."""
+        """End it. Return when done."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -68,7 +68,7 @@ class MetadataService:
         return token
 
     def token_ttl_seconds(self, token: str) -> float:
-        """Return how long a token is good for; 0 when it is not."""
+        """Return how long a token is good for. 0 when it is not."""
         return max(0.0, self._expiry_of_token.get(token, 0.0) - time.monotonic())
 
     def metadata(self) -> InstanceMetadata:

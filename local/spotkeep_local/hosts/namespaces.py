@@ -37,7 +37,7 @@ _LOOP_CTL_GET_FREE = 0x4C82
 _LO_FLAGS_AUTOCLEAR = 4
 _TRIES = 50
 _STATUS = struct.Struct("=5Q4I64s64s32s2Q")
-"""struct loop_info64: device, inode, rdevice, offset, size limit; number, encryption type and key size, flags; ..."""
+"""struct loop_info64: device, inode, rdevice, offset, size limit. Number, encryption type and key size, flags. ..."""
 
 
 _CHUNK_BYTES = 1 << 16
@@ -54,7 +54,7 @@ class LoopDevice:
     """One attached image.
 
     Args:
-        image: A file; its size is the device's.
+        image: A file. Its size is the device's.
 
     Raises:
         OSError: The machine has no loop devices, or none is free.
@@ -130,7 +130,7 @@ class Forwarding:
     """Takes connections on one socket and carries their bytes to a port of this machine's loopback.
 
     Args:
-        listening: In the network of an instance; closed with this.
+        listening: In the network of an instance. Closed with this.
         port: The port of the local AWS, on 127.0.0.1.
     """
 
@@ -144,7 +144,7 @@ class Forwarding:
         self._thread.start()
 
     def close(self) -> None:
-        """End it and every connection; return when no new one can come."""
+        """End it and every connection. Return when no new one can come."""
         with self._lock:
             self._closed = True
             connections = list(self._open)

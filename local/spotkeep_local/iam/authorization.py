@@ -29,10 +29,10 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownCall:
-    """A request that cannot be read, or of which no rule says what it asks for; it is denied.
+    """A request that cannot be read, or of which no rule says what it asks for. It is denied.
 
     Attributes:
-        service: As far as it could be read: botocore's name of the service, or the one in the signature; else empty.
+        service: As far as it could be read: botocore's name of the service, or the one in the signature. Else empty.
         operation: As far as it could be read, else empty.
         reason: What is wrong, as a sentence.
     """
@@ -48,11 +48,10 @@ class Authorization:
 
     Attributes:
         action: In AWS's spelling, for example `s3:GetObject`.
-        resource: The ARN of what it acts on; `*` where the action knows no resource types.
-        context: Values of the condition keys that AWS puts into the request, by their names in lower case, for
-            example `{"sagemaker:keepaliveperiod": ("600",)}`. A tag key keeps its spelling:
-            `aws:requesttag/spotkeep:run`. All values are text: `true`, `600`, `2026-11-23T10:00:00Z`. A key that is
-            not in the request is not here.
+        resource: The ARN of what it acts on. `*` where the action knows no resource types.
+        context: Values of the condition keys that AWS puts into the request, by their names in lower case, for example
+            `{"sagemaker:keepaliveperiod": ("600",)}`. A tag key keeps its spelling: `aws:requesttag/spotkeep:run`. All
+            values are text: `true`, `600`, `2026-11-23T10:00:00Z`. A key that is not in the request is not here.
         multivalued: Those keys of `context` that hold a set, for `ForAllValues` and `ForAnyValue`.
     """
 

@@ -70,7 +70,7 @@ def read_call(request: HttpRequest) -> Call | UnknownCall:
     """Read a request.
 
     Args:
-        request: With its path as sent, percent-encoded, and its body; the body of an object of S3 may be left out
+        request: With its path as sent, percent-encoded, and its body. The body of an object of S3 may be left out
             (`needs_body`). Parameters of the query have their blank values.
 
     Returns:
@@ -94,7 +94,7 @@ def read_call(request: HttpRequest) -> Call | UnknownCall:
 
 
 def region_of(request: HttpRequest) -> str | None:
-    """Return the region that a request is signed for; None where its signature names none."""
+    """Return the region that a request is signed for. None where its signature names none."""
     scope = _scope(request)
     return None if scope is None else scope[2]
 
@@ -108,7 +108,7 @@ def needs_body(request: HttpRequest) -> bool:
 
 
 def service_of(request: HttpRequest) -> str | None:
-    """Return botocore's name of the service in a request's signature; None where there is none that is known."""
+    """Return botocore's name of the service in a request's signature. None where there is none that is known."""
     return _SERVICES.get(_signing_name(request) or "")
 
 
@@ -183,7 +183,7 @@ class _Address:
     """The method and address of an operation, and what sets it apart from others with the same ones.
 
     Attributes:
-        literals: Parameters of the query with the values that they must have; empty where any will do.
+        literals: Parameters of the query with the values that they must have. Empty where any will do.
         query: Names of parameters of the query that must be there.
         headers: Names of headers that must be there, in lower case.
     """
@@ -215,7 +215,7 @@ class _ParameterLocation:
     Attributes:
         name: The name of the member.
         location: `uri`, `querystring`, `header`, or `headers` for all with one prefix.
-        key: The name there; of headers in lower case.
+        key: The name there. Of headers in lower case.
     """
 
     name: str
@@ -226,7 +226,7 @@ class _ParameterLocation:
 
 @functools.cache
 def _addresses(service: str) -> Mapping[str, list[tuple[re.Pattern[str], list[_Address]]]]:
-    """Return the operations of a REST service by method and path; what asks for more, and has fewer gaps, is first."""
+    """Return the operations of a REST service by method and path. What asks for more, and has fewer gaps, is first."""
     found: dict[str, dict[str, list[_Address]]] = {}
     model = service_model(service)
     for name in model.operation_names:

@@ -1,17 +1,17 @@
 """The conditions of statements: every operator of AWS, what it means for a key with one value, with many, with none.
 
-A condition names an operator, a key and values. It holds when the key's value in the request matches one of them; of
-a negated operator (`StringNotEquals`), when it matches none. All conditions of a statement must hold.
+A condition names an operator, a key and values. It holds when the key's value in the request matches one of them. Of a
+negated operator (`StringNotEquals`), when it matches none. All conditions of a statement must hold.
 
 | in the request | holds |
 |---|---|
 | the key is missing | negated operators, `...IfExists`, `ForAllValues:`, `Null: true` |
-| the key holds a set, `ForAllValues:` | when each of its values does; so with none |
-| the key holds a set, `ForAnyValue:` | when one of its values does; so never with none |
+| the key holds a set, `ForAllValues:` | when each of its values does. So with none |
+| the key holds a set, `ForAnyValue:` | when one of its values does. So never with none |
 | the key holds a set, neither | AWS says nothing: `UndefinedConditionError` |
 
-Sources: "IAM JSON policy elements: Condition operators", "Set operators for multivalued context keys", "Condition
-with multiple context keys or values" in the IAM user guide.
+Sources: "IAM JSON policy elements: Condition operators", "Set operators for multivalued context keys", "Condition with
+multiple context keys or values" in the IAM user guide.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Operator:
 
     Attributes:
         matches: Whether a value of the request matches what was read.
-        read: Reads a value of the policy; raises `ValueError`. None for texts, which take policy variables.
+        read: Reads a value of the policy. Raises `ValueError`. None for texts, which take policy variables.
         wildcards: Whether `*` and `?` stand for other characters in such texts.
         negated: Whether a match makes the condition fail.
     """
@@ -137,7 +137,7 @@ def read_condition(name: str, key: str, values: tuple[str, ...], *, variables: b
         variables: Whether the policy's version knows policy variables.
 
     Raises:
-        ValueError: The operator is not known, or a value is none of its kind; the message names all such values.
+        ValueError: The operator is not known, or a value is none of its kind. The message names all such values.
     """
     prefix, colon, rest = name.rpartition(":")
     plain = rest.removesuffix("IfExists")

@@ -1,6 +1,6 @@
 """A denial as AWS answers it: its message, its error code, its HTTP status.
 
-The code is that of an error which the operation declares in botocore's model, where it declares one for this; if not,
+The code is that of an error which the operation declares in botocore's model, where it declares one for this. If not,
 the common one of the service's protocol:
 
 | protocol | code | status |
@@ -11,8 +11,8 @@ the common one of the service's protocol:
 | `json`, CBOR | `AccessDeniedException` | 400 |
 | these two, of services that were spoken to as `query` before | the same, and `AccessDenied` for old clients | 403 |
 
-Sources: "Troubleshoot access denied error messages" in the IAM user guide; "Troubleshoot access denied (403
-Forbidden) errors in Amazon S3"; "Common errors" in the services' references.
+Sources: "Troubleshoot access denied error messages" in the IAM user guide; "Troubleshoot access denied (403 Forbidden)
+errors in Amazon S3"; "Common errors" in the services' references.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Denial:
 
     Attributes:
         call: What was called, as far as it could be read.
-        authorization: What was not granted; of a call that is not known, the call's own name as an action.
+        authorization: What was not granted. Of a call that is not known, the call's own name as an action.
         decision: Why.
         caller: Who asked.
     """
@@ -133,7 +133,7 @@ def denial_answer(denial: Denial, *, headers: Mapping[str, str]) -> ErrorAnswer:
 
 
 def _operation(call: Call) -> OperationModel | None:
-    """Return an operation's model; None where botocore knows no such service or operation."""
+    """Return an operation's model. None where botocore knows no such service or operation."""
     try:
         return service_model(call.service).operation_model(call.operation)
     except (UnknownServiceError, OperationNotFoundError):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PrincipalKind(Enum):
-    """What a caller is; the values are those of `aws:PrincipalType`."""
+    """What a caller is. The values are those of `aws:PrincipalType`."""
 
     USER = "User"
     ROLE_SESSION = "AssumedRole"
@@ -49,8 +49,8 @@ class CallingPrincipal:
 
     Attributes:
         kind: What it is.
-        arn: The ARN of the user or the session; the name of a service, as `events.amazonaws.com`.
-        account: Its account's id; empty for a service.
+        arn: The ARN of the user or the session. The name of a service, as `events.amazonaws.com`.
+        account: Its account's id. Empty for a service.
         role_arn: The ARN of the role of a session.
         context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
             has one value.
@@ -118,9 +118,9 @@ class Policies:
 
     Attributes:
         identity: The caller's: of the user with its groups, of the role.
-        boundary: The caller's permissions boundary; None without one.
-        session: The policies that the session was made with; None without any.
-        resource: The policy of a bucket, key, queue, topic or function; the trust policy of a role. None without one.
+        boundary: The caller's permissions boundary. None without one.
+        session: The policies that the session was made with. None without any.
+        resource: The policy of a bucket, key, queue, topic or function. The trust policy of a role. None without one.
         resource_account: The id of the resource's account.
     """
 
@@ -153,7 +153,7 @@ class AuthorizationDecision:
     Attributes:
         reason: Why.
         statements: Each statement that allows what is granted, or that denies it explicitly.
-        unknown: What the judge does not know; None but for `Reason.UNKNOWN`.
+        unknown: What the judge does not know. None but for `Reason.UNKNOWN`.
     """
 
     reason: Reason
@@ -252,7 +252,7 @@ class _FoundOfResource(_PolicyFindings):
     """What the policy of the resource says.
 
     Attributes:
-        delegates: The statements that allow the caller's account; `allows` are those that allow the caller itself.
+        delegates: The statements that allow the caller's account. `allows` are those that allow the caller itself.
         naming: How both name the caller, at their narrowest.
     """
 

@@ -74,7 +74,7 @@ def identity_of(key: AccessKey) -> Identity | None:
 
 
 def identity_of_role(role_arn: str, *, session: str) -> Identity | None:
-    """Return a service that acts in a role; None where IAM has no such role.
+    """Return a service that acts in a role. None where IAM has no such role.
 
     Args:
         role_arn: The role's.
@@ -95,10 +95,10 @@ def identity_of_role(role_arn: str, *, session: str) -> Identity | None:
 
 
 def resource_policy(service: str, arn: str) -> PolicyDocument | None:
-    """Return the policy of a resource; None where it has none.
+    """Return the policy of a resource. None where it has none.
 
     Args:
-        service: As in actions: `s3`; `sts` for the trust policy of a role.
+        service: As in actions: `s3`. `sts` for the trust policy of a role.
         arn: The ARN of the resource, or of an object in a bucket.
 
     Raises:

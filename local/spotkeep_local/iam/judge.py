@@ -53,10 +53,10 @@ class Judge:
         self._uses = Uses()
 
     def denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
-        """Return why a request is refused; None for one that is granted.
+        """Return why a request is refused. None for one that is granted.
 
         Args:
-            request: As it arrived; the body of an object may be left out (`calls.needs_body`).
+            request: As it arrived. The body of an object may be left out (`calls.needs_body`).
             key: Whose request it is.
         """
         with self._uses.timed():
@@ -87,7 +87,7 @@ class Judge:
         Args:
             call: What it calls.
             authorization: What that asks for.
-            role_arn: The role in which it acts; None where it acts as itself.
+            role_arn: The role in which it acts. None where it acts as itself.
             session: The name of its session.
         """
         with self._uses.timed():
@@ -197,7 +197,7 @@ def _unknown(call: Call | UnknownCall, key: AccessKey, reason: str) -> Denial:
 
 
 def _account_of(arn: str) -> str:
-    """Return the account in an ARN; empty where it names none, as those of buckets."""
+    """Return the account in an ARN. Empty where it names none, as those of buckets."""
     sections = arn.split(":")
     return sections[_ACCOUNT_SECTION] if len(sections) > _ACCOUNT_SECTION else ""
 
@@ -236,7 +236,7 @@ def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, acco
 
     Args:
         role: The name of the training job's, or of the instance's.
-        instance_arn: The ARN of the instance; None in a training job.
+        instance_arn: The ARN of the instance. None in a training job.
         judge: Decides, and counts it as a use.
         account: What is in the account.
     """
@@ -253,7 +253,7 @@ def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, acco
 
 
 def _asked(call: ServiceCall, account: LocalAccount) -> Iterator[tuple[str | None, Authorization]]:
-    """Yield all that a call asks for, each with the role that is asked for it; None where it is the service itself."""
+    """Yield all that a call asks for, each with the role that is asked for it. None where it is the service itself."""
     if call.role_arn is not None:
         source = _source_of_trust(call)
         keys = {"aws:sourcearn": source, "aws:sourceaccount": source and account.account_id}
@@ -280,7 +280,7 @@ def _asked(call: ServiceCall, account: LocalAccount) -> Iterator[tuple[str | Non
 
 
 def _source_of_trust(call: ServiceCall) -> str | None:
-    """Return the `aws:SourceArn` with which a service takes a role; None where AWS documents none."""
+    """Return the `aws:SourceArn` with which a service takes a role. None where AWS documents none."""
     if call.service == "fis.amazonaws.com":
         return call.source_arn
     if call.service == "scheduler.amazonaws.com":

@@ -16,14 +16,14 @@ _KEY_HEADER = "x-amz-server-side-encryption-aws-kms-key-id"
 
 
 class LocalAccount:
-    """Answers with what is there at the moment; what is not there has no answer.
+    """Answers with what is there at the moment. What is not there has no answer.
 
     Args:
         account_id: Twelve digits.
         cloud: EC2's instances, volumes, snapshots and fleets.
-        job_tags: The tags of a training job, by its name; none where there is no such job.
-        experiment_tags: The tags of an experiment or its template, by its id; none where there is no such one.
-        batch_tags: The tags of what Batch has, by its ARN; none where there is no such thing.
+        job_tags: The tags of a training job, by its name. None where there is no such job.
+        experiment_tags: The tags of an experiment or its template, by its id. None where there is no such one.
+        batch_tags: The tags of what Batch has, by its ARN. None where there is no such thing.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LocalAccount:
         """Have what follows be about a request.
 
         Args:
-            region: The region that it is signed for; None: that of the local AWS.
+            region: The region that it is signed for. None: that of the local AWS.
         """
         application.begin_request(region)
 
@@ -55,7 +55,7 @@ class LocalAccount:
         return application.request_region()
 
     def tags(self, arn: str) -> Mapping[str, str]:
-        """Return the tags of a resource; none where there is no such resource."""
+        """Return the tags of a resource. None where there is no such resource."""
         service, resource = arn.split(":")[2], arn.split(":", 5)[5]
         kind, _, name = resource.partition("/")
         if service == "sagemaker" and kind == "training-job":
@@ -104,7 +104,7 @@ class LocalAccount:
         return None
 
     def key_arn(self, key_id: str) -> str | None:
-        """Return the ARN of the key with an id, an ARN or an alias; None where there is none."""
+        """Return the ARN of the key with an id, an ARN or an alias. None where there is none."""
         return storage.key_arn(key_id)
 
     def partition_key(self, arn: str) -> str | None:
@@ -139,7 +139,7 @@ class LocalAccount:
         return None if found is None else LaunchTemplate(template_id=found.template_id, data=found.data)
 
     def role_arn(self, name: str) -> str | None:
-        """Return the ARN, with its path, of the role with a name; None where there is none."""
+        """Return the ARN, with its path, of the role with a name. None where there is none."""
         role = identities.stored_role(name)
         return None if role is None else role.arn
 

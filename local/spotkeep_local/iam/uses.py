@@ -57,7 +57,7 @@ class JudgingTime:
     Attributes:
         calls: The requests that were judged, and what services did by themselves.
         seconds: All of them together: reading the request, its authorizations, the policies, deciding, counting.
-        slowest_seconds: The one that took longest; the first of a service reads what AWS documents of it.
+        slowest_seconds: The one that took longest. The first of a service reads what AWS documents of it.
     """
 
     calls: int

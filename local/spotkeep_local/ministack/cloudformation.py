@@ -30,7 +30,7 @@ def add_resource_type(
         create: From logical id, properties and stack name to physical id and attributes.
         update: From physical id, old properties, new properties and stack name to the same. Another physical id
             replaces the resource.
-        delete: Takes a physical id and its properties; nothing happens when it is not there.
+        delete: Takes a physical id and its properties. Nothing happens when it is not there.
     """
     # Late: this module of ministack's imports every service, which takes longer than all of the start.
     from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
@@ -41,7 +41,7 @@ def add_resource_type(
 
 
 def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
-    """Have CloudFormation ask before it invokes the function of a custom resource; a denial fails the resource.
+    """Have CloudFormation ask before it invokes the function of a custom resource. A denial fails the resource.
 
     Args:
         may_invoke: Decides, from the function's ARN and the stack's id.
@@ -65,7 +65,7 @@ def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
 def refuse_taken_names() -> None:
     """Have CloudFormation refuse a managed policy or a dashboard whose name the account has, in whatever region.
 
-    As AWS does; ministack takes the other's place.
+    As AWS does. ministack takes the other's place.
     """
     from ministack.services import cloudwatch
     from ministack.services.cloudformation import provisioners

@@ -179,7 +179,7 @@ def judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:
 
 
 def function_url(url_id: str) -> tuple[str, str] | None:
-    """Return the function's ARN, with its alias, and the AuthType of a function URL; None where there is none."""
+    """Return the function's ARN, with its alias, and the AuthType of a function URL. None where there is none."""
     found = _lambda_svc.resolve_function_url(url_id)
     if found is None:
         return None
@@ -191,7 +191,7 @@ class UnpackedArchives:
     """What was unpacked so far.
 
     Args:
-        directory: Where it is; it need not be there yet.
+        directory: Where it is. It need not be there yet.
     """
 
     def __init__(self, directory: Path) -> None:

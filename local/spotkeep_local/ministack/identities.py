@@ -44,7 +44,7 @@ class StsSessions:
         self._account_id = account_id
 
     def find(self, access_key_id: str) -> AccessKey | None:
-        """Return the session with this key; None when there is none."""
+        """Return the session with this key. None when there is none."""
         session = _sts._sessions.get(access_key_id)
         if session is None:
             return None
@@ -79,7 +79,7 @@ class StoredIdentity:
     Attributes:
         arn: With its path.
         documents: Its policies, inline and attached, those of a user's groups with them: by name, as they were stored.
-        boundary: Name and document of its permissions boundary; None without one.
+        boundary: Name and document of its permissions boundary. None without one.
         tags: Its own.
     """
 
@@ -90,13 +90,13 @@ class StoredIdentity:
 
 
 def stored_role(name: str) -> StoredIdentity | None:
-    """Return what IAM keeps of a role; None where there is no such role."""
+    """Return what IAM keeps of a role. None where there is no such role."""
     role = _iam._roles.get(name)
     return None if role is None else _stored(role, name=name, inline=role["InlinePolicies"], groups=())
 
 
 def stored_user(name: str) -> StoredIdentity | None:
-    """Return what IAM keeps of a user; None where there is no such user."""
+    """Return what IAM keeps of a user. None where there is no such user."""
     user = _iam._users.get(name)
     groups = [group for group in _iam._groups.items() if name in group[1].get("Users", ())]
     inline = _iam._user_inline_policies.get(name) or {}
@@ -135,7 +135,7 @@ def _stored(
 
 
 def managed_policy(arn: str) -> StoredPolicy | None:
-    """Return the default version of a managed policy, AWS's or the account's own; None where there is no such one."""
+    """Return the default version of a managed policy, AWS's or the account's own. None where there is no such one."""
     document: StoredPolicy | None = _iam_evaluator._resolve_managed_policy_document(arn, _responses.get_account_id())
     return document
 
@@ -145,7 +145,7 @@ def _policy_name(arn: str) -> str:
 
 
 def session_of(access_key_id: str) -> tuple[Mapping[str, str], Sequence[StoredPolicy] | None]:
-    """Return the tags that a session was made with, and its session policies; None where it has none of these."""
+    """Return the tags that a session was made with, and its session policies. None where it has none of these."""
     session = _sts._sessions.get(access_key_id) or {}
     tags = {tag["Key"]: tag["Value"] for tag in session.get("SessionTags") or ()}
     passed = session.get("SessionPolicies")
@@ -156,10 +156,10 @@ def session_of(access_key_id: str) -> tuple[Mapping[str, str], Sequence[StoredPo
 
 
 def resource_policy(service: str, arn: str) -> StoredPolicy | None:
-    """Return the policy of a bucket, key, queue, topic, function, table or secret; None where it has none.
+    """Return the policy of a bucket, key, queue, topic, function, table or secret. None where it has none.
 
     Args:
-        service: As in actions: `s3`; `sts` for the trust policy of a role.
+        service: As in actions: `s3`. `sts` for the trust policy of a role.
         arn: The ARN of the resource, or of an object in a bucket.
     """
     if service == "sts":
@@ -171,7 +171,7 @@ def resource_policy(service: str, arn: str) -> StoredPolicy | None:
 
 
 def resource_tags(arn: str) -> Mapping[str, str]:
-    """Return the tags of a resource that ministack keeps; none where there is no such resource."""
+    """Return the tags of a resource that ministack keeps. None where there is no such resource."""
     service, resource = arn.split(":")[2], arn.rpartition("/")[2]
     if service == "ec2":
         return {tag["Key"]: tag["Value"] for tag in _ec2._tags.get(resource) or ()}
@@ -182,13 +182,13 @@ def resource_tags(arn: str) -> Mapping[str, str]:
 
 
 def instance_profile(name: str) -> Mapping[str, Any] | None:
-    """Return an instance profile: its name, Arn, InstanceProfileId and the names of its Roles; None for none."""
+    """Return an instance profile: its name, Arn, InstanceProfileId and the names of its Roles. None for none."""
     found: Mapping[str, Any] | None = _iam._instance_profiles.get(name)
     return found
 
 
 def instance_profile_roles(name: str) -> Sequence[str]:
-    """Return the names of the roles in an instance profile; none where there is no such profile."""
+    """Return the names of the roles in an instance profile. None where there is no such profile."""
     return list((instance_profile(name) or {}).get("Roles", ()))
 
 
@@ -205,6 +205,6 @@ def _without_empty_principals(stored: StoredPolicy) -> StoredPolicy:
 
 
 def role_id(name: str) -> str:
-    """Return the unique id of a role; an invented one where there is no such role, as STS does here."""
+    """Return the unique id of a role. An invented one where there is no such role, as STS does here."""
     role = _iam._roles.get(name) or {}
     return str(role.get("RoleId") or f"AROA{name.upper()[:17]}")

@@ -23,7 +23,7 @@ _QUEUE_PORT = "4566"
 def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]) -> None:
     """Put an event on the default bus as AWS itself would: the public call refuses `aws.*` sources.
 
-    Matching targets are called before this returns; Lambda functions run in the background.
+    Matching targets are called before this returns. Lambda functions run in the background.
 
     Raises:
         IncompatibleMinistackError: The bus refused the event.
@@ -108,12 +108,12 @@ def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) ->
 
 
 def queue_attributes(arn: str) -> Mapping[str, str]:
-    """Return the attributes of a queue; none where there is no such queue."""
+    """Return the attributes of a queue. None where there is no such queue."""
     queue = _sqs._queue_by_arn(arn)
     return {} if queue is None else queue["attributes"]
 
 
 def topic(arn: str) -> Mapping[str, Any] | None:
-    """Return a topic: `attributes`, and `subscriptions` with arn, protocol and endpoint; None where there is none."""
+    """Return a topic: `attributes`, and `subscriptions` with arn, protocol and endpoint. None where there is none."""
     found: Mapping[str, Any] | None = _sns._topics.get(arn)
     return found

@@ -37,7 +37,7 @@ def know_transactions_by_what_was_sent() -> None:
 
 
 def key_arn(key_id: str) -> str | None:
-    """Return the ARN of the KMS key with an id, an ARN or an alias; None where there is none."""
+    """Return the ARN of the KMS key with an id, an ARN or an alias. None where there is none."""
     key = _kms._resolve_key(key_id)
     return None if key is None else str(key["Arn"])
 
@@ -52,7 +52,7 @@ def encryption_headers(bucket: str, key: str | None) -> Mapping[str, str]:
 
     Args:
         bucket: Its name.
-        key: The key of the object; None for the bucket. An object that is not there would get the bucket's.
+        key: The key of the object. None for the bucket. An object that is not there would get the bucket's.
     """
     record = (_s3._buckets.get(bucket) or {}).get("objects", {}).get(key) if key is not None else None
     found: Mapping[str, str] = (
@@ -67,12 +67,12 @@ def bucket_key_enabled(bucket: str) -> bool:
 
 
 def table(name: str) -> Mapping[str, Any] | None:
-    """Return a table of DynamoDB as it is described; None where there is none."""
+    """Return a table of DynamoDB as it is described. None where there is none."""
     found: Mapping[str, Any] | None = _dynamodb._tables.get(name)
     return found
 
 
 def parameter(name: str) -> Mapping[str, Any] | None:
-    """Return a parameter of the Parameter Store; None where there is none."""
+    """Return a parameter of the Parameter Store. None where there is none."""
     found: Mapping[str, Any] | None = _ssm._parameters.get(name)
     return found

@@ -1,8 +1,8 @@
 """What every service of the local AWS is built on: a table of operations behind one of AWS's protocols.
 
-`AwsService` takes a request from the router, finds its operation, reads and checks its parameters, calls the
-operation, and writes the answer or the error as AWS does. A `WireProtocol` does what differs between AWS's
-protocols; the two that are JSON are here, EC2's own is `ec2.query_protocol`.
+`AwsService` takes a request from the router, finds its operation, reads and checks its parameters, calls the operation,
+and writes the answer or the error as AWS does. A `WireProtocol` does what differs between AWS's protocols. The two that
+are JSON are here, EC2's own is `ec2.query_protocol`.
 
 Reading and checking follow botocore's model of the service: a client checks types and minimum lengths before a request
 leaves it, the service also checks patterns, enumerations and maxima, and names every problem at once.
@@ -37,8 +37,8 @@ class ServiceError(Exception):
 
     Args:
         message: What is wrong.
-        code: AWS's error code; the class's own where none is given.
-        status: The HTTP status; the class's own where none is given.
+        code: AWS's error code. The class's own where none is given.
+        status: The HTTP status. The class's own where none is given.
     """
 
     code = "ValidationException"
@@ -95,7 +95,7 @@ class WireProtocol(Protocol):
         ...
 
     def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
-        """Read and check the parameters; timestamps become epoch seconds.
+        """Read and check the parameters. Timestamps become epoch seconds.
 
         Raises:
             ServiceError: They cannot be read, or break the model's constraints.
@@ -111,7 +111,7 @@ class WireProtocol(Protocol):
         ...
 
     def model(self, operation: str) -> OperationModel | None:
-        """Return what botocore knows of an operation; None of what no model describes."""
+        """Return what botocore knows of an operation. None of what no model describes."""
         ...
 
 
@@ -120,8 +120,8 @@ class AwsService:
 
     Args:
         protocol: How the service's requests and answers are written.
-        operations: By name; each takes the checked parameters and returns the answer, and may raise `ServiceError`.
-        admit: Called with the operation's name before its parameters are read; raises `ServiceError` to refuse it.
+        operations: By name. Each takes the checked parameters and returns the answer, and may raise `ServiceError`.
+        admit: Called with the operation's name before its parameters are read. Raises `ServiceError` to refuse it.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class JsonProtocol:
 
         Raises:
             SerializationError: A value has the wrong type.
-            ValidationError: Values break the model's constraints; names every one.
+            ValidationError: Values break the model's constraints. Names every one.
         """
         shape = self._model(operation).input_shape
         if shape is None:
@@ -242,7 +242,7 @@ class JsonProtocol:
 
 
 class RestJsonProtocol(JsonProtocol):
-    """AWS's REST protocol: the operation is the method and the path; parameters stand in path, query and JSON body.
+    """AWS's REST protocol: the operation is the method and the path. Parameters stand in path, query and JSON body.
 
     Args:
         service: botocore's name of the service.
@@ -302,11 +302,11 @@ class ControlProtocol(JsonProtocol):
 def control_service(
     target: str, operations: Mapping[str, Operation], *, admit: Callable[[str], None] = lambda _operation: None
 ) -> AwsService:
-    """Make the control plane of one part of the local AWS; what its operations find wrong is a refusal.
+    """Make the control plane of one part of the local AWS. What its operations find wrong is a refusal.
 
     Args:
         target: What stands before the operation's name in the header X-Amz-Target.
-        operations: By name; each may raise `LocalAwsError`, `ServiceError` or ValueError.
+        operations: By name. Each may raise `LocalAwsError`, `ServiceError` or ValueError.
         admit: As for `AwsService`.
     """
 

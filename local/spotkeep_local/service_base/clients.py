@@ -39,7 +39,7 @@ class _Session(boto3.Session):
     endpoint_url: str
 
     def client(self, service_name: str, *arguments: Any, **keywords: Any) -> Any:
-        """Return a boto3 client; with a configuration of the caller's, without proxies all the same."""
+        """Return a boto3 client. With a configuration of the caller's, without proxies all the same."""
         keywords = {"endpoint_url": self.endpoint_url, **keywords, "config": _direct(keywords.get("config"))}
         return super().client(service_name, *arguments, **keywords)  # type: ignore[call-overload]
 

@@ -53,7 +53,7 @@ def error_form(headers: Mapping[str, str], *, protocol: str | None) -> ErrorForm
 
     Args:
         headers: The headers of the request, by their names in lower case.
-        protocol: The service's in its model; None when the service is not known.
+        protocol: The service's in its model. None when the service is not known.
     """
     if headers.get("smithy-protocol") == "rpc-v2-cbor":
         return ErrorForm.CBOR
@@ -167,4 +167,4 @@ BUSY_ERRORS: Final[Mapping[str, BusyErrors]] = {
     # "SendMessage", "Common Error Types" (API reference)
     "sqs": BusyErrors(throttle="RequestThrottled", server_error="InternalFailure"),
 }
-"""By botocore's name of the service; above each, AWS's page."""
+"""By botocore's name of the service. Above each, AWS's page."""

@@ -72,7 +72,7 @@ def check(value: Any, shape: Shape) -> tuple[Any, list[str]]:
     """Compare a value with its shape.
 
     Returns:
-        The value without what is None and with timestamps as epoch seconds; and every constraint it breaks.
+        The value without what is None and with timestamps as epoch seconds. And every constraint it breaks.
 
     Raises:
         WrongTypeError: A value has another type than the model says.
@@ -165,10 +165,10 @@ def problems_of_answer(operation: OperationModel, body: bytes) -> list[str]:
 
     Args:
         operation: The operation in botocore's model.
-        body: As it goes over the wire; of a stream, anything.
+        body: As it goes over the wire. Of a stream, anything.
 
     Returns:
-        A text for each problem, that names the member by its path; none where there is no problem. Answers in CBOR are
+        A text for each problem, that names the member by its path. None where there is no problem. Answers in CBOR are
         not read.
     """
     service, shape = operation.service_model, operation.output_shape

@@ -1,8 +1,8 @@
 """The parameters of AWS's two query protocols: names with dots in a form, lists and structures in botocore's model.
 
 `TagSpecification.1.Tag.2.Key=a` is read into `{"TagSpecifications": [{"Tags": [..., {"Key": "a"}]}]}`. EC2 numbers the
-items of a list right behind its name; the other services put `member` or the items' own name between, and write maps
-as numbered entries.
+items of a list right behind its name. The other services put `member` or the items' own name between, and write maps as
+numbered entries.
 
 Sources: botocore's `EC2Serializer` and `QuerySerializer`, whose counterparts these are.
 """
@@ -157,7 +157,7 @@ def _is_flattened(shape: Shape) -> bool:
 
 
 def read_scalar(text: str, shape: Shape, name: str) -> Any:
-    """Read a value that is written as text; timestamps and binary values stay text.
+    """Read a value that is written as text. Timestamps and binary values stay text.
 
     Args:
         text: As it was sent.

@@ -22,11 +22,11 @@ _LOG = logging.getLogger(__name__)
 
 
 PublishEvent: TypeAlias = "Callable[[dict[str, Any], str, list[str]], None]"
-"""Puts one event on the default bus: detail, detail type and resources; returns once the bus has it."""
+"""Puts one event on the default bus: detail, detail type and resources. Returns once the bus has it."""
 
 
 def delays(faults: EventFaults, chance: random.Random) -> Iterator[float]:
-    """Yield how late each copy of one event is, in seconds; nothing when the event is lost."""
+    """Yield how late each copy of one event is, in seconds. Nothing when the event is lost."""
     if faults.drop and chance.random() < faults.drop:
         return
     for _ in range(2 if faults.duplicate else 1):
@@ -37,7 +37,7 @@ class StateChangeEvents:
     """A queue of events and the thread that publishes each when it is due.
 
     Args:
-        publish: Puts one event on the bus; called from the queue's own thread.
+        publish: Puts one event on the bus. Called from the queue's own thread.
     """
 
     def __init__(self, publish: PublishEvent) -> None:
@@ -68,7 +68,7 @@ class StateChangeEvents:
             self._thread.join()
 
     def send(self, detail: dict[str, Any], detail_type: str, resources: list[str]) -> None:
-        """Take one event; return at once."""
+        """Take one event. Return at once."""
         with self._changed:
             for delay_seconds in delays(self._faults, self._chance):
                 due_at = time.monotonic() + delay_seconds

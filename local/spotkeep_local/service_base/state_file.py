@@ -1,6 +1,6 @@
 """What a service of ours keeps while the local AWS is down: one JSON file, read at the start, written at the shutdown.
 
-While the server runs, all state is in memory. A server that is killed has not written it; the next one then begins
+While the server runs, all state is in memory. A server that is killed has not written it. The next one then begins
 empty (`StateDirectory.discard_unsaved`).
 """
 
@@ -28,7 +28,7 @@ class StateFile:
     path: Path
 
     def read(self) -> dict[str, Any]:
-        """Return what was written last; an empty document when nothing was.
+        """Return what was written last. An empty document when nothing was.
 
         Raises:
             PersistenceError: The file holds something else.

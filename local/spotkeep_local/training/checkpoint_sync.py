@@ -1,8 +1,8 @@
 """Checkpoints between a job's directory and S3, as SageMaker's sync agent copies them.
 
-From S3 at every start; to S3 while the job trains, file by file, in no promised order, each with a marker file
-beside it: `<file>.sagemaker-uploading`, then `<file>.sagemaker-uploaded`. What the job deletes is deleted in S3
-too. A job that ends in good order gets one last pass; a host that is lost gets none.
+From S3 at every start. To S3 while the job trains, file by file, in no promised order, each with a marker file beside
+it: `<file>.sagemaker-uploading`, then `<file>.sagemaker-uploaded`. What the job deletes is deleted in S3 too. A job
+that ends in good order gets one last pass. A host that is lost gets none.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html
 """
 
@@ -161,7 +161,7 @@ class CheckpointSync:
         return tuple(sorted(self._changes()))
 
     def read_files(self) -> tuple[str, ...] | None:
-        """Return restored files that were read before they changed; None where this disk keeps no access times."""
+        """Return restored files that were read before they changed. None where this disk keeps no access times."""
         self._notice_reads()
         return tuple(sorted(self._read)) if self._sees_reads else None
 
@@ -290,8 +290,8 @@ class CheckpointSync:
 class _UploadedFile:
     """A file as long as it was when its upload began, unreadable once its host is lost.
 
-    The job may write to the file meanwhile. Growth is for the next upload; a file that shrank cannot fill the
-    length that was announced to S3, so its upload is given up.
+    The job may write to the file meanwhile. Growth is for the next upload. A file that shrank cannot fill the length
+    that was announced to S3, so its upload is given up.
     """
 
     def __init__(self, file: FileIO, lost: threading.Event) -> None:

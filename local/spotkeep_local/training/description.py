@@ -56,7 +56,7 @@ _UNKNOWN_FIELDS = ("NestedFilters", "SubExpressions")
 
 
 def describe(job: TrainingJob, *, now: float) -> dict[str, Any]:
-    """Return the answer to DescribeTrainingJob; times are epoch seconds."""
+    """Return the answer to DescribeTrainingJob. Times are epoch seconds."""
     return {
         "TrainingJobName": job.name,
         "TrainingJobArn": job.arn,
@@ -112,7 +112,7 @@ def summarize(job: TrainingJob, *, now: float) -> dict[str, Any]:
 
 
 def event_detail(job: TrainingJob) -> dict[str, Any]:
-    """Return the detail of a state-change event; times are epoch milliseconds, and there is no billable time.
+    """Return the detail of a state-change event. Times are epoch milliseconds, and there is no billable time.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/dg/automating-sagemaker-with-eventbridge.html
     """
@@ -197,7 +197,7 @@ def search_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[st
     refused.
 
     Raises:
-        ValidationError: The request asks for what the local AWS does not have; names every such thing.
+        ValidationError: The request asks for what the local AWS does not have. Names every such thing.
     """
     expression = request.get("SearchExpression", {})
     filters = expression.get("Filters", [])

@@ -8,7 +8,7 @@ from spotkeep_local.service_base.aws_service import ServiceError, ValidationErro
 def not_found() -> ValidationError:
     """Return a job that does not exist.
 
-    The service model promises ResourceNotFound; the service answers this.
+    The service model promises ResourceNotFound. The service answers this.
     Source: https://github.com/aws/aws-sdk/issues/165
     """
     return ValidationError("Requested resource not found.")

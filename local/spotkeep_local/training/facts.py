@@ -15,11 +15,11 @@ class ProcessLifetime:
         pid: Its process id, which is also its process group.
         ended_at: None while it runs, and when the server died before it saw the end.
         exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
-        signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`; None when it ended by itself.
+        signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`. None when it ended by itself.
         interrupted: Its capacity was taken away.
-        notice: It got SIGTERM before its capacity was gone; None when nothing was taken away.
+        notice: It got SIGTERM before its capacity was gone. None when nothing was taken away.
         restored_files: Checkpoint files copied from S3 before it started.
-        resumed_step: The `resume` event's step; None when it reported none.
+        resumed_step: The `resume` event's step. None when it reported none.
         last_step_seen: The highest step it reported complete.
         steps_of_trainings: What each training of a script with several has last reported, by its name.
         total_steps: As it last reported.
@@ -27,7 +27,7 @@ class ProcessLifetime:
         deletions: Objects deleted in S3 because it deleted the file.
         stored_files: Checkpoint files that were in S3 when it ended, also where its disk had them newer.
         unsent_files: Checkpoint files that were on its disk and not, or not so, in S3 when it ended.
-        read_files: Restored checkpoint files that its script has read; None where this disk keeps no access times.
+        read_files: Restored checkpoint files that its script has read. None where this disk keeps no access times.
     """
 
     pid: int
@@ -57,7 +57,7 @@ class LocalJobFacts(JsonDocument):
         status: TrainingJobStatus.
         secondary_status: SecondaryStatus.
         isolation: How its process got /opt/ml: `namespace` or `relocated`.
-        took_over: The job whose kept host it began on; None when it began on a new one.
+        took_over: The job whose kept host it began on. None when it began on a new one.
     """
 
     job_name: str

@@ -96,8 +96,10 @@ _BILLED = frozenset(
 _RUNNING = frozenset({SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING})
 
 SPOT_PRICE = 0.3
-"""The part of the on-demand price that spot costs here. AWS scales BillableTimeInSeconds of a spot job by its price,
-which is how a job that was never interrupted shows savings; the true figure moves with the market.
+"""The part of the on-demand price that spot costs here.
+
+AWS scales BillableTimeInSeconds of a spot job by its price, which is how a job that was never interrupted shows
+savings. The true figure moves with the market.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html (up to 90%)"""
 
 
@@ -138,7 +140,7 @@ class WarmPool:
 
     Attributes:
         chain_since: When the first of the jobs that handed these instances on was created.
-        kept_since: When its job ended; None while that runs.
+        kept_since: When its job ended. None while that runs.
         over_at: When the pool was reused or ended.
         reused_by: The job that took it over.
     """
@@ -173,10 +175,10 @@ class TrainingJob:
         capacity_script: What is left of the script that governs this job.
         lifetimes: Every process the job has had, oldest first.
         log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
-        warm_pool: Its warm pool; None when it asked for none, or the quota had no room for one.
-        takes_over: The job whose kept host it began on; None when it began on a new one.
+        warm_pool: Its warm pool. None when it asked for none, or the quota had no room for one.
+        takes_over: The job whose kept host it began on. None when it began on a new one.
         restarts: How often it was started again after an error of SageMaker's own.
-        queued_as: The name of the Batch service job that it was created for; None for all others.
+        queued_as: The name of the Batch service job that it was created for. None for all others.
     """
 
     name: str
@@ -237,7 +239,7 @@ class TrainingJob:
         return math.ceil((self.ended_at or now) - self.training_started_at)
 
     def billable_time_seconds(self, now: float) -> int | None:
-        """BillableTimeInSecond: while there was an instance; on spot at the spot price's part of the price."""
+        """BillableTimeInSecond: while there was an instance. On spot at the spot price's part of the price."""
         if self.training_started_at is None:
             return None
         seconds = self.seconds_in(_BILLED, now)
@@ -258,7 +260,7 @@ class TrainingJob:
 
 
 def advance(job: TrainingJob, secondary: SecondaryStatus, *, now: float, message: str | None = None) -> TrainingJob:
-    """Return the job in its next secondary status; the status follows from it."""
+    """Return the job in its next secondary status. The status follows from it."""
     status = _STATUS_OF_ENDING.get(secondary, job.status)
     if secondary is SecondaryStatus.STOPPING:
         status = Status.STOPPING
@@ -277,7 +279,7 @@ def exit_ending(*, exit_code: int, failure_text: str) -> Ending:
 
     Args:
         exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
-        failure_text: What stands in /opt/ml/output/failure; only its beginning is kept.
+        failure_text: What stands in /opt/ml/output/failure. Only its beginning is kept.
     """
     if exit_code == 0:
         return Ending(secondary=SecondaryStatus.COMPLETED)

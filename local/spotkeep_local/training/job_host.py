@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _LONGEST_FOR_SOCKETS = 64
-"""A Unix socket's path has 104 bytes; Python's multiprocessing adds up to 40 to the temporary directory's."""
+"""A Unix socket's path has 104 bytes. Python's multiprocessing adds up to 40 to the temporary directory's."""
 
 
 def resolve_isolation(wanted: Isolation) -> Isolation:
     """Return what `wanted` means on this machine: `namespace` or `relocated`.
 
     Raises:
-        JobFailedError: A namespace is demanded and the machine refuses it; says why.
+        JobFailedError: A namespace is demanded and the machine refuses it. Says why.
     """
     try:
         return job_isolation(wanted)
@@ -43,13 +43,13 @@ def start_host(
     on_line: Callable[[str], None],
     on_exit: Callable[[int], None],
 ) -> Host:
-    """Start a job's process on a host; `watch` of the answer begins to call what is given here.
+    """Start a job's process on a host. `watch` of the answer begins to call what is given here.
 
     Args:
-        folder: The host's own directory; holds `ml`, which the job sees as `/opt/ml`, `home`, and for a host that may
+        folder: The host's own directory. Holds `ml`, which the job sees as `/opt/ml`, `home`, and for a host that may
             be kept `image`.
         command: Entry point and arguments, as in the request.
-        environment: All of the job's environment; nothing of this process leaks into it.
+        environment: All of the job's environment. Nothing of this process leaks into it.
         own_image: Whether the host has an image of its own: the byte code of all that the job imports, which it makes
             on its first job and has on its next. Else it shares this machine's.
         isolation: `namespace` or `relocated`.
@@ -96,11 +96,11 @@ def start_host(
 def _short_way_to(directory: Path) -> Path | None:
     """Return a link to a directory whose own path is too long for the Unix sockets in it, as data loaders make them.
 
-    It lies with this process's temporary files, or in `/tmp` where their path is too long as well: short is what
-    it has to be, and the files themselves stay where they are.
+    It lies with this process's temporary files, or in `/tmp` where their path is too long as well: short is what it has
+    to be, and the files themselves stay where they are.
 
     Returns:
-        The link, alone in a directory of its own; None where none is needed.
+        The link, alone in a directory of its own. None where none is needed.
     """
     if len(os.fsencode(directory)) <= _LONGEST_FOR_SOCKETS:
         return None

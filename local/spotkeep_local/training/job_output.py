@@ -129,7 +129,7 @@ class JobLogWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Take one line; return at once."""
+        """Take one line. Return at once."""
         # CloudWatch Logs refuses empty messages.
         message = line.encode()[:_LINE_BYTES].decode(errors="ignore") or " "
         self._lines.put((int(time.time() * 1000), message))

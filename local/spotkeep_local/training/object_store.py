@@ -85,7 +85,7 @@ class ObjectStore:
         return (found.key for found in self.list_objects(prefix) if not found.key.endswith("/"))
 
     def has_any(self, prefix: S3Location) -> bool:
-        """Return whether anything is there; a bucket that does not exist has nothing."""
+        """Return whether anything is there. A bucket that does not exist has nothing."""
         try:
             return next(self.list_keys(prefix), None) is not None
         except ClientError as error:
@@ -94,16 +94,16 @@ class ObjectStore:
             raise
 
     def download(self, location: S3Location, target: Path) -> None:
-        """Write one object to a file; make the folders on the way."""
+        """Write one object to a file. Make the folders on the way."""
         target.parent.mkdir(parents=True, exist_ok=True)
         body = self._client.get_object(Bucket=location.bucket, Key=location.key)["Body"]
         with target.open("wb") as file:
             shutil.copyfileobj(body, file, 1 << 20)
 
     def upload(self, body: BinaryIO, location: S3Location) -> None:
-        """Write one object; readers see the old one or the whole new one."""
+        """Write one object. Readers see the old one or the whole new one."""
         self._client.put_object(Bucket=location.bucket, Key=location.key, Body=body)
 
     def delete(self, location: S3Location) -> None:
-        """Delete one object; nothing happens when it is not there."""
+        """Delete one object. Nothing happens when it is not there."""
         self._client.delete_object(Bucket=location.bucket, Key=location.key)

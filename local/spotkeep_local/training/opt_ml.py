@@ -63,7 +63,7 @@ class OptMl:
         return self.root / path.removeprefix(BASE).strip("/")
 
     def failure_text(self) -> str:
-        """Return what the job wrote to `/opt/ml/output/failure`; empty when nothing."""
+        """Return what the job wrote to `/opt/ml/output/failure`. Empty when nothing."""
         try:
             written = read_beginning(self.root / "output" / "failure", most_bytes=_MOST_FAILURE_BYTES)
         except OSError:

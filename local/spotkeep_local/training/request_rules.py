@@ -1,9 +1,8 @@
 """The rules of CreateTrainingJob that the service model does not state, and what this machine cannot do.
 
-SageMaker documents the first kind in prose and refuses them with ValidationException; sources stand beside
-them. The second kind are the local service's own limits: refused with the same exception and the words
-"the local AWS", never ignored, because a rehearsal that skips something proves nothing. docs/local-training.md
-lists them.
+SageMaker documents the first kind in prose and refuses them with ValidationException. Sources stand beside them. The
+second kind are the local service's own limits: refused with the same exception and the words "the local AWS", never
+ignored, because a rehearsal that skips something proves nothing. docs/local-training.md lists them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_KEEP_ALIVE_SECONDS = 3600
 """The model allows more, the service does not.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html"""
 MAX_HYPERPARAMETER_VALUE_CHARACTERS = 256
-"""The model allows 2,500; the guide says 256, and a local service should refuse what AWS might."""
+"""The model allows 2,500. The guide says 256, and a local service should refuse what AWS might."""
 DEFAULT_CHECKPOINT_PATH = "/opt/ml/checkpoints"
 
 _ECR_IMAGE = re.compile(r"[0-9]{12}\.dkr\.ecr(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/")
@@ -41,7 +40,7 @@ _ELSEWHERE = {
 
 
 def program_of(request: Mapping[str, Any], *, programs: Programs) -> tuple[str, ...] | None:
-    """Return the command line that a job runs: its own, or that of its image; None where neither is known.
+    """Return the command line that a job runs: its own, or that of its image. None where neither is known.
 
     Args:
         request: A CreateTrainingJob request.
@@ -71,7 +70,7 @@ def named_program(request: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 
 def create_problems(request: dict[str, Any], *, programs: Programs) -> list[str]:
-    """Return everything wrong with a CreateTrainingJob request that fits the service model; empty when it is fine.
+    """Return everything wrong with a CreateTrainingJob request that fits the service model. Empty when it is fine.
 
     Args:
         request: The request.
@@ -95,7 +94,7 @@ def is_spot(request: dict[str, Any]) -> bool:
 
 
 def keep_alive_seconds(request: dict[str, Any]) -> int:
-    """Return how long the job's host is kept for a next job; 0 for not at all."""
+    """Return how long the job's host is kept for a next job. 0 for not at all."""
     return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
 
 
@@ -118,7 +117,7 @@ def max_runtime_seconds(request: dict[str, Any]) -> int:
 
 
 def max_pending_seconds(request: dict[str, Any]) -> int | None:
-    """Return how long the job may wait for capacity on demand; None for one that fails without it."""
+    """Return how long the job may wait for capacity on demand. None for one that fails without it."""
     value = request.get("StoppingCondition", {}).get("MaxPendingTimeInSeconds")
     return None if value is None else int(value)
 
@@ -237,7 +236,7 @@ def _algorithm(request: dict[str, Any], programs: Programs) -> list[str]:
 def _registry(image: str, request: dict[str, Any]) -> list[str]:
     """Return why SageMaker could not pull an image: outside Amazon ECR it needs `Vpc`, and `Vpc` needs a VPC.
 
-    It does not pull from AWS's public registry. What AWS says then is not documented; these words are ours.
+    It does not pull from AWS's public registry. What AWS says then is not documented. These words are ours.
     """
     access = request["AlgorithmSpecification"].get("TrainingImageConfig", {}).get("TrainingRepositoryAccessMode")
     if access == "Vpc" and "VpcConfig" not in request:

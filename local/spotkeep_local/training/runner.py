@@ -1,7 +1,7 @@
 """One job's life, in one thread: wait for capacity, bring data, run the process, deal with how it ended.
 
-Everything that may end a process comes together in `_cause`: its own exit, a user's stop, the two time limits,
-a scripted loss of capacity, the server's shutdown. Other threads only record and wake; the exception is a loss of
+Everything that may end a process comes together in `_cause`: its own exit, a user's stop, the two time limits, a
+scripted loss of capacity, the server's shutdown. Other threads only record and wake. The exception is a loss of
 capacity at a step, which the output's reader delivers itself, before the job gets a step further.
 """
 
@@ -67,7 +67,7 @@ class JobContext:
     SageMaker reads channels, writes checkpoints, models and logs as the job's role, and so does this.
 
     Attributes:
-        hosts_folder: Holds a folder a job, and in it one a host; each is gone once its host is.
+        hosts_folder: Holds a folder a job, and in it one a host. Each is gone once its host is.
     """
 
     endpoint_url: str
@@ -152,7 +152,7 @@ class JobRunner:
             self._thread.start()
 
     def shut_down(self) -> None:
-        """End the job's process at once and leave its state as it is; return when done."""
+        """End the job's process at once and leave its state as it is. Return when done."""
         with self._changed:
             self._shutdown = True
             self._changed.notify_all()
@@ -254,7 +254,7 @@ class JobRunner:
     def _wait_for_capacity(
         self, seconds: float | None, *, patience_seconds: float | None = None, pending_seconds: float | None = None
     ) -> Ending | None:
-        """Wait; an ending when the job's time, its user's patience or SageMaker's is over first."""
+        """Wait. An ending when the job's time, its user's patience or SageMaker's is over first."""
         capacity_at = None if seconds is None else time.time() + seconds
         given_up_at = None if patience_seconds is None else time.time() + patience_seconds
         stopped_at = None if pending_seconds is None else self.job.created_at + pending_seconds
@@ -446,7 +446,7 @@ class JobRunner:
         )
 
     def _keep_host(self) -> None:
-        """Leave the last host for the next job; the others are gone."""
+        """Leave the last host for the next job. The others are gone."""
         last, kept = self._host_folder(len(self.job.lifetimes)), self.kept_host_of(self.job.name)
         strip_host(last)
         for folder in kept.parent.iterdir():
@@ -523,7 +523,7 @@ class JobRunner:
         return following if following and (self._job.spot or following.internal_error) else None
 
     def _strike_if_due(self, now: float) -> None:
-        """Take the capacity away if the script says so now; the caller holds the lock."""
+        """Take the capacity away if the script says so now. The caller holds the lock."""
         job, host, interruption = self._job, self._host, self._next_interruption()
         if host is None or interruption is None or self._striking or self._exit_code is not None:
             return

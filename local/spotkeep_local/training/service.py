@@ -54,10 +54,10 @@ class TrainingService:
 
     Args:
         state_dir: Where the service keeps its jobs and the hosts' files.
-        endpoint_url: Where the local AWS listens; S3 and CloudWatch Logs are reached there.
+        endpoint_url: Where the local AWS listens. S3 and CloudWatch Logs are reached there.
         credentials: Where jobs, and the service itself, get theirs from.
         options: The options of the local AWS.
-        publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
+        publish_event: Puts an `aws.sagemaker` event on the default bus. Called from a thread of its own.
         on_change: Called after a job's status has changed, with the job's lock held: it must not wait.
     """
 
@@ -114,7 +114,7 @@ class TrainingService:
             runner.start()
 
     def stop(self) -> None:
-        """End every process and save the jobs; those in progress are taken up again by the next `start`."""
+        """End every process and save the jobs. Those in progress are taken up again by the next `start`."""
         with self._lock:
             runners = list(self._runners.values())
         for runner in runners:
@@ -143,7 +143,7 @@ class TrainingService:
         self._create(self._protocol.check("CreateTrainingJob", request), queued_as=queued_as)
 
     def stop_job(self, name: str) -> None:
-        """Stop a training job as StopTrainingJob does; raises `ServiceError` where it has ended."""
+        """Stop a training job as StopTrainingJob does. Raises `ServiceError` where it has ended."""
         self._stop({"TrainingJobName": name})
 
     # SageMaker's operations.
@@ -263,7 +263,7 @@ class TrainingService:
         runner.update(lambda job: replace(job, request=job.request | changed, updated_at=time.time()))
 
     def _keep_pool(self, runner: JobRunner, seconds: int) -> None:
-        """Keep a waiting pool for another time; for 0 seconds ends it."""
+        """Keep a waiting pool for another time. For 0 seconds ends it."""
         pool = runner.job.warm_pool
         if pool is None or pool.status is not PoolStatus.AVAILABLE:
             status = "none" if pool is None else pool.status.value
@@ -299,12 +299,12 @@ class TrainingService:
         return {"Tags": _tag_list(job.tags)}
 
     def tags_of(self, name: str) -> Mapping[str, str]:
-        """Return the tags of a training job; none where there is no such job."""
+        """Return the tags of a training job. None where there is no such job."""
         runner = self._runners.get(name)
         return {} if runner is None else runner.job.tags
 
     def job(self, name: str) -> TrainingJob | None:
-        """Return a training job; None where there is no such job."""
+        """Return a training job. None where there is no such job."""
         runner = self._runners.get(name)
         return None if runner is None else runner.job
 
@@ -382,7 +382,7 @@ class TrainingService:
         return owner.name, pool.chain_since
 
     def _pool_of(self, request: dict[str, Any], *, chain_since: float) -> WarmPool | None:
-        """Return a new job's pool; None when it asks for none, or the quota has no room: the job runs all the same."""
+        """Return a new job's pool. None when it asks for none, or the quota has no room: the job runs all the same."""
         if not keep_alive_seconds(request):
             return None
         wanted = int(request["ResourceConfig"].get("InstanceCount", 1))

@@ -1,11 +1,11 @@
 """Warm pools as SageMaker keeps them: the rules of reuse.
 
-    InUse ----> Available ----> Reused        by a job that matches; its own pool is then InUse
+    InUse ----> Available ----> Reused        by a job that matches. Its own pool is then InUse
       |             |
       +-------------+---------> Terminated    its time is over, it was updated to 0, or the job left none
 
-What a pool keeps is the host: its image (here the byte code of the environment, which a fresh host has to make),
-its home and its cache directory. Data, model and checkpoints of a job leave with the job.
+What a pool keeps is the host: its image (here the byte code of the environment, which a fresh host has to make), its
+home and its cache directory. Data, model and checkpoints of a job leave with the job.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 """
@@ -34,7 +34,7 @@ _STAYS_WITH_A_HOST = ("home", "image")
 
 
 def expires_at(job: TrainingJob) -> float | None:
-    """Return when a job's pool ends by itself; None where none waits."""
+    """Return when a job's pool ends by itself. None where none waits."""
     pool = job.warm_pool
     if pool is None or pool.status is not PoolStatus.AVAILABLE or pool.kept_since is None:
         return None

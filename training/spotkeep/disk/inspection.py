@@ -257,7 +257,7 @@ class InspectedCheckpoint:
         return b"".join(parts)
 
     def _open_file(self, index: int) -> int:
-        """Open one data file, close the one before; gives its size."""
+        """Open one data file, close the one before. Gives its size."""
         if self._file is None or self._file[0] != index:
             self._close_file()
             self._file = index, self._open(self.manifest.files[index].name)
@@ -325,7 +325,7 @@ def checked_manifest(raw: bytes, step: int) -> Manifest:
 def outline(manifest: Manifest) -> list[Entry]:
     """List what a state holds, in its order. Pure: it reads no data.
 
-    Lists and tuples of plain values are one entry; an empty container is an entry too.
+    Lists and tuples of plain values are one entry. An empty container is an entry too.
 
     Raises:
         MalformedStateError: If the document makes no sense, refers to bytes that no file has, or is beyond all measure.
@@ -443,7 +443,7 @@ def _count(body: dict[str, Any], name: str) -> int:
 
 
 def _end_of(span: Span, manifest: Manifest, last_end: tuple[int, int]) -> tuple[int, int]:
-    """Check one place against the files and the place before it; gives where it ends."""
+    """Check one place against the files and the place before it. Gives where it ends."""
     if span.file_index >= len(manifest.files):
         raise MalformedStateError(f"it refers to the data file {span.file_index}, which does not exist")
     file = manifest.files[span.file_index]

@@ -40,7 +40,7 @@ _CHUNK_CHECKSUM = re.compile(r"[0-9a-f]{8}")
 
 
 class MalformedManifestError(Exception):
-    """These bytes are not a manifest; the message says why."""
+    """These bytes are not a manifest. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RankShare:
 
     Attributes:
         file_count: How many of the data files are its own.
-        state: Its state document; the file numbers in it are those of the checkpoint.
+        state: Its state document. The file numbers in it are those of the checkpoint.
         differences: What it has otherwise than rank 0 in what all ranks are said to have in common.
     """
 
@@ -79,7 +79,7 @@ class RankView:
 
     Attributes:
         state: The state document: what all ranks have in common, and what is the rank's own.
-        file_indices: Numbers of the data files that it may refer to; None for all.
+        file_indices: Numbers of the data files that it may refer to. None for all.
     """
 
     state: Any
@@ -117,7 +117,7 @@ class Manifest:
         metrics: What the script had logged.
         measured_at: At which step.
         made_by: What makes the training what it is, in short texts.
-        ranks: What each rank has for itself; empty when one process wrote all of it.
+        ranks: What each rank has for itself. Empty when one process wrote all of it.
     """
 
     step: int
@@ -138,7 +138,7 @@ class Manifest:
 
     @property
     def own_ranks(self) -> int:
-        """How many ranks it suits, and no other number without a loss; 0 where no rank has anything for itself."""
+        """How many ranks it suits, and no other number without a loss. 0 where no rank has anything for itself."""
         own = any(list(state_pairs(share.state)) or share.differences is not None for share in self.ranks)
         return len(self.ranks) if own else 0
 
@@ -159,7 +159,7 @@ class Manifest:
         return RankView(self.state, tuple(range(count)))
 
     def whole_state(self) -> Any:
-        """Give one state document of everything; what is a rank's own stands under `rank 0`, `rank 1` and so on."""
+        """Give one state document of everything. What is a rank's own stands under `rank 0`, `rank 1` and so on."""
         if not self.ranks:
             return self.state
         pairs = list(state_pairs(self.state))
@@ -221,7 +221,7 @@ def parse_share(share: Any) -> RankShare:
 
 
 def state_pairs(state: Any) -> Iterator[Any]:
-    """Give the names and values at the top of a state document; nothing where there is no such thing."""
+    """Give the names and values at the top of a state document. Nothing where there is no such thing."""
     pairs = state.get("dict") if isinstance(state, dict) else None
     return (pair for pair in (pairs if isinstance(pairs, list) else ()) if isinstance(pair, list) and len(pair) == 2)
 
@@ -347,7 +347,7 @@ def _is_count(found: Any) -> bool:
 
 
 def _is_finite(found: Any) -> bool:
-    """Return whether something is a number that a float holds; neither NaN nor an integer of a thousand digits is."""
+    """Return whether something is a number that a float holds. Neither NaN nor an integer of a thousand digits is."""
     return type(found) in (int, float) and -_LARGEST_FLOAT <= found <= _LARGEST_FLOAT
 
 

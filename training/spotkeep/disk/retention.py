@@ -32,7 +32,7 @@ class Candidate:
         step: Completed steps.
         metrics: What the script had logged when it was made.
         damaged: Whether it is known to be worth nothing.
-        own_ranks: How many ranks it suits (`Manifest.own_ranks`); 0 for any number.
+        own_ranks: How many ranks it suits (`Manifest.own_ranks`). 0 for any number.
     """
 
     step: int
@@ -89,7 +89,7 @@ class Retention:
 
 
 def read_retention(document: object) -> Retention | None:
-    """Read what `Retention.document` gave; None when it is anything else."""
+    """Read what `Retention.document` gave. None when it is anything else."""
     found = document if isinstance(document, Mapping) else {}
     last, every, best = _count(found.get("last")), found.get("every"), found.get("best")
     chosen = Best(**best) if isinstance(best, Mapping) and set(best) == {"metric", "mode"} else None

@@ -1,7 +1,7 @@
 """A few threads that share one row of work: what keeps a disk, or the memory, busy from Python.
 
 Copying, adding up, reading and writing let go of the interpreter's lock, so a second thread is worth a second
-processor. Two requests keep a disk busy; memory is as fast as the processors that ask it, up to a few.
+processor. Two requests keep a disk busy. Memory is as fast as the processors that ask it, up to a few.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def share(items: Iterable[Item], work: Callable[[Iterator[Item]], None], *, thre
     Args:
         items: What is to be done.
         work: Called in every thread with the items that are left, for as long as it asks for more.
-        threads: How many, this one included; never more than there are items, or than the system starts.
+        threads: How many, this one included. Never more than there are items, or than the system starts.
     """
     row = list(items)
     left = _ItemsLeft(row)

@@ -48,7 +48,7 @@ class FileImage:
 
     Attributes:
         index: Its number.
-        raw: Its bytes; a multiple of 4096, aligned in memory. They are there as far as `StagedState.wait` says.
+        raw: Its bytes. A multiple of 4096, aligned in memory. They are there as far as `StagedState.wait` says.
         start: Where it begins in the staged state.
         checksums: Those of its chunks, there when their bytes are.
     """

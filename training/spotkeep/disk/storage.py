@@ -46,7 +46,7 @@ class ReadableFile:
 
     Args:
         path: The path of the file.
-        descriptor: The file's descriptor where it is open already; closed with this, and read through the page cache.
+        descriptor: The file's descriptor where it is open already. Closed with this, and read through the page cache.
 
     Attributes:
         size: Its length in bytes when it was opened.
@@ -73,7 +73,7 @@ class ReadableFile:
         return self._direct < 0 or cached_share(self._descriptor, self.size) == 1
 
     def read_into(self, target: memoryview, offset: int, *, cached: bool = True) -> int:
-        """Fill `target` with the bytes from `offset` on. Gives how many there were; fewer only at the end of the file.
+        """Fill `target` with the bytes from `offset` on. Gives how many there were. Fewer only at the end of the file.
 
         Args:
             target: The memory to fill.
@@ -138,10 +138,10 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def create(self, path: Path, *, direct: bool = False) -> Iterator[int]:
-        """Make a new file and give its descriptor; it is closed, not synced, at the end of the block.
+        """Make a new file and give its descriptor. It is closed, not synced, at the end of the block.
 
         Args:
-            path: Where; nothing may be there.
+            path: Where. Nothing may be there.
             direct: Go past the page cache if the file system can. Then every write is aligned, in memory too.
         """
         flags = _WRITE_FLAGS | os.O_CREAT | os.O_EXCL
@@ -184,7 +184,7 @@ class LocalStorage:
                 _leave_direct_mode(descriptor)
 
     def write_some(self, descriptor: int, raw: memoryview, offset: int) -> int:
-        """Write as many of these bytes as the system takes at once; gives how many."""
+        """Write as many of these bytes as the system takes at once. Gives how many."""
         try:
             return os.pwrite(descriptor, raw, offset)
         except OSError as error:
@@ -281,7 +281,7 @@ def cached_share(descriptor: int, size: int, *, places: int = _CACHE_PLACES) -> 
         places: Number of pages to ask about.
 
     Returns:
-        From 0 to 1; 0 where the system does not tell.
+        From 0 to 1. 0 where the system does not tell.
     """
     found = 0
     with contextlib.suppress(OSError, ValueError, AttributeError):

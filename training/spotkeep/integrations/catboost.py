@@ -71,9 +71,9 @@ def train_resumably(
         The model, as `model.fit` does.
 
     Raises:
-        UsageError: A parameter is one that cannot be continued; names every one.
-        CatBoostError: As `model.fit`; also where the data or the parameters are others than in an earlier attempt.
-        SystemExit: With code 75, after a notice; with 0, after the step to pause at.
+        UsageError: A parameter is one that cannot be continued. Names every one.
+        CatBoostError: As `model.fit`. Also where the data or the parameters are others than in an earlier attempt.
+        SystemExit: With code 75, after a notice. With 0, after the step to pause at.
     """
     parameters = dict(model.get_params())
     ours = inspect.signature(Checkpointer).parameters

@@ -123,7 +123,7 @@ class _PyBuffer(ctypes.Structure):
 
 @functools.cache
 def _routine() -> Callable[..., None] | None:
-    """Load the routine; None where there is none, or the system does not let us."""
+    """Load the routine. None where there is none, or the system does not let us."""
     if sys.implementation.name != "cpython":
         return None  # `_PyBuffer`
     try:

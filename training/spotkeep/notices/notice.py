@@ -2,7 +2,7 @@
 
 It arrives in three ways, and any is enough. SIGTERM sets a flag (in the main thread, where Python delivers signals). A
 notice file is there for every process of the job, whatever lies between it and the signal: a shell that does not pass
-it on, a launcher with many workers, a thread. On an EC2 instance the metadata service announces it; who reads it there
+it on, a launcher with many workers, a thread. On an EC2 instance the metadata service announces it. Who reads it there
 leaves the notice file for the others.
 
 A thread of the watch's own looks after all of this, because the training's thread may be busy for minutes: in a step
@@ -67,7 +67,7 @@ class Notice:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the machine is gone; never negative."""
+        """Seconds until the machine is gone. Never negative."""
         return max(0.0, self.deadline - time.time())
 
 
@@ -80,7 +80,7 @@ class _Seen:
 
 
 class NoticeWatch:
-    """Watches for a notice while it is started. Safe to start in any thread; signals reach only the main one.
+    """Watches for a notice while it is started. Safe to start in any thread. Signals reach only the main one.
 
     Of several notices the one that ends first counts.
 
@@ -90,7 +90,7 @@ class NoticeWatch:
     Args:
         on_change: Called in the watch's own thread when there is a notice, when there is one that ends sooner, and when
             the time to act on it is over.
-        environment: Where the settings are; the process's own by default.
+        environment: Where the settings are. The process's own by default.
 
     Raises:
         UsageError: If a setting makes no sense.
@@ -178,7 +178,7 @@ class NoticeWatch:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left to act; infinite without a notice.
+        """Seconds that are left to act. Infinite without a notice.
 
         A little of the notice is kept for leaving. Who is still there when a notice is over may be so for a moment
         longer: so there are always some seconds from when the notice is seen.
@@ -434,7 +434,7 @@ def notice_bytes(notice: Notice) -> bytes:
 
 
 def read_notice(path: Path) -> Notice:
-    """Read what `write_notice` left; a file that cannot be read is still a notice."""
+    """Read what `write_notice` left. A file that cannot be read is still a notice."""
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(_MAX_FILE_BYTES))

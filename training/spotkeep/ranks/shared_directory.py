@@ -99,8 +99,8 @@ class SharedDirectory(CheckpointDirectory):
             images: The data files of this rank, in order.
             document: The `ShareDocument` of this rank.
             step: Completed steps.
-            progress: How far the training is; rank 0's counts.
-            wait: Returns when all bytes of the staged state before a place are there; may raise.
+            progress: How far the training is. Rank 0's counts.
+            wait: Returns when all bytes of the staged state before a place are there. May raise.
 
         Returns:
             The size of the whole checkpoint in bytes.
@@ -126,7 +126,7 @@ class SharedDirectory(CheckpointDirectory):
             raise
 
     def prune(self, retention: Retention) -> list[int]:
-        """Remove what is not retained. Rank 0 decides; hosts with a disk of their own follow at the next save."""
+        """Remove what is not retained. Rank 0 decides. Hosts with a disk of their own follow at the next save."""
         if self._ranks.rank != 0:
             return []
         removed = super().prune(retention)

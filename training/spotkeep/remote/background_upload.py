@@ -48,13 +48,13 @@ class UploadOutcome:
 class BackgroundUpload:
     """Uploads checkpoints while the training goes on.
 
-    A checkpoint that waits is superseded by a newer one; one that is on its way is not, or a slow network would never
+    A checkpoint that waits is superseded by a newer one. One that is on its way is not, or a slow network would never
     bring one home. What failed is tried again, ever more seldom, until a newer one takes its place. When nothing else
     waits, those follow that were superseded and are to stay for their step or as the best.
 
     Args:
         remote: Where to.
-        retention: What stays there; None while it is not known, and nothing is removed.
+        retention: What stays there. None while it is not known, and nothing is removed.
         pace: How fast.
         on_outcome: Called with how each upload ended, in the uploading thread.
     """
@@ -101,7 +101,7 @@ class BackgroundUpload:
 
         Args:
             seconds_left: How long at most, asked again and again: a notice may come meanwhile.
-            newest_only: Whether older ones are left that were superseded and are to stay; None: when there is a limit.
+            newest_only: Whether older ones are left that were superseded and are to stay. None: when there is a limit.
         """
         chosen = False
         while True:
@@ -245,7 +245,7 @@ def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: flo
     Args:
         running_bytes: What is left of the running one.
         waiting_bytes: The size of the newer one.
-        bytes_per_second: As measured so far; None when nothing was.
+        bytes_per_second: As measured so far. None when nothing was.
         seconds: What is left.
     """
     if not bytes_per_second:

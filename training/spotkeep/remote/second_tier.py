@@ -1,7 +1,7 @@
 """What becomes of checkpoints that are durable on this machine: they go to S3, by us or by the platform.
 
 Where nothing copies the directory, a remote place may be named, and the library uploads there and restores from there.
-Under SageMaker the platform copies; then only its marker files are watched.
+Under SageMaker the platform copies. Then only its marker files are watched.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SecondTier:
         Returns whether all has that is this rank's to upload.
 
         Args:
-            seconds_left: How long at most; asked again and again.
+            seconds_left: How long at most. Asked again and again.
         """
         if self._upload is None:
             return True

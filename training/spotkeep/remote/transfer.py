@@ -24,8 +24,8 @@ def transfer(
     """Move all parts, some at a time.
 
     Args:
-        parts: What to move; asked for the next part when a thread is free for it.
-        move: Moves one part; called in several threads.
+        parts: What to move. Asked for the next part when a thread is free for it.
+        move: Moves one part. Called in several threads.
         cancelled: When it is set, no other part is begun.
         workers: How many threads.
 

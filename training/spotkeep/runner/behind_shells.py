@@ -122,7 +122,7 @@ def _pipe(pid: int, descriptor: int, processes: Path) -> str:
 
 
 def _has(signum: int, what: str, pid: int, processes: Path) -> bool:
-    """Say whether a process catches (`SigCgt`) or ignores (`SigIgn`) a signal; False where it has ended."""
+    """Say whether a process catches (`SigCgt`) or ignores (`SigIgn`) a signal. False where it has ended."""
     try:
         lines = (processes / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

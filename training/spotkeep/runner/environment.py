@@ -151,13 +151,13 @@ def job_environment(
     """Give the command's whole environment.
 
     Args:
-        inherited: The runner's own environment; all of it is passed on.
+        inherited: The runner's own environment. All of it is passed on.
         layout: Where things are.
         configuration: The platform's configuration.
         hardware: The machine's hardware.
         import_root: The entry of PYTHONPATH by which `import spotkeep` works: the zipapp, or a source directory.
         notice_file: Where the runner will leave an interruption notice.
-        arguments: The hyperparameters as arguments; by default in the toolkit's way.
+        arguments: The hyperparameters as arguments. By default in the toolkit's way.
     """
     python_path = [import_root, *filter(None, [inherited.get("PYTHONPATH")])]
     return {
@@ -207,7 +207,7 @@ _FACTS_WITH_A_VARIABLE = (
 
 
 def _facts(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, Any]:
-    """Give what the toolkit calls the training environment, under its names; but for what it knows of a program."""
+    """Give what the toolkit calls the training environment, under its names. But for what it knows of a program."""
     resources = configuration.resources
     given = {name: _decoded(value) for name, value in configuration.hyperparameters.items()}
     listed = [each for each in resources.get("instance_groups") or () if isinstance(each, Mapping)]
@@ -252,7 +252,7 @@ def _named(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _meeting_place(configuration: JobConfiguration) -> dict[str, str]:
-    """Give the variables by which the ranks of several hosts find each other; a job's own values go before these.
+    """Give the variables by which the ranks of several hosts find each other. A job's own values go before these.
 
     Without the interface, gloo offers its peers the address that the container's hostname resolves to. That name is not
     the host's name in the job. AWS's own images mend it in an entry script, and a job with a command starts without it.

@@ -146,9 +146,9 @@ class WarmPoolCache:
     Source: AWS, "Train Using SageMaker AI Managed Warm Pools", Using persistent cache.
 
     Args:
-        directory: Theirs alone; made when one is written.
+        directory: Theirs alone. Made when one is written.
         cut_short: Says whether the machine goes away: then nothing more is read or written.
-        max_bytes: The most bytes of all of them together; those that were used longest ago go first.
+        max_bytes: The most bytes of all of them together. Those that were used longest ago go first.
     """
 
     def __init__(self, directory: Path, *, cut_short: Callable[[], bool], max_bytes: int = _MAX_POOL_BYTES) -> None:

@@ -30,8 +30,8 @@ class CommandEnding:
 
     Attributes:
         exit_code: The job's exit code.
-        exits_in_a_row: How often in a row it has ended with 0 on a notice, and nothing said that it is done; 0 where
-            it ended in another way.
+        exits_in_a_row: How often in a row it has ended with 0 on a notice, and nothing said that it is done. 0 where it
+            ended in another way.
     """
 
     exit_code: int

@@ -67,7 +67,7 @@ def says_ended_by_sigterm(stderr_tail: bytes) -> bool:
 
 
 def memory_kills() -> int:
-    """Give how many processes the kernel has killed since boot because memory ran out; 0 where it does not say.
+    """Give how many processes the kernel has killed since boot because memory ran out. 0 where it does not say.
 
     Of the whole machine, in every group of processes: what dies first may be a worker, in a container of its own.
     """

@@ -44,7 +44,7 @@ class Requirements:
     Attributes:
         named: Where it was found, for people: a file of the source, or the job file.
         text: As a requirements file has it.
-        file: That file; None where the text is in no file yet.
+        file: That file. None where the text is in no file yet.
     """
 
     named: str
@@ -89,7 +89,7 @@ def prepare_machine(
     Args:
         spec: It says what is installed, and what sets up.
         layout: Where things are.
-        source: The unpacked source; None where the image holds it.
+        source: The unpacked source. None where the image holds it.
         environment: The command's, so far.
         supervisor: Runs what is run.
         scratch: For files that are not needed afterwards.
@@ -99,7 +99,7 @@ def prepare_machine(
         The command's environment.
 
     Raises:
-        InstallError: If something cannot be installed, or the command that sets up fails; says with what last words.
+        InstallError: If something cannot be installed, or the command that sets up fails. Says with what last words.
     """
     prepared = dict(environment)
     wanted = find_requirements(spec.install, listed=spec.requirements, source=source)
@@ -278,10 +278,10 @@ def find_requirements(install: str, *, listed: tuple[str, ...], source: Path | N
     """Find what a job asks for.
 
     Args:
-        install: `auto`: `requirements.txt` at the source's root, else the dependencies in `pyproject.toml` there;
+        install: `auto`: `requirements.txt` at the source's root, else the dependencies in `pyproject.toml` there.
             `none`; or the path of a requirements file in the source.
-        listed: The requirements themselves; they go before `install`.
-        source: The unpacked source; None of a job whose image holds it.
+        listed: The requirements themselves. They go before `install`.
+        source: The unpacked source. None of a job whose image holds it.
 
     Returns:
         None where nothing is to be installed.

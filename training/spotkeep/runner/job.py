@@ -63,7 +63,7 @@ def run_job(spec: TrainingSpec | None = None) -> int:
     knows what comes next, and waits for this job to be gone.
 
     Args:
-        spec: The training's spec; by default the one that the environment names.
+        spec: The training's spec. By default the one that the environment names.
     """
     layout = JobLayout.from_environment(os.environ)
     given = os.environ.get(NOTICE_FILE_VARIABLE)
@@ -225,7 +225,7 @@ def _say_exit_on_notice(ending: CommandEnding) -> None:
 
 
 def _not_begun(layout: JobLayout, error: JobError) -> int:
-    """Say why the command was not started; give the exit code."""
+    """Say why the command was not started. Give the exit code."""
     is_for_good = isinstance(error, (CommandError, MissingToolError))
     _leave_failure(layout, f"{NOT_STARTED if is_for_good else ''}{error}")
     sys.stderr.write(f"spotkeep: {error}\n")
@@ -262,12 +262,12 @@ def await_host_names(
     Args:
         hosts: The names of all hosts.
         is_over: Says whether there is no need to wait any more: a notice has come.
-        look_up: Resolves a name; raises OSError where it does not resolve.
+        look_up: Resolves a name. Raises OSError where it does not resolve.
         clock: Seconds.
         sleep: Waits so many seconds.
 
     Raises:
-        HostNameError: If a name does not resolve in time; names every such host.
+        HostNameError: If a name does not resolve in time. Names every such host.
     """
     missing = list(hosts) if len(hosts) > 1 else []
     deadline = clock() + MOST_SECONDS_FOR_HOST_NAMES

@@ -130,7 +130,7 @@ def read_configuration(layout: JobLayout) -> JobConfiguration:
     """Read the platform's files. One that is missing leaves its defaults: the job may run elsewhere.
 
     Raises:
-        ConfigurationError: If a file is not the JSON object it should be; names every such file.
+        ConfigurationError: If a file is not the JSON object it should be. Names every such file.
     """
     problems: list[str] = []
     hyperparameters = _read_object(layout.hyperparameters, problems)

@@ -28,7 +28,7 @@ _MOST_WAITING_BYTES = 1 << 16
 
 
 def write_all(descriptor: int, raw: bytes) -> None:
-    """Write all of it; where no reader is left, nothing: the command must still be able to write."""
+    """Write all of it. Where no reader is left, nothing: the command must still be able to write."""
     view = memoryview(raw)
     try:
         while len(view):

@@ -116,7 +116,7 @@ class MetricSearch:
                 yield found.at, {**fields, "metrics": {name: found.value}}
 
     def waits_seconds(self, *, now: float) -> float | None:
-        """Give in how many seconds the next value is due; None where none waits.
+        """Give in how many seconds the next value is due. None where none waits.
 
         Args:
             now: Seconds since the epoch.

@@ -79,12 +79,12 @@ def require_sha256(archive: IO[bytes], expected: str | None, *, name: str) -> No
     """Make sure that an archive is the one that was launched.
 
     Args:
-        archive: Its bytes, from anywhere; read from the beginning to the end.
-        expected: Its SHA-256, hexadecimal; None of a job that no launcher made, whose source is not pinned.
+        archive: Its bytes, from anywhere. Read from the beginning to the end.
+        expected: Its SHA-256, hexadecimal. None of a job that no launcher made, whose source is not pinned.
         name: The name of the archive.
 
     Raises:
-        SourceError: If it is another one; names both.
+        SourceError: If it is another one. Names both.
     """
     if expected is None:
         return
@@ -126,7 +126,7 @@ def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str
         url: The repository's address.
         commit: 40 hexadecimal digits.
         target: An empty directory.
-        environment: git's variables; the credentials are git's own.
+        environment: git's variables. The credentials are git's own.
 
     Raises:
         SourceError: If the commit cannot be used.
@@ -158,7 +158,7 @@ def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str
 
 
 def _left_behind(top: Path, folder: PurePosixPath, environment: Mapping[str, str]) -> Iterator[str]:
-    """Fetch the submodules of a repository, and theirs; give a sentence for each thing that is not there."""
+    """Fetch the submodules of a repository, and theirs. Give a sentence for each thing that is not there."""
     here = top / folder
     entries = [entry.partition("\t") for entry in _git(here, environment, "ls-files", "-z", "--stage").split("\0")]
     modes = {name: mode for mode, _, name in entries if name}
@@ -180,7 +180,7 @@ def _left_behind(top: Path, folder: PurePosixPath, environment: Mapping[str, str
 
 
 def _fetch_submodule(repository: Path, name: str, environment: Mapping[str, str]) -> SourceError | None:
-    """Fetch a submodule; return why it cannot be had."""
+    """Fetch a submodule. Return why it cannot be had."""
     literally = {**environment, "GIT_LITERAL_PATHSPECS": "1"}
     update = ("submodule", "--quiet", "update", "--init")
     with suppress(SourceError):
@@ -205,7 +205,7 @@ def _lfs_pointers(repository: Path, names: Iterable[str]) -> Iterator[str]:
 
 
 def _beginning(path: Path) -> bytes:
-    """Return the beginning of a file; nothing of a submodule or a link to nothing."""
+    """Return the beginning of a file. Nothing of a submodule or a link to nothing."""
     try:
         with path.open("rb") as file:
             return file.read(_BEGINNING_BYTES)
@@ -217,7 +217,7 @@ def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
     """Return git's answer.
 
     Raises:
-        SourceError: If it fails; has its own words.
+        SourceError: If it fails. Has its own words.
     """
     command = ["git", "-C", str(directory), "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false", *words]
     done = subprocess.run(command, env=dict(environment), capture_output=True, check=False)

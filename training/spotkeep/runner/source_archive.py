@@ -82,7 +82,7 @@ class Member:
 
 @dataclass(frozen=True)
 class UnpackingPlan:
-    """What is written where, by clean names relative to the target; each directory comes before what is in it."""
+    """What is written where, by clean names relative to the target. Each directory comes before what is in it."""
 
     directories: tuple[str, ...]
     files: dict[str, Member]
@@ -94,13 +94,13 @@ def unpack(archive: IO[bytes], *, name: str, target: Path) -> None:
     """Unpack a tar or zip archive into an empty directory.
 
     Args:
-        archive: Its bytes, from anywhere; read from the beginning.
-        name: The name of the archive; `.zip` says what it is.
+        archive: Its bytes, from anywhere. Read from the beginning.
+        name: The name of the archive. `.zip` says what it is.
         target: Is there, and empty.
 
     Raises:
         SourceError: If it cannot be read, or holds anything that would land outside the directory, or anything that is
-            no file, directory or link; then nothing is written. If its content is damaged, what is written is removed.
+            no file, directory or link. Then nothing is written. If its content is damaged, what is written is removed.
         OSError: If the disk refuses.
     """
     archive.seek(0)
@@ -126,7 +126,7 @@ def plan_unpacking(members: Iterable[Member]) -> UnpackingPlan:
         members: Looked through no further than an archive may go.
 
     Raises:
-        SourceError: If anything of it is refused; names up to five problems.
+        SourceError: If anything of it is refused. Names up to five problems.
     """
     kept: dict[str, Member] = {}
     directories: dict[str, None] = {}
@@ -180,7 +180,7 @@ def plan_unpacking(members: Iterable[Member]) -> UnpackingPlan:
 
 
 def _parts(name: str) -> list[str] | None:
-    """Give the parts of a relative name; None of one that leads outside, or that no file may have."""
+    """Give the parts of a relative name. None of one that leads outside, or that no file may have."""
     slashed = name.replace("\\", "/")
     if not name or slashed.startswith("/") or "\0" in name or len(os.fsencode(name)) > _MAX_NAME_BYTES:
         return None
@@ -290,7 +290,7 @@ class _BoundedTar(tarfile.TarFile):
     """A tar archive that is read member by member.
 
     Attributes:
-        headers: How many have come since the last member; each one's reading stands on the last one's.
+        headers: How many have come since the last member. Each one's reading stands on the last one's.
         global_bytes: The bytes of the headers that go for every member.
     """
 
@@ -301,7 +301,7 @@ class _BoundedTar(tarfile.TarFile):
 
 
 def _tar_members(archive: _BoundedTar) -> Iterator[Member]:
-    """Give the members one by one; none is kept, few bytes may unpack to very many of them."""
+    """Give the members one by one. None is kept, few bytes may unpack to very many of them."""
     before = -1
     while True:
         member = archive.next()
@@ -339,7 +339,7 @@ def _require_end(archive: _BoundedTar) -> None:
 
 
 def _content(archive: _BoundedTar, member: Member) -> AbstractContextManager[IO[bytes]]:
-    """Give the archive's own file, at the member's content; the caller that opened the archive closes it."""
+    """Give the archive's own file, at the member's content. The caller that opened the archive closes it."""
     file: Any = archive.fileobj
     file.seek(member.found_at)
     return nullcontext(file)

@@ -54,7 +54,7 @@ class CommandOutcome:
     """How a command ended.
 
     Attributes:
-        exit_code: Its exit code; 128 + n when signal n killed it.
+        exit_code: Its exit code. 128 + n when signal n killed it.
         noticed: Whether a notice had come when it ended.
         stderr_tail: The last of what it wrote to standard error.
         memory_kills: How many processes of this machine the kernel killed meanwhile because memory ran out.

@@ -97,7 +97,7 @@ class VirtualEnvironment:
     """The virtual environment at one place.
 
     Args:
-        directory: Where it is, or will be; scripts in it name this path.
+        directory: Where it is, or will be. Scripts in it name this path.
         image: What it stands on.
     """
 
@@ -189,7 +189,7 @@ def pack(directory: Path, tar: tarfile.TarFile, *, go_on: Callable[[], None]) ->
     Args:
         directory: The directory of the environment.
         tar: Open for writing.
-        go_on: Called before each file; raises to leave.
+        go_on: Called before each file. Raises to leave.
 
     Raises:
         OSError: If the disk refuses.
@@ -200,7 +200,7 @@ def pack(directory: Path, tar: tarfile.TarFile, *, go_on: Callable[[], None]) ->
 
 
 def installed_paths(directory: Path) -> Iterator[Path]:
-    """Give what was installed; a directory before what is in it. Byte code is left out: it is made again."""
+    """Give what was installed. A directory before what is in it. Byte code is left out: it is made again."""
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if name in _BUILT_ANEW or name.startswith("bin/python3.") or "__pycache__" in path.parts:

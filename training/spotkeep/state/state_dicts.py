@@ -27,8 +27,8 @@ class StateDict(OrderedDict):  # type: ignore[type-arg]
     """The items of a `state_dict`, and what belongs to them.
 
     Attributes:
-        frozen: The parameters that do not require gradients; None where that is not known.
-        evaluating: The modules that are in evaluation mode, the module itself as an empty name; None likewise.
+        frozen: The parameters that do not require gradients. None where that is not known.
+        evaluating: The modules that are in evaluation mode, the module itself as an empty name. None likewise.
     """
 
     frozen: tuple[str, ...] | None = None
@@ -145,7 +145,7 @@ class _Part:
     """One module inside another.
 
     Attributes:
-        name: Its name with a dot behind it; empty for the outermost.
+        name: Its name with a dot behind it. Empty for the outermost.
         module: The module.
     """
 

@@ -108,7 +108,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _place(value: Any) -> _Place:
-    """Say where a tensor's memory is; None where that cannot be known."""
+    """Say where a tensor's memory is. None where that cannot be known."""
     if not arrays.is_torch_tensor(value):
         return None
     local = getattr(value, "_local_tensor", value)  # of a tensor that is divided among ranks

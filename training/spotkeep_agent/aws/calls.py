@@ -78,9 +78,9 @@ class AwsCalls:
     Args:
         region: For example `us-east-1`.
         environment: Where endpoints and credentials may be set (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...).
-        transport: Sends one request; None for connections of its own.
+        transport: Sends one request. None for connections of its own.
         sleep: Waits between attempts.
-        credentials: What they are signed with; None for the instance's own.
+        credentials: What they are signed with. None for the instance's own.
         attempts: How often a call is sent at most.
 
     Attributes:
@@ -207,7 +207,7 @@ class AwsCalls:
             action: Its name in the API.
             method: The HTTP method.
             bucket: Its name.
-            key: The key of the object; empty for the bucket itself.
+            key: The key of the object. Empty for the bucket itself.
             query: Names and values of the address's query.
             headers: The headers of the request.
             body: The body of the request.

@@ -83,10 +83,10 @@ class CheckpointCopies:
         A volume that is new gets the files of the script's own, too.
 
         Args:
-            known_uploaded: The newest step known to be in S3; when the volume has it, S3 is not asked.
+            known_uploaded: The newest step known to be in S3. When the volume has it, S3 is not asked.
 
         Raises:
-            CheckpointError: If S3 cannot be read; going on would lose what is there.
+            CheckpointError: If S3 cannot be read. Going on would lose what is there.
             OSError: If the volume cannot be read or written.
         """
         try:
@@ -143,7 +143,7 @@ class CheckpointCopies:
 
         Args:
             seconds_left: How long at most, asked again and again.
-            exit_code: The script's; None when it was killed.
+            exit_code: The script's. None when it was killed.
             goes_on: Whether the run goes on with this volume: then an older checkpoint that is to stay and has not
                 arrived is left to the next instance.
         """

@@ -165,7 +165,7 @@ class TrainingProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, 128 + n when signal n killed it; None while it runs."""
+        """How it ended, 128 + n when signal n killed it. None while it runs."""
         code = self._process.poll()
         if code is None:
             return None

@@ -54,7 +54,7 @@ _ATTEMPTS_AT_THE_END = 3
 _RETRY_SECONDS = 5.0
 _LET_GO_SECONDS = 2.0
 _MOST_GROWING_BYTES = 64 * 2**20
-"""A larger event file would be sent again and again; it is copied when it is closed."""
+"""A larger event file would be sent again and again. It is copied when it is closed."""
 _EVENT_FILE = re.compile(r"(.*/)?[^/]*\.tfevents\.[^/]*")
 _OURS = re.compile(
     r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
@@ -152,11 +152,11 @@ class ScriptFiles:
         """Bring what S3 has to a volume that is new. Says whether it was new.
 
         Args:
-            cancelled: Set it to break off before the next part; the next call goes on.
+            cancelled: Set it to break off before the next part. The next call goes on.
 
         Raises:
             TransferCancelledError: If it was set.
-            RemoteError: If S3 cannot be read; going on would lose what is there.
+            RemoteError: If S3 cannot be read. Going on would lose what is there.
             OSError: If the volume cannot be read or written.
         """
         known = self._read_record()
@@ -202,7 +202,7 @@ class ScriptFiles:
         return sizes
 
     def _modified_ns(self, name: str) -> int | None:
-        """Give the time of the last write that a copy was sent with; None where it has none."""
+        """Give the time of the last write that a copy was sent with. None where it has none."""
         labels = self._fetching.labels(self._place.prefix + name)
         modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
         return int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None
@@ -243,7 +243,7 @@ class ScriptFiles:
                 return
 
     def _try_to_copy(self, *, settled_only: bool) -> bool | None:
-        """Scan once. Says whether all is in S3; None when S3 or the volume failed, and another try makes sense."""
+        """Scan once. Says whether all is in S3. None when S3 or the volume failed, and another try makes sense."""
         try:
             return self.copy(settled_only=settled_only)
         except TransferCancelledError:
@@ -319,7 +319,7 @@ class ScriptFiles:
         return f"{CHECKPOINTS}/{name}"
 
     def _send(self, name: str, stamp: _Stamp, *, grows: bool) -> None:
-        """Copy one file; of one that grows what is there.
+        """Copy one file. Of one that grows what is there.
 
         Raises:
             _UnsettledError: If it changes, is being written, or is not what it seems.
@@ -357,7 +357,7 @@ class ScriptFiles:
             os.close(descriptor)
 
     def _read_record(self) -> dict[str, _Stamp] | None:
-        """Read what this volume has copied to this place; None when it says nothing of it."""
+        """Read what this volume has copied to this place. None when it says nothing of it."""
         try:
             document = json.loads(bytes(LocalStorage().read(self._record, max_bytes=_MOST_RECORD_BYTES)))
             if document["place"] != str(self._place):

@@ -321,7 +321,7 @@ def read_failure(files: UserFiles) -> str | None:
     """Give what the runner left as the reason of a failure, if anything.
 
     Args:
-        files: On the volume. The script may have put anything there; what is no plain file is not opened.
+        files: On the volume. The script may have put anything there. What is no plain file is not opened.
     """
     try:
         # UTF-8 takes at most four bytes for one.

@@ -32,7 +32,7 @@ def current_user() -> TrainingUser:
 
 
 def find_user(name: str) -> TrainingUser:
-    """Give the user that trains, made when it is missing; without root, it is the one that the agent runs as.
+    """Give the user that trains, made when it is missing. Without root, it is the one that the agent runs as.
 
     Raises:
         InstanceSettingsError: If it cannot be made.

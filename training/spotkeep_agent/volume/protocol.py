@@ -1,15 +1,15 @@
 """The volume protocol: what to do next, from what is recorded, what EC2 shows, and what this machine has. Pure.
 
-`decide` gives one action; the executor carries it out; `absorb` takes what came of it. Nothing else moves the protocol
+`decide` gives one action. The executor carries it out. `absorb` takes what came of it. Nothing else moves the protocol
 on, so a crash between any two of these is a crash in a state that the record shows, and the next instance decides from
 there.
 
 Three rules carry the promises:
 
 1. What is about to be made is recorded before it is made (its operation), and again with its id afterwards.
-2. An instance trains on a volume only after it attached it *and then* renewed its lease; and no instance takes a
+2. An instance trains on a volume only after it attached it *and then* renewed its lease. And no instance takes a
    volume, or a snapshot of it, while it is attached to an instance that is not gone. EBS attaches a volume to one
-   instance at a time, so the attachment is the lock that EC2 itself enforces; the lease decides who may try (I1).
+   instance at a time, so the attachment is the lock that EC2 itself enforces. The lease decides who may try (I1).
 3. A volume is given up only by the write that makes its verified successor current (I5).
 
 docs/volume-protocol.md has the states, and what a crash leaves in each.
@@ -75,7 +75,7 @@ FORCE_SECONDS = 30.0
 REFUSED_SECONDS = 600.0
 """How long one and the same refusal is borne."""
 LONGEST_WAIT_SECONDS = 1800.0
-"""How long an instance waits for another one that is alive; it costs money meanwhile."""
+"""How long an instance waits for another one that is alive. It costs money meanwhile."""
 MOST_FAILURES = 3
 """How often a new volume is begun under one lease."""
 _LONGEST_PAUSE_SECONDS = 15.0
@@ -102,20 +102,20 @@ class Situation:
     Attributes:
         instance: This instance's id.
         zone: Where it is.
-        job: What the instances of the run do; None to read it. Read once: no attempt outlives its instances.
-        fence: The fencing token of the lease this agent took; None while it has none.
-        record: As last read or written; None to read it again.
-        here: What this machine has of them; None to survey it.
-        volumes: What EC2 shows; None to describe them again.
+        job: What the instances of the run do. None to read it. Read once: no attempt outlives its instances.
+        fence: The fencing token of the lease this agent took. None while it has none.
+        record: As last read or written. None to read it again.
+        here: What this machine has of them. None to survey it.
+        volumes: What EC2 shows. None to describe them again.
         snapshots: The same.
-        instances: States of the instances that were described; `None` for one that is gone without a trace.
+        instances: States of the instances that were described. `None` for one that is gone without a trace.
         confirmed: Volumes attached here, after whose attachment the lease was still ours.
         made: What was created and is not recorded yet: operation and id.
         spent: An operation whose idempotency token stands for other parameters.
-        filesystems: Types of the file systems found, by volume; empty for none.
+        filesystems: Types of the file systems found, by volume. Empty for none.
         checked: Volumes whose file system was checked.
         damaged: A volume whose file system is damaged, and how.
-        second_tier: Whether S3 holds a checkpoint; None when it is not known.
+        second_tier: Whether S3 holds a checkpoint. None when it is not known.
         waiting: What is waited for.
         waited_s: How long, in seconds.
         trouble: What the last action met with, to be borne for a moment.
@@ -170,7 +170,7 @@ class Situation:
         return next((found for found in self.snapshots or () if found.id == id_), None)
 
     def is_gone(self, instance: str) -> bool | None:
-        """Say whether an instance is gone; None when it was not asked."""
+        """Say whether an instance is gone. None when it was not asked."""
         for id_, state in self.instances:
             if id_ == instance:
                 return state is None or state in GONE_STATES
@@ -181,7 +181,7 @@ class Situation:
         return self.waited_s if self.waiting == reason else 0.0
 
     def filesystem(self, volume: str) -> str | None:
-        """Give the type of a volume's file system, empty for none; None when it was not asked."""
+        """Give the type of a volume's file system, empty for none. None when it was not asked."""
         return next((found for id_, found in self.filesystems if id_ == volume), None)
 
 
@@ -359,7 +359,7 @@ def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, ho
 
 
 def _quiet(s: Situation, fact: EbsVolume) -> Action | None:
-    """Make sure that no instance writes to a volume; None when none does."""
+    """Make sure that no instance writes to a volume. None when none does."""
     elsewhere = tuple(found.instance for found in fact.attachments)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
@@ -546,7 +546,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
 
 
 def _let_go(s: Situation, fact: EbsVolume | None, id_: str) -> Action | None:
-    """Detach and delete a retired volume; None when another instance does that for now."""
+    """Detach and delete a retired volume. None when another instance does that for now."""
     if fact is None or not fact.attachments:
         return DeleteVolume(id_)
     attachment = fact.attachments[0]

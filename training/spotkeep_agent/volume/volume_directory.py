@@ -1,7 +1,7 @@
 """Volumes as directories, for machines where no process is root: the same protocol, without devices and mounts.
 
 A host links an attached volume's directory where a device would be linked, under the same name. Mounting is a link from
-the mount point to it; the mark of a file system is a file in it.
+the mount point to it. The mark of a file system is a file in it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DirectoryMachine:
         return self._mount_point
 
     def survey(self) -> MachineVolumes:
-        """See what is linked; end what a former agent left running in it."""
+        """See what is linked. End what a former agent left running in it."""
         devices = self._devices.attached()
         if not self._mount_point.is_symlink():
             return MachineVolumes(devices=tuple(devices))

@@ -1,6 +1,6 @@
 """AWS Batch's service jobs: the only module that calls its client.
 
-Throttles and lost connections are retried by botocore (`client_config`), with the same client token; what still fails
+Throttles and lost connections are retried by botocore (`client_config`), with the same client token. What still fails
 after that is `AwsBusyError`.
 """
 
@@ -35,11 +35,11 @@ class ServiceJobsApi:
     client: Callable[[], Any]
 
     def submit(self, request: Mapping[str, Any], /) -> str:
-        """Submit a service job; return its ARN.
+        """Submit a service job. Return its ARN.
 
         Raises:
             AwsRefusedError: It will never be accepted.
-            AwsBusyError: It may or may not have been submitted; or it was submitted before, with the same token.
+            AwsBusyError: It may or may not have been submitted. Or it was submitted before, with the same token.
         """
         answer = self._call("submit_service_job", **request)
         if "jobArn" in answer:
@@ -51,7 +51,7 @@ class ServiceJobsApi:
         return submitted.arn
 
     def describe(self, job_id: str, /) -> ServiceJob | None:
-        """Describe a service job; None if there is none of that id, or it is no longer kept."""
+        """Describe a service job. None if there is none of that id, or it is no longer kept."""
         try:
             return service_job_of(self._call("describe_service_job", jobId=job_id))
         except TrainingJobNotFoundError:

@@ -65,7 +65,7 @@ class KnownTrainingJobs:
 
 
 def training_job_of(view: JobView) -> QueuedTrainingJob | None:
-    """Return what is recorded of a training job; None of one that has had no instances.
+    """Return what is recorded of a training job. None of one that has had no instances.
 
     Args:
         view: What SageMaker says of it.
@@ -115,7 +115,7 @@ def as_job_view(
     Args:
         service_job: What AWS Batch says.
         known: The training jobs that are recorded.
-        seen: What SageMaker says of those that were to be described; None of one that it does not know.
+        seen: What SageMaker says of those that were to be described. None of one that it does not know.
         now: The time.
     """
     jobs, earlier = _folded(service_job, _merged(service_job, known, seen), known.earlier)
@@ -244,7 +244,7 @@ def _phases_of(job: QueuedTrainingJob, *, until: datetime | None) -> Iterator[Ph
 
     Args:
         job: The training job.
-        until: When that was over; None while it is not.
+        until: When that was over. None while it is not.
     """
     yield from (_change(span) for span in job.phases)
     if job.preempted and _had_instances_last(job):
@@ -293,7 +293,7 @@ def _transitions(
         service_job: What AWS Batch says.
         jobs: The training jobs that had instances, and are listed.
         earlier: What is not listed any more.
-        last: What SageMaker says of the training job whose end is the attempt's; None where there is none yet.
+        last: What SageMaker says of the training job whose end is the attempt's. None where there is none yet.
     """
     if not earlier.phases.count:
         yield _first_wait(service_job, jobs)

@@ -5,7 +5,7 @@ Why at most one service job of an attempt lives (I1), although AWS Batch lets an
 - The name, the payload and the client token of a submission follow from what is recorded in the attempt. Batch takes
   two submissions with the same token for one. For how long it remembers a token, its documentation does not say.
 - So the queue is searched first for a service job of that name with the marks of this launch. It finds what was
-  submitted long ago; the token covers what was submitted just now, by another function or before a lost answer.
+  submitted long ago. The token covers what was submitted just now, by another function or before a lost answer.
 - A service job with the same name and other marks is a stranger's, or an earlier run's: it is left alone.
 - Should two be there all the same, the older one is the attempt's, and `settle` terminates the others.
 """
@@ -54,7 +54,7 @@ class ServiceJobs:
     has_queues: bool = True
 
     def run_of(self, job_id: str) -> str | None:
-        """Return the run that a service job's tags name; None of another deployment's, or of none.
+        """Return the run that a service job's tags name. None of another deployment's, or of none.
 
         Raises:
             AwsCallError: AWS refused or could not answer.
@@ -63,7 +63,7 @@ class ServiceJobs:
         return None if found is None or not self.owns(found) else found.tags.get(RUN_TAG)
 
     def run_of_training_job(self, job_name: str) -> str | None:
-        """Return the run that a training job's environment names, by its marks; None where AWS Batch did not make it.
+        """Return the run that a training job's environment names, by its marks. None where AWS Batch did not make it.
 
         For a hint alone: any client that creates a job chooses its environment. The run's record decides, by what
         DescribeServiceJob says of its own service job.
@@ -86,7 +86,7 @@ class ServiceJobs:
             yield from self.api.unfinished(job_queue=job_queue_name(deployment=self.deployment, queue=queue))
 
     def own_unfinished(self, job_id: str) -> ServiceJob | None:
-        """Describe a service job; None of one that is over, is asked to end or has not the deployment's tag."""
+        """Describe a service job. None of one that is over, is asked to end or has not the deployment's tag."""
         found = self.api.describe(job_id)
         alive = found is not None and not found.over and not found.terminated
         return found if found is not None and alive and self.owns(found) else None
@@ -119,7 +119,7 @@ class ServiceJobOfAttempt:
         place: Where it waits.
         job_arn: The ARN of its service job, where that is recorded.
         known: The training jobs that are recorded.
-        recorded_request: The request that is recorded; None where only the run item is known.
+        recorded_request: The request that is recorded. None where only the run item is known.
     """
 
     jobs: ServiceJobs
@@ -129,14 +129,14 @@ class ServiceJobOfAttempt:
     recorded_request: Mapping[str, Any] | None
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Submit the service job of a request, unless it was submitted before; return its ARN."""
+        """Submit the service job of a request, unless it was submitted before. Return its ARN."""
         found = self._found(request["TrainingJobName"], request)
         if found:
             return found[0].arn
         return self.jobs.api.submit(submission_of(request, place=self.place, deployment=self.jobs.deployment))
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describe the service job and its training jobs; None if there is none."""
+        """Describe the service job and its training jobs. None if there is none."""
         service_job, others = self._service_job(job_name)
         if service_job is None:
             return None

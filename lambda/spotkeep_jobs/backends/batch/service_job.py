@@ -66,7 +66,7 @@ class ServiceJob:
         created_at: When it was submitted.
         stopped_at: When it was over.
         training_jobs: The names of the training jobs that it names, first to last.
-        preempted: The names of those that Batch says it preempted; it names the most recent ones.
+        preempted: The names of those that Batch says it preempted. It names the most recent ones.
         environment: The environment variables that its payload asks for.
         tags: Its tags.
     """
@@ -99,7 +99,7 @@ class ServiceJob:
 
     @property
     def ended_at_the_front(self) -> str | None:
-        """Why a setting of the queue ended it, which waited at its front; None where none did.
+        """Why a setting of the queue ended it, which waited at its front. None where none did.
 
         Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
         """
@@ -245,7 +245,7 @@ def _named(attempt: Mapping[str, Any]) -> str | None:
 
 
 def _environment_of(payload: str | None) -> Mapping[str, str]:
-    """Read the environment of a payload; none of one that another client wrote and that is no request."""
+    """Read the environment of a payload. None of one that another client wrote and that is no request."""
     try:
         request = json.loads(payload or "{}")
     except ValueError:

@@ -4,6 +4,6 @@ An attempt of a run is one EC2 Fleet of type `maintain` with one instance, which
 The instances and these functions know each other by the fleet record (`spotkeep_fleet`). `jobs` gives all of it the
 seam of SageMaker's training jobs, so that controller and bill know one kind of job.
 
-`launch` (pure) says what is asked; `facts` what EC2 says; `history` (pure) what both make of an attempt;
-`ec2_api` and `fleet_table` alone call boto3.
+`launch` (pure) says what is asked. `facts` what EC2 says; `history` (pure) what both make of an attempt; `ec2_api` and
+`fleet_table` alone call boto3.
 """

@@ -26,7 +26,7 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
 
     Args:
         history: What is known.
-        record: What the instances say; None when it is gone.
+        record: What the instances say. None when it is gone.
     """
     outcome = _outcome(history, record)
     over = history.over_at is not None
@@ -116,7 +116,7 @@ def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRe
 
 
 def _why_futile(history: FleetHistory) -> str:
-    """Name what ended the last instance and what it said; the runbook lists what is usually behind it."""
+    """Name what ended the last instance and what it said. The runbook lists what is usually behind it."""
     futile = futile_lives(history.lives)
     last = futile[-1] if futile else None
     earlier = history.earlier_instances

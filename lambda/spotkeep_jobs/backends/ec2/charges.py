@@ -1,16 +1,15 @@
 """What an attempt on a fleet cost, in the prices of the market it was in. Pure.
 
-A spot instance is billed by the second, at the price its zone had in that second; the price moves a few times a day.
+A spot instance is billed by the second, at the price its zone had in that second. The price moves a few times a day.
 One that EC2 takes back within its first hour is not billed at all. What EC2 does not say, and no setting, is not
 guessed: the figure is then unknown, and says which price is missing.
 
 A volume is billed for what was asked for, whatever is on it: its size, and of gp3 the IOPS and the throughput beyond
-those that are in the price of the size. The run's volume is there from the first instance to the last; each instance
+those that are in the price of the size. The run's volume is there from the first instance to the last. Each instance
 has a root volume of its own for as long as it lives, also where EC2 bills nothing for the instance.
 
 Sources:
-    https://aws.amazon.com/ebs/pricing/
-    https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
+    https://aws.amazon.com/ebs/pricing/ https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html
 """
@@ -45,8 +44,8 @@ class AttemptStorage:
     """What EBS keeps for an attempt, and what that costs.
 
     Attributes:
-        volume: The run's volume, which followed its instances; None where there was none.
-        root_volume: What each instance began with; None where that is not known.
+        volume: The run's volume, which followed its instances. None where there was none.
+        root_volume: What each instance began with. None where that is not known.
         snapshot_gb_hours: What the snapshots held by which the volume moved from zone to zone, times the hours they
             were there.
         prices: As far as they are known.
@@ -106,7 +105,7 @@ def charges_of(
         spot_prices: The prices of their types and zones, from before the first launch.
         on_demand_usd_per_hour: On-demand prices by instance type.
         until: When those that have no end are taken to have ended.
-        storage: What EBS kept for them; None where that is not counted.
+        storage: What EBS kept for them. None where that is not counted.
         earlier: Those before them, added up.
     """
     sums = billed(lives, spot_prices=spot_prices, until=until, earlier=None if earlier is None else earlier.billed)
@@ -154,7 +153,7 @@ class _Stored:
 
     Attributes:
         gb_hours: GiB times hours.
-        usd: Its cost; None where there was none, or a price is not known.
+        usd: Its cost. None where there was none, or a price is not known.
         unknown: Which prices are missing.
     """
 
@@ -191,7 +190,7 @@ def _snapshots(gb_hours: float, *, usd_per_gb_month: float | None) -> _Stored:
 
 
 def _on_demand_usd(time: Mapping[str, timedelta], usd_per_hour: Mapping[str, float]) -> float | None:
-    """Return what instances cost on demand; None when the price of a type is not known."""
+    """Return what instances cost on demand. None when the price of a type is not known."""
     total = 0.0
     for name, lasted in sorted(time.items()):
         if name not in usd_per_hour:
@@ -201,7 +200,7 @@ def _on_demand_usd(time: Mapping[str, timedelta], usd_per_hour: Mapping[str, flo
 
 
 def _spot_usd(life: InstanceLife, prices: Sequence[SpotPrice], *, ended: datetime) -> float | None:
-    """Integrate the price over the instance's life; None when the price at its launch is not known."""
+    """Integrate the price over the instance's life. None when the price at its launch is not known."""
     own = sorted(
         (each for each in prices if each.instance_type == life.instance_type and each.zone == life.zone),
         key=lambda each: each.since,

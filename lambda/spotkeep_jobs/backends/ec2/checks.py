@@ -1,6 +1,6 @@
 """What only EC2 knows of a request: whether the agent can work on its types, prices, volumes, what its subnets reach.
 
-`judge` is pure; `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must, and
+`judge` is pure. `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must, and
 an instance that the agent cannot work on says so and leaves.
 
 Source: https://docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html
@@ -58,8 +58,8 @@ class MarketFacts:
         prices: The spot prices of its types in the deployment's zones.
         types: Those of its types that the region has.
         ami: The deployment's, as far as it is known.
-        snapshot: The one it begins from; None where it names none, or EC2 knows none.
-        volume: The one it brings; None as above.
+        snapshot: The one it begins from. None where it names none, or EC2 knows none.
+        volume: The one it brings. None as above.
     """
 
     prices: tuple[SpotPrice, ...]
@@ -223,7 +223,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
 
 
 def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
-    """Yield that the default AMI has no driver for a type's accelerators; of any other AMI the agent finds out."""
+    """Yield that the default AMI has no driver for a type's accelerators. Of any other AMI the agent finds out."""
     if not found.accelerators or ami.name is None or not ami.name.startswith(_DRIVES_NVIDIA_ALONE):
         return
     if found.name.partition(".")[0] not in _DRIVEN_FAMILIES:
@@ -238,7 +238,7 @@ def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
 
 
 def _docker(request: JobRequest, ami: Ami) -> Iterator[Problem]:
-    """Yield that an AMI has no docker, where its name says it; of any other the agent finds out."""
+    """Yield that an AMI has no docker, where its name says it. Of any other the agent finds out."""
     if request.image is not None and ami.name is not None and _WITHOUT_DOCKER.match(ami.name):
         yield Problem(
             field="image",

@@ -53,9 +53,11 @@ _EVENT_KINDS: Final = {
     "serviceerror": FleetEventKind.ERROR,
     "error": FleetEventKind.ERROR,
 }
-"""Event types without their hyphens, in small letters. The API reference says `instance-change`, `fleet-change` and
-`service-error`; the example answer on the page of the command `describe-fleet-history`, and the list of sub-types in
-API_EventInformation.html, say `instanceChange`, `fleetRequestChange` and `error`."""
+"""Event types without their hyphens, in small letters.
+
+The API reference says `instance-change`, `fleet-change` and `service-error`. The example answer on the page of the
+command `describe-fleet-history`, and the list of sub-types in API_EventInformation.html, say `instanceChange`,
+`fleetRequestChange` and `error`."""
 
 
 class Ec2Api:
@@ -123,7 +125,7 @@ class Ec2Api:
         return _template_version(made["LaunchTemplateVersion"], {**template, **root})
 
     def delete_template_version(self, template_id: str, version: str, /) -> None:
-        """Delete such a version; one that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
+        """Delete such a version. One that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
         try:
             self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
         except AwsRefusedError as error:
@@ -142,11 +144,11 @@ class Ec2Api:
         return None
 
     def fleet(self, fleet_id: str, /) -> Fleet | None:
-        """Describe a fleet; None when EC2 does not know it (any more)."""
+        """Describe a fleet. None when EC2 does not know it (any more)."""
         return next(iter(self.fleets_by_id([fleet_id])), None)
 
     def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
-        """Describe fleets; those that EC2 does not know (any more) are left out.
+        """Describe fleets. Those that EC2 does not know (any more) are left out.
 
         That is one call, unless EC2 does not know one of them: then one for each.
         """
@@ -167,7 +169,7 @@ class Ec2Api:
         return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
-        """Return a fleet's history, oldest first; empty when EC2 does not know the fleet."""
+        """Return a fleet's history, oldest first. Empty when EC2 does not know the fleet."""
         found: list[FleetEvent] = []
         query: dict[str, Any] = {"FleetId": fleet_id, "StartTime": since}
         while True:
@@ -193,7 +195,7 @@ class Ec2Api:
             query["NextToken"] = page["NextToken"]
 
     def delete_fleet(self, fleet_id: str, /) -> None:
-        """Delete a fleet and leave its instance running; one that is gone is fine."""
+        """Delete a fleet and leave its instance running. One that is gone is fine."""
         answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=False)
         for failed in answer.get("UnsuccessfulFleetDeletions", ()):
             code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
@@ -202,7 +204,7 @@ class Ec2Api:
             raise AwsBusyError(operation="DeleteFleets", code=code, reason=message)
 
     def terminate(self, instance_ids: Sequence[str], /) -> None:
-        """Terminate instances; those that are gone are fine. One by one: an unknown id would spare the others."""
+        """Terminate instances. Those that are gone are fine. One by one: an unknown id would spare the others."""
         for instance_id in instance_ids:
             try:
                 self._call("terminate_instances", InstanceIds=[instance_id])
@@ -211,7 +213,7 @@ class Ec2Api:
                     raise
 
     def console(self, instance_id: str, /) -> str:
-        """Return the last of what an instance printed on its console; empty when EC2 has nothing, or does not say.
+        """Return the last of what an instance printed on its console. Empty when EC2 has nothing, or does not say.
 
         The console explains a failure, and is never needed to end one.
         """
@@ -227,7 +229,7 @@ class Ec2Api:
 
         Args:
             instance_types: The instance types.
-            zones: The zones; every zone when none is named.
+            zones: The zones. Every zone when none is named.
             start: From when.
             end: Until when.
         """
@@ -251,7 +253,7 @@ class Ec2Api:
         )
 
     def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
-        """Describe instance types; those that the region does not have are left out."""
+        """Describe instance types. Those that the region does not have are left out."""
         # Asked for by a filter: there, an unknown name is no error. So it is below, for volumes and snapshots.
         wanted = [{"Name": "instance-type", "Values": list(names)}]
         return tuple(
@@ -322,7 +324,7 @@ class Ec2Api:
         return (*volumes, *snapshots)
 
     def delete_stored(self, stored: TaggedStorage, /) -> None:
-        """Delete a volume or a snapshot; one that is gone is fine."""
+        """Delete a volume or a snapshot. One that is gone is fine."""
         try:
             if stored.kind == VOLUME:
                 self._call("delete_volume", VolumeId=stored.id)
@@ -333,7 +335,7 @@ class Ec2Api:
                 raise
 
     def _image(self, image_id: str | None) -> Mapping[str, Any]:
-        """Describe an AMI; empty when there is none."""
+        """Describe an AMI. Empty when there is none."""
         if image_id is None:
             return {}
         return next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
@@ -380,8 +382,8 @@ def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dic
     nothing encrypts. Source: "Block device mappings", EC2 user guide.
 
     Args:
-        template: Launch template data; its one mapping is what the deployment wants of the root volume.
-        image: As EC2 describes it; empty where it does not.
+        template: Launch template data. Its one mapping is what the deployment wants of the root volume.
+        image: As EC2 describes it. Empty where it does not.
     """
     device, mappings = image.get("RootDeviceName"), template.get("BlockDeviceMappings", ())
     if device is None or len(mappings) != 1:
@@ -475,7 +477,7 @@ def _target(route: Mapping[str, Any]) -> str:
 
 
 def _said(description: str) -> str:
-    """Return the description of an error, which is a sentence; that of an instance is JSON, and not for people."""
+    """Return the description of an error, which is a sentence. That of an instance is JSON, and not for people."""
     try:
         json.loads(description)
     except ValueError:

@@ -115,7 +115,7 @@ class FleetReading:
     """What EC2 says of an attempt's fleet at one time.
 
     Attributes:
-        fleet: The fleet; None when EC2 does not know it (any more).
+        fleet: The fleet. None when EC2 does not know it (any more).
         instances: Its instances, those that ended within the last hour among them.
         events: Its history since the last reading.
     """
@@ -163,7 +163,7 @@ class TemplateVersion:
 
     Attributes:
         number: Its number.
-        root_volume: What each instance begins with; None where the version does not say.
+        root_volume: What each instance begins with. None where the version does not say.
     """
 
     number: str
@@ -210,7 +210,7 @@ class InstanceTypeFacts:
 
     Attributes:
         name: The name of the type.
-        nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system; on Xen they are not.
+        nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system. On Xen they are not.
         spot: Whether it is sold on spot.
         architectures: The architectures of its processors: `x86_64`, `arm64`, ...
         accelerators: What it has besides, which needs a driver, in words: `NVIDIA GPUs`, `AWS Neuron devices`, ...
@@ -228,8 +228,8 @@ class Ami:
     """An AMI, as DescribeImages says.
 
     Attributes:
-        architecture: The processor architecture that it is for; None where that is not known.
-        name: AWS's or its maker's name of it; None where that is not known.
+        architecture: The processor architecture that it is for. None where that is not known.
+        name: AWS's or its maker's name of it. None where that is not known.
     """
 
     architecture: str | None = None
@@ -277,7 +277,7 @@ class Orphan:
     Attributes:
         thing: What EC2 says of it.
         run: The run it belonged to.
-        since: Since when it is not needed; None where that is not known.
+        since: Since when it is not needed. None where that is not known.
     """
 
     thing: Fleet | TaggedStorage

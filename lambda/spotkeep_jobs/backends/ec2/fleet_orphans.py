@@ -34,7 +34,7 @@ class VolumeRetention:
     """What becomes of volumes when their runs are over.
 
     Attributes:
-        volumes: How long a volume is kept; None for ever.
+        volumes: How long a volume is kept. None for ever.
         runs: How long an ended run stays in the table: what is known of it is known so long.
     """
 
@@ -99,7 +99,7 @@ class FleetOrphans:
         Each is decided about when it is asked for: a caller that removes it at once acts on what was just read.
 
         Args:
-            failed: Called with what could not be described, and why; the rest goes on if it returns.
+            failed: Called with what could not be described, and why. The rest goes on if it returns.
         """
         by_run: dict[str, list[TaggedStorage]] = {}
         for found in self.ec2.stored(deployment=self.deployment):
@@ -123,7 +123,7 @@ class FleetOrphans:
                 yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
     def remove(self, orphan: Orphan) -> None:
-        """Remove one; a fleet with the instances it launched."""
+        """Remove one. A fleet with the instances it launched."""
         if not isinstance(orphan.thing, Fleet):
             self.ec2.delete_stored(orphan.thing)
             return
@@ -157,7 +157,7 @@ def keeps_volume(record: FleetRecord, item: Run | None, *, retention: VolumeRete
 
     Args:
         record: The fleet record.
-        item: The run item; None when it was so long ago that the table has forgotten it.
+        item: The run item. None when it was so long ago that the table has forgotten it.
         retention: The deployment's rule.
         now: The time.
     """
@@ -175,7 +175,7 @@ def is_orphaned(fleet: Fleet, item: Run | None, *, now: datetime) -> bool:
 
     Args:
         fleet: The fleet.
-        item: Its run item; None when there is none (any more).
+        item: Its run item. None when there is none (any more).
         now: The time.
     """
     if item is None:

@@ -1,13 +1,13 @@
 """What the run table holds of a fleet: the record that the instances write too, and what functions alone write.
 
 Items (`pk` / `sk`):
-    as `fleet_key(run)` says                                  the fleet record (`spotkeep_fleet.record`)
-    as `fleet_job_key(run)` says                              what the instances of the newest attempt do
-    run#<run>              fleet-history#0001                 what became of one attempt's fleet
+    as `fleet_key(run)` says                                  the fleet record (`spotkeep_fleet.record`) as
+    `fleet_job_key(run)` says                              what the instances of the newest attempt do run#<run>
+    fleet-history#0001                 what became of one attempt's fleet
 
-Every write names the version that was read; the second writer reads again. A write that begins or ends an attempt
-names the attempt in the job instead, in one transaction with the record: instances cannot write the job, so nothing
-that they write into the record stands before it.
+Every write names the version that was read. The second writer reads again. A write that begins or ends an attempt names
+the attempt in the job instead, in one transaction with the record: instances cannot write the job, so nothing that they
+write into the record stands before it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FleetTable:
         Args:
             record: What to write.
             job: What the instances do.
-            over: The attempt of the job that was read; None where there must be none yet.
+            over: The attempt of the job that was read. None where there must be none yet.
             now: The time.
 
         Raises:
@@ -172,7 +172,7 @@ class FleetTable:
 
 
 def _condition(attribute: str, read: int | None) -> dict[str, Any]:
-    """Return the condition that an item is as it was read; None for one that must not be there yet."""
+    """Return the condition that an item is as it was read. None for one that must not be there yet."""
     if read is None:
         return {"ConditionExpression": "attribute_not_exists(pk)"}
     return {

@@ -1,7 +1,7 @@
 """Adds up what a fleet's history lists of long ago, so that it never outgrows its item in the run table. Pure.
 
 A fleet launches instances for as long as its run lives, and each leaves an entry and three phases. The newest are kept
-as they are; of those before them what a bill, a limit or the next decision asks for. All of it is a sum, and exact: a
+as they are. Of those before them what a bill, a limit or the next decision asks for. All of it is a sum, and exact: a
 history that was folded gives the same bill as one that was not (I8).
 """
 
@@ -70,7 +70,7 @@ def folded(
     Args:
         history: With the newest answer of EC2 absorbed.
         lives: Those of its instances that are not to be listed any more: as `to_fold` says.
-        spot_prices: The prices of their types and zones, from before the first launch; none where they are not known.
+        spot_prices: The prices of their types and zones, from before the first launch. None where they are not known.
         now: The time.
     """
     if lives:

@@ -3,7 +3,7 @@
 EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
 history that the run table keeps. What it knows only grows: what was recorded of an instance once is not recorded
 differently later, however late or out of order EC2's answers come. What is long over becomes a sum (`folding`). What is
-to be done then is in `steps`; what a history says in the terms of every job, in `attempt_view`.
+to be done then is in `steps`. What a history says in the terms of every job, in `attempt_view`.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
@@ -53,7 +53,9 @@ VERSION_KNOWN_AFTER: Final = timedelta(minutes=1)
 
 KNOWN_AFTER: Final = timedelta(minutes=10)
 """EC2 shows a fleet or an instance after a while ("Eventual consistency", EC2 API guide), and until then not in every
-answer; what it does not show by then is gone."""
+answer.
+
+What it does not show by then is gone."""
 
 _INTERRUPTED_BY_EC2: Final = "Server.Spot"
 _NOT_BY_EC2: Final = "Client."
@@ -108,7 +110,7 @@ class Recorded(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Attributes are as EC2 says; `heard_at`, `training_at` and `noticed_at` as the fleet record says.
+    Attributes are as EC2 says. `heard_at`, `training_at` and `noticed_at` as the fleet record says.
     """
 
     instance_id: Id
@@ -117,13 +119,13 @@ class InstanceLife(Record):
     spot: bool
     launched_at: UtcTime
     heard_at: UtcTime | None = None
-    """When its agent was first seen to hold the run's lease; None while nothing was heard of it."""
+    """When its agent was first seen to hold the run's lease. None while nothing was heard of it."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
     ended_by: Line | None = None
     """The code of EC2's reason."""
     noticed_at: UtcTime | None = None
-    """When its training had ended on a notice of EC2's; of one that then powered itself off, EC2 does not say so."""
+    """When its training had ended on a notice of EC2's. Of one that then powered itself off, EC2 does not say so."""
     recorded: Recorded = Recorded.NOTHING
 
     @property
@@ -133,7 +135,7 @@ class InstanceLife(Record):
 
     @property
     def worked_until(self) -> datetime | None:
-        """Returns when its work ended: after a notice it may have waited for EC2; None while it goes on."""
+        """Returns when its work ended: after a notice it may have waited for EC2. None while it goes on."""
         return self.ended_at and max(self.launched_at, min(self.noticed_at or self.ended_at, self.ended_at))
 
 
@@ -165,7 +167,7 @@ class EarlierInstances(Record):
 class FleetHistory(Record):
     """One attempt on a fleet, as the run table keeps it.
 
-    `version` counts the writes; every write names the version it was decided on.
+    `version` counts the writes. Every write names the version it was decided on.
     """
 
     run: Id
@@ -177,21 +179,21 @@ class FleetHistory(Record):
     created_at: UtcTime
     max_run_seconds: int
     max_wait_seconds: int | None = None
-    """For waiting and running; None on demand."""
+    """For waiting and running. None on demand."""
     fleet_id: Label | None = None
     template_id: Id
     template_version: Id | None = None
     """The version of the launch template that was made for this attempt."""
     root_volume: ProvisionedVolume | None = None
-    """What each instance begins with, as that version says; None where it does not."""
+    """What each instance begins with, as that version says. None where it does not."""
     output_uri: Address | None = None
-    """The S3 prefix that its instances send outputs to; None where they send none."""
+    """The S3 prefix that its instances send outputs to. None where they send none."""
     made_at: UtcTime | None = None
     """When EC2 last made something for this attempt: the version, then the fleet."""
     lives: Annotated[tuple[InstanceLife, ...], AtMost(121)] = ()
     """Its instances by their launch: all of them, or the last ones."""
     earlier_instances: EarlierInstances | None = None
-    """Those before them; None while all are listed."""
+    """Those before them. None while all are listed."""
     transitions: Annotated[tuple[Transition, ...], AtMost(153)] = ()
     """Its phases in their order: all of them, or the last ones."""
     earlier_phases: EarlierPhases = EarlierPhases()
@@ -201,7 +203,7 @@ class FleetHistory(Record):
     problem: Words | None = None
     """What the instances said last of why they do not train."""
     waits_because: Words | None = None
-    """What EC2 says of why it launches no instance; None while there is one."""
+    """What EC2 says of why it launches no instance. None while there is one."""
     over_at: UtcTime | None = None
     """When nothing was left that runs or bills by the hour."""
     charges: Charges | None = None
@@ -256,7 +258,7 @@ def absorb(
     Args:
         history: What is known.
         seen: What EC2 says.
-        record: What the instances say; read after EC2 was asked. None when it is missing or unreadable.
+        record: What the instances say. Read after EC2 was asked. None when it is missing or unreadable.
         now: The time.
         unreadable: What is wrong with the record, where it is missing or unreadable.
     """
@@ -531,10 +533,10 @@ def _gave_up(life: InstanceLife) -> bool:
 
 
 def last_words(console: str) -> str | None:
-    """Return what user data said last of why they gave up; None when they said nothing.
+    """Return what user data said last of why they gave up. None when they said nothing.
 
     Args:
-        console: What the instance printed; lines of ours begin with `spotkeep: `.
+        console: What the instance printed. Lines of ours begin with `spotkeep: `.
     """
     said = [line.partition(_OUR_LINES)[2].strip() for line in console.splitlines() if _OUR_LINES in line]
     return next((words for words in reversed(said) if words), None)

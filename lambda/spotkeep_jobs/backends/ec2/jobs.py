@@ -2,19 +2,19 @@
 
 A fleet asks for more than a training job does: it replaces instances for ever. When the training is over, the fleet has
 to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `settle` does what
-is due (`steps`); each step may be done twice, and a function that dies in between leaves it to the next one.
-`observe` asks and changes nothing; it says whether something is due.
+is due (`steps`). Each step may be done twice, and a function that dies in between leaves it to the next one. `observe`
+asks and changes nothing. It says whether something is due.
 
 - create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
   launch's token.
-- a stop: written into the history, then into the fleet record, which the instance reads every few seconds; the fleet is
+- a stop: written into the history, then into the fleet record, which the instance reads every few seconds. The fleet is
   deleted, the instance saves, leaves and shuts itself down.
-- an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
+- an end: the fleet is deleted first, so that nothing follows. The instance is terminated when it has let go of lease
   and volume. Only when nothing runs any more is the job over.
 
-Instances write the fleet record, so it may be missing, unreadable, or another one each time it is read. None of
-this stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write.
-Nor does a history that DynamoDB does not take: what is to end ends first, and then the refusal is raised.
+Instances write the fleet record, so it may be missing, unreadable, or another one each time it is read. None of this
+stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write. Nor
+does a history that DynamoDB does not take: what is to end ends first, and then the refusal is raised.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class _Observed:
 
     Attributes:
         history: What is known of it.
-        record: What its instances say; None when it is missing or unreadable.
-        seen: What EC2 says; None of an attempt that is over.
+        record: What its instances say. None when it is missing or unreadable.
+        seen: What EC2 says. None of an attempt that is over.
         at: When.
     """
 
@@ -163,7 +163,7 @@ class FleetJobs:
         return _until_written("DescribeFleets", settle)
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask an attempt to save and leave; return False if there was nothing to stop any more."""
+        """Ask an attempt to save and leave. Return False if there was nothing to stop any more."""
         run, attempt = _named(job_name)
 
         def stop() -> bool:
@@ -248,7 +248,7 @@ class FleetJobs:
         return _until_written("CreateFleet", change)
 
     def _settle(self, history: FleetHistory, *, unwritten: RecordRefusedError | None = None) -> JobView | None:
-        """Write what is known of an attempt, and do what is due; that is done even where it cannot be written.
+        """Write what is known of an attempt, and do what is due. That is done even where it cannot be written.
 
         Args:
             history: As it was read.
@@ -425,7 +425,7 @@ class FleetJobs:
         )
 
     def _spot_prices(self, lives: Sequence[InstanceLife], *, until: datetime) -> tuple[SpotPrice, ...]:
-        """Ask EC2 for the spot prices of instances, from their first launch on; for none where none is on spot."""
+        """Ask EC2 for the spot prices of instances, from their first launch on. For none where none is on spot."""
         spot = [life for life in lives if life.spot]
         if not spot:
             return ()
@@ -479,7 +479,7 @@ class FleetOwners:
         """Bind the parts.
 
         Args:
-            ec2: EC2; None in a deployment without fleets: none is its own there.
+            ec2: EC2. None in a deployment without fleets: none is its own there.
             deployment: Value of the tag `spotkeep:deployment`.
         """
         self._ec2 = ec2
@@ -489,7 +489,7 @@ class FleetOwners:
         """Ask EC2 for the fleets' tags, for all in one call.
 
         Returns:
-            The job names of the attempts of this deployment, by fleet id; other fleets are left out.
+            The job names of the attempts of this deployment, by fleet id. Other fleets are left out.
 
         Raises:
             AwsCallError: EC2 refused or could not answer.

@@ -39,7 +39,7 @@ class FleetPlatform:
         instance_types: The types of jobs that name none, the preferred first.
         log_group: Where instances write their logs.
         event_bus: Where instances send their events.
-        volume_kms_key_arn: What encrypts the runs' volumes; None for the account's own EBS key.
+        volume_kms_key_arn: What encrypts the runs' volumes. None for the account's own EBS key.
     """
 
     launch_template_id: str
@@ -114,7 +114,7 @@ def fleet_launch(
         launch_id: The id of this launch.
         checkpoint_uri: The S3 prefix of the run's checkpoints.
         output_prefix: The S3 prefix of its outputs.
-        group: Which of several runs it is; None for a run on its own.
+        group: Which of several runs it is. None for a run on its own.
     """
     own = {
         DEPLOYMENT_TAG: deployment,
@@ -161,7 +161,7 @@ def fleet_launch(
 def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:
     """Return the parameters of CreateFleet.
 
-    `maintain` replaces an instance that is lost until the fleet is deleted; its default strategy is the lowest price,
+    `maintain` replaces an instance that is lost until the fleet is deleted. Its default strategy is the lowest price,
     which is interrupted the most. It takes no tags for instances: those are in the version of the launch template.
 
     Args:
@@ -209,7 +209,7 @@ def launch_of(job_request: Mapping[str, Any]) -> FleetLaunch:
 
 
 def brought(launch: FleetLaunch, *, zone: str, size_gb: int) -> CurrentVolume | None:
-    """Return the volume that a user brought, as the fleet record names it; None when the run makes its own."""
+    """Return the volume that a user brought, as the fleet record names it. None when the run makes its own."""
     if launch.brought_volume is None:
         return None
     return CurrentVolume(id=launch.brought_volume, zone=zone, size_gb=size_gb)

@@ -1,12 +1,12 @@
 """Whether instances reach what they call from the deployment's subnets: the one list of it, and a pure judgement.
 
 Where a route leads beyond the VPC is not known: NAT, a transit gateway, a firewall all count as a way to AWS. Two are
-certain to be none: no such route and no endpoint, and an internet gateway for instances without public addresses
-(an egress-only one is for IPv6, which the services' names do not have).
+certain to be none: no such route and no endpoint, and an internet gateway for instances without public addresses (an
+egress-only one is for IPv6, which the services' names do not have).
 
 An endpoint is used without further ado where it is a route of the subnet's table (a gateway), or where the VPC gives it
-the service's own name (an interface with private DNS). AWS itself asks KMS on the instance's behalf; the instance's own
-credentials come from the metadata service; a shell through Session Manager (ssm, ssmmessages) is no need of a run.
+the service's own name (an interface with private DNS). AWS itself asks KMS on the instance's behalf. The instance's own
+credentials come from the metadata service. A shell through Session Manager (ssm, ssmmessages) is no need of a run.
 
 Sources: "Gateway endpoints" and "Access an AWS service using an interface VPC endpoint" (AWS PrivateLink guide);
 "Connect to the internet using an internet gateway" (Amazon VPC user guide)
@@ -43,7 +43,7 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterato
 
     Args:
         subnets: Where instances may be.
-        image: The container image that they pull; None for none.
+        image: The container image that they pull. None for none.
     """
     in_ecr = image is not None and ecr_registry(image) is not None
     required = {**REQUIRED_SERVICES, **_FOR_IMAGES_IN_ECR} if in_ecr else REQUIRED_SERVICES

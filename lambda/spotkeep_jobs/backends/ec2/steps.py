@@ -11,11 +11,13 @@ from spotkeep_jobs.backends.ec2.facts import FleetReading
 from spotkeep_jobs.backends.ec2.history import FleetHistory, InstanceLife, may_launch
 
 LEAVING_TAKES: Final = timedelta(minutes=5)
-"""Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
+"""Two minutes to save, the copy of the last checkpoint, unmount and detach. Who takes longer is terminated."""
 
 BOOT_TAKES: Final = timedelta(minutes=20)
-"""How long an instance may run before its agent takes the run's lease. A virtual one needs one to three minutes, bare
-metal five to fifteen; one that is silent for longer has no agent, and would bill for as long as its fleet is there."""
+"""How long an instance may run before its agent takes the run's lease.
+
+A virtual one needs one to three minutes, bare metal five to fifteen. One that is silent for longer has no agent, and
+would bill for as long as its fleet is there."""
 
 APPEARS_AFTER: Final = timedelta(minutes=2)
 """How long after the end of its fleet an instance may still appear."""
@@ -44,7 +46,7 @@ def steps_due(
     Args:
         history: With the answer already absorbed.
         seen: What EC2 says.
-        record: What the instances say; None when it is missing or unreadable.
+        record: What the instances say. None when it is missing or unreadable.
         now: The time.
     """
     if history.over_at is not None:
@@ -68,7 +70,7 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
 
     Args:
         history: With the answer already absorbed.
-        record: What the instances say; None when it is missing or unreadable: then each may have something to save.
+        record: What the instances say. None when it is missing or unreadable: then each may have something to save.
         now: The time.
     """
     holder = None

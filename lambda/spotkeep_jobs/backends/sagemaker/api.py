@@ -2,7 +2,7 @@
 
 A job's name is fixed before it is created, so a call that was lost after it took effect shows up as
 `TrainingJobNameTakenError` and is distinguished from a stranger's job by describing it. Throttles and lost connections
-are retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
+are retried by botocore (`client_config`). What still fails after that is `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class AdoptableJob:
     Attributes:
         view: SageMaker's present view of it.
         capacity: Whether it is a managed spot job.
-        checkpoint_uri: Where SageMaker copies its checkpoints to; None for a job without CheckpointConfig.
-        output_prefix: S3OutputPath, with a closing slash; empty for a job that has none.
-        tuning_job: The name of the tuning job that made it; None where none did.
+        checkpoint_uri: Where SageMaker copies its checkpoints to. None for a job without CheckpointConfig.
+        output_prefix: S3OutputPath, with a closing slash. Empty for a job that has none.
+        tuning_job: The name of the tuning job that made it. None where none did.
         starts_by_sdk: Whether the script of the SageMaker SDK 3 starts it.
-        longest_seconds: How long it may take in all, its waiting included; None where it has no such limit.
+        longest_seconds: How long it may take in all, its waiting included. None where it has no such limit.
     """
 
     view: JobView
@@ -79,7 +79,7 @@ class SageMakerTrainingJobs:
     """The backend of SageMaker, which also keeps warm pools, and can be asked for many jobs at once.
 
     Args:
-        client: SageMaker's; make it with `client_config`.
+        client: SageMaker's. Make it with `client_config`.
     """
 
     def __init__(self, client: SageMakerClient) -> None:
@@ -90,14 +90,14 @@ class SageMakerTrainingJobs:
         return str(self._call("create_training_job", **request)["TrainingJobArn"])
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describe a job; None if there is none of that name."""
+        """Describe a job. None if there is none of that name."""
         try:
             return _job_view_of(self._call("describe_training_job", TrainingJobName=job_name))
         except TrainingJobNotFoundError:
             return None
 
     def adoptable(self, job_name: str, /) -> AdoptableJob | None:
-        """Describe a job that another client created; None if there is none of that name.
+        """Describe a job that another client created. None if there is none of that name.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -171,7 +171,7 @@ class SageMakerTrainingJobs:
                 yield _job_view_of(record["TrainingJob"])
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop; return False if there was nothing to stop any more."""
+        """Ask a job to stop. Return False if there was nothing to stop any more."""
         try:
             self._call("stop_training_job", TrainingJobName=job_name)
         except AwsRefusedError as error:
@@ -181,7 +181,7 @@ class SageMakerTrainingJobs:
         return True
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
-        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
+        """Change the keep-alive period of the warm pool that an ended job left. 0 ends the pool.
 
         Raises:
             AwsRefusedError: The pool is not there any more, or the period is above a limit.
@@ -192,7 +192,7 @@ class SageMakerTrainingJobs:
         )
 
     def take_sessions(self, job_name: str, /) -> None:
-        """Switch remote debugging on in a job that loads or trains; its container's agent then connects by itself.
+        """Switch remote debugging on in a job that loads or trains. Its container's agent then connects by itself.
 
         Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html
 
@@ -291,7 +291,7 @@ def _adoptable_job_of(answer: Mapping[str, Any]) -> AdoptableJob:
 
 
 def _session_targets_of(answer: Mapping[str, Any], *, phase: JobPhase, hosts: int) -> tuple[str, ...]:
-    """Return the containers of a job while it trains; with remote debugging they take sessions.
+    """Return the containers of a job while it trains. With remote debugging they take sessions.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html (Access your training container)
     """

@@ -82,7 +82,7 @@ def end_reason_of(
     Args:
         status: TrainingJobStatus of an ended job.
         secondary_status: SecondaryStatus. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are
-            not a user's stop; AWS puts them into the secondary status, some answers only into the transitions.
+            not a user's stop. AWS puts them into the secondary status, some answers only into the transitions.
         transitions: The statuses of SecondaryStatusTransitions.
         failure_reason: FailureReason.
     """

@@ -66,7 +66,7 @@ class JobPlatform:
         checkpoint_bucket: holds checkpoints and outputs, each run's below `run_prefix`.
         execution_role_arn: the role the job works with.
         training_bundle_uri: S3 URI of the copy of `spotkeep.pyz`, pinned by the hash in its key.
-        volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
+        volume_kms_key_arn: encrypts volumes and outputs. None for AWS's own key.
         subnet_ids: the subnets of the job, empty for SageMaker's own network.
         security_group_ids: the security groups that go with them.
         team_role_arns: the roles of teams that have one of their own, by team: their warm pools fit no other team's
@@ -121,8 +121,8 @@ def following_launch_id(launch_id: str, *, attempt: int) -> str:
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
     """Return what distinguishes a launch from any other, in the job's environment.
 
-    A job that holds the launch's id is ours; one of the same name without it is a stranger's, or an earlier run's
-    whose record has expired. The job prints it with each event: a line without it is not this job's.
+    A job that holds the launch's id is ours. One of the same name without it is a stranger's, or an earlier run's whose
+    record has expired. The job prints it with each event: a line without it is not this job's.
 
     Args:
         run: the run's id.
@@ -133,7 +133,7 @@ def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
 
 
 def launch_id_of(attempt: Attempt) -> str | None:
-    """Return the id of an attempt's launch; None of one without a recorded request."""
+    """Return the id of an attempt's launch. None of one without a recorded request."""
     if attempt.job_request is None:
         return None
     launch_id: str | None = attempt.job_request["Environment"].get(LAUNCH_VARIABLE)
@@ -155,12 +155,12 @@ def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) 
 
 
 def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
-    """Return the S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
+    """Return the S3 prefix of the run's outputs. SageMaker adds `<job>/output/model.tar.gz`."""
     return f"{platform.run_uri(run, team=request.team)}output/"
 
 
 def spec_of(*, request: JobRequest, platform: JobPlatform, run: str) -> SpecObject | None:
-    """Return the object that holds the training spec of a run's jobs; None for the image's own entry point.
+    """Return the object that holds the training spec of a run's jobs. None for the image's own entry point.
 
     Args:
         request: The validated request, defaults filled in.
@@ -290,7 +290,7 @@ def _registry_access(request: JobRequest, platform: JobPlatform) -> dict[str, An
 
 
 def _entry_point(request: JobRequest, platform: JobPlatform) -> dict[str, list[str]]:
-    """Return the parameters that start the runner in the container; none for the image's own entry point."""
+    """Return the parameters that start the runner in the container. None for the image's own entry point."""
     if request.command is None:
         return {}
     bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
@@ -360,7 +360,7 @@ _PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManaged
 
 
 def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
-    """Return the parameters that `_PLACE` names; the last of them on spot only."""
+    """Return the parameters that `_PLACE` names. The last of them on spot only."""
     place: dict[str, Any] = {
         "ResourceConfig": _resources(request, job.fallback, kms_key_arn=kms_key_arn),
         "StoppingCondition": {"MaxRuntimeInSeconds": job.max_run_seconds},
@@ -375,7 +375,7 @@ def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dic
 
 
 def _max_pending_seconds(request: JobRequest, fallback: Fallback) -> int | None:
-    """Return how long SageMaker keeps a job on demand pending for capacity; None for a job that fails without it.
+    """Return how long SageMaker keeps a job on demand pending for capacity. None for a job that fails without it.
 
     SageMaker takes the limit for accelerated types alone. Only a document that says how long to wait asks for it.
 

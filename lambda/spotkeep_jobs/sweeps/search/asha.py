@@ -1,7 +1,7 @@
 """Asynchronous successive halving: all trials train a little, the best of them more. The form that promotes.
 
-A trial pauses at each rung, a number of steps at which trials are compared, with its checkpoint. As soon as it is
-among the best of its rung it may go on to the next; until then new trials begin, so no place waits. A trial that is not
+A trial pauses at each rung, a number of steps at which trials are compared, with its checkpoint. As soon as it is among
+the best of its rung it may go on to the next. Until then new trials begin, so no place waits. A trial that is not
 promoted can still be, when others follow it.
 
 Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, algorithm 2
@@ -18,7 +18,7 @@ from spotkeep_jobs.sweeps.search.moves import Promote, TrialResult
 
 
 def rungs_of(*, min_steps: int, max_steps: int, reduction_factor: int) -> tuple[int, ...]:
-    """Return the steps at which trials pause; after the last of them a trial trains to its end.
+    """Return the steps at which trials pause. After the last of them a trial trains to its end.
 
     Args:
         min_steps: The steps after which trials are compared for the first time.
@@ -82,7 +82,7 @@ def may_promote_later(trials: Sequence[TrialResult], *, rungs: Sequence[int], re
 
 
 def _loss(value: float, goal: Literal["minimize", "maximize"]) -> float:
-    """Return what is to be small; what is no number is the worst."""
+    """Return what is to be small. What is no number is the worst."""
     if math.isnan(value):
         return math.inf
     return -value if goal == "maximize" else value

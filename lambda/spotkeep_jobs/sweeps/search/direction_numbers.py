@@ -112,5 +112,6 @@ DIRECTION_NUMBERS: Final[tuple[tuple[int, ...], ...]] = tuple(
 244 1 1 5 5 11 5 45 117 217
 """.strip().splitlines()
 )
-"""A row for each coordinate: the inner coefficients of its primitive polynomial, as the bits of a number; then as many
-initial direction numbers as the degree of the polynomial."""
+"""A row for each coordinate: the inner coefficients of its primitive polynomial, as the bits of a number.
+
+Then as many initial direction numbers as the degree of the polynomial."""

@@ -30,7 +30,7 @@ class SearchPlan:
         space: What each parameter may be. Discrete for a grid.
         search: The algorithm.
         trials: How many trials begin at most.
-        seed: What random choices follow from; not negative.
+        seed: What random choices follow from. Not negative.
         goal: Whether small or large values of the objective are better. Needed by tpe and asha.
         min_steps: The steps after which asha compares trials for the first time.
         max_steps: The steps of a whole training, for asha.
@@ -48,7 +48,7 @@ class SearchPlan:
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """The steps at which trials pause; empty where they train to their ends."""
+        """The steps at which trials pause. Empty where they train to their ends."""
         if self.search != "asha" or self.min_steps is None or self.max_steps is None:
             return ()
         return rungs_of(min_steps=self.min_steps, max_steps=self.max_steps, reduction_factor=self.reduction_factor)

@@ -25,7 +25,7 @@ Tpe = Callable[[SearchPlan, Sequence[TrialResult], int], Sequence[Move]]
 
 
 def tpe_of(deployment: Deployment[LauncherSettings]) -> Tpe | None:
-    """Return the search by tpe; None in a deployment without the function `search`."""
+    """Return the search by tpe. None in a deployment without the function `search`."""
     function = deployment.settings.tpe_search_function
     return None if function is None else TpeFunction(lambda: deployment.clients.search_function, function=function)
 

@@ -20,7 +20,7 @@ MOST_TRIALS: Final = 1_000
 Source: https://optuna.readthedocs.io/en/stable/reference/samplers/index.html ("Recommended budgets")
 """
 MOST_AT_ONCE: Final = 10
-"""Trials that are chosen in one invocation; the launcher asks again for more."""
+"""Trials that are chosen in one invocation. The launcher asks again for more."""
 
 
 class _Part(BaseModel):
@@ -34,7 +34,7 @@ class ReportedTrial(_Part):
     parameters: dict[str, ParameterValue]
     state: TrialState
     value: float | None = None
-    """The best value of the objective that it reported; None where it has none."""
+    """The best value of the objective that it reported. None where it has none."""
 
 
 class TpeRequest(_Part):
@@ -79,6 +79,6 @@ class TpeRequest(_Part):
 
 
 class TpeAnswer(_Part):
-    """These trials follow; each trains to its end."""
+    """These trials follow. Each trains to its end."""
 
     chosen: tuple[Begin, ...]

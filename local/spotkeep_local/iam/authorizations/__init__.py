@@ -49,7 +49,7 @@ def authorizations_of(call: Call, *, account: LocalAccount) -> tuple[Authorizati
         account: What is in the account.
 
     Returns:
-        In the order in which AWS's message names the first that is denied; empty for what everybody may call.
+        In the order in which AWS's message names the first that is denied. Empty for what everybody may call.
     """
     rule = OPERATIONS.get(call.service, {}).get(call.operation)
     if rule is None:

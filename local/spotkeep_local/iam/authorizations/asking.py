@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = "Iterator[Authorization]"
 AuthorizationRule: TypeAlias = "Callable[[Asking], Iterable[Authorization]]"
-"""From a call to all that it asks for; raises `UndecidableError`."""
+"""From a call to all that it asks for. Raises `UndecidableError`."""
 Rules: TypeAlias = "Mapping[str, AuthorizationRule]"
 """The rules of a service, by botocore's names of its operations."""
 Naming: TypeAlias = "Callable[[Asking], str]"
-"""From a call to the ARN of what it acts on; raises `UndecidableError`."""
+"""From a call to the ARN of what it acts on. Raises `UndecidableError`."""
 
 
 class UndecidableError(Exception):
@@ -54,7 +54,7 @@ class Asking:
         return tags_of(self.get("Tags") or self.get("tags"))
 
     def tags(self, arn: str) -> Mapping[str, str]:
-        """Return the tags of a resource; none where there is no such resource."""
+        """Return the tags of a resource. None where there is no such resource."""
         return self.account.tags(arn)
 
     def arn(self, service: str, resource: str) -> str:
@@ -152,8 +152,8 @@ def ask(
     Args:
         action: In AWS's spelling.
         resource: The ARN.
-        keys: Condition keys in lower case, with their values; None for one that is not in the request.
-        sets: Those that hold sets; what is empty is not in the request.
+        keys: Condition keys in lower case, with their values. None for one that is not in the request.
+        sets: Those that hold sets. What is empty is not in the request.
         request_tags: The tags that the call brings.
         resource_tags: The tags of the resource, which is there already.
         tag_prefixes: The services whose `ResourceTag` AWS fills, beside or instead of `aws`.

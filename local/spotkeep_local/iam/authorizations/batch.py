@@ -32,7 +32,7 @@ _TAGGING: Final = "batch:TagResource"
 
 
 def _named(kind: str, member: str) -> Naming:
-    """Return what reads the ARN of what a parameter names by ARN or by name; jobs by ARN or by id."""
+    """Return what reads the ARN of what a parameter names by ARN or by name. Jobs by ARN or by id."""
     return lambda call: call.arn_of(call.needed(member), "batch", kind)
 
 
@@ -86,7 +86,7 @@ def _submit(call: Asking) -> Asked:
 
 
 def _role_in(payload: str) -> str | None:
-    """Return the role that a payload names; None where SageMaker will refuse it for the want of one."""
+    """Return the role that a payload names. None where SageMaker will refuse it for the want of one."""
     try:
         role = json.loads(payload).get("RoleArn")
     except (ValueError, AttributeError):

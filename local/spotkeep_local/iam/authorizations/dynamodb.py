@@ -4,7 +4,7 @@ A transaction asks for each item's own action. Keys name the values of partition
 level that a request names in any of its expressions.
 
 A table behind a customer's key asks for kms:Decrypt on the caller's behalf. DynamoDB keeps the plaintext table key for
-five minutes for each principal; here it is asked for with every call, which is stricter.
+five minutes for each principal. Here it is asked for with every call, which is stricter.
 
 Sources: "Using IAM policy conditions for fine-grained access control", "DynamoDB API permissions: Actions, resources,
 and conditions reference", "IAM and DynamoDB transactions" and "DynamoDB encryption at rest: usage notes" in the

@@ -262,7 +262,7 @@ def _launch(
     profile_named = profile.get("Arn") or profile.get("Name")
 
     def asked(kind: str, name: str, *, own: bool, **further: object) -> Asked:
-        """Ask for a resource: `*` for what is made; `own` when the template and not the override brings it."""
+        """Ask for a resource: `*` for what is made. `own` when the template and not the override brings it."""
         keys = {f"ec2:{key}": value for key, value in further.items()}
         launched = {**keys, **from_template, "ec2:islaunchtemplateresource": own}
         for action, context in (("CreateFleet", keys), ("RunInstances", launched)):

@@ -31,7 +31,7 @@ _PARTS_OF_A_PARTIAL_ARN: Final = 3
 
 
 def _function(call: Asking) -> str:
-    """Return the ARN of a function that is named, as AWS allows, by name, ARN or partial ARN; with its qualifier."""
+    """Return the ARN of a function that is named, as AWS allows, by name, ARN or partial ARN. With its qualifier."""
     named = str(call.needed("FunctionName"))
     if named.startswith("arn:"):
         found = named

@@ -29,7 +29,7 @@ def _arn(call: Asking, kind: str, name: str, *, path: str = "/") -> str:
 
 
 def _role(call: Asking) -> str:
-    """Return the ARN of a role that is given by its name; its path is what the role says, where it is there."""
+    """Return the ARN of a role that is given by its name. Its path is what the role says, where it is there."""
     name = str(call.needed("RoleName"))
     return call.account.role_arn(name) or _arn(call, "role", name)
 

@@ -105,7 +105,7 @@ def _create_template(call: Asking) -> Asked:
 def _on_key(action: str) -> AuthorizationRule:
     """Return the rule of an operation of KMS that a caller uses itself, and not through another service.
 
-    It names its key. KMS reads the key from ciphertexts, too; nothing here does.
+    It names its key. KMS reads the key from ciphertexts, too. Nothing here does.
     """
 
     def rule(call: Asking) -> Asked:

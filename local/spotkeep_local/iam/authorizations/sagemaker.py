@@ -78,7 +78,7 @@ def _create_training_job(call: Asking) -> Asked:
 
 
 def _key(call: Asking, named: str | None) -> EncryptionKey | None:
-    """Return the key that a request names; None where it names none."""
+    """Return the key that a request names. None where it names none."""
     return call.key_named(named) if named else None
 
 
