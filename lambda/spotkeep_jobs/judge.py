@@ -20,6 +20,7 @@ from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.sweeps.budget import parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import first_trials, judged_trials, placeholder_problems
+from spotkeep_jobs.with_changes import with_changes
 
 _SOME_IMAGE: Final = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
 _SOME_DEPLOYMENT: Final = DeploymentDefaults(
@@ -87,7 +88,7 @@ def _of_the_document(request: JobRequest | None) -> JobRequest | None:
     """Return a request without the image that stands for a deployment's."""
     if request is None or request.image != _SOME_IMAGE:
         return request
-    return request.model_copy(update={"image": None})
+    return with_changes(request, image=None)
 
 
 def _judge_schedule(

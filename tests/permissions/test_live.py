@@ -80,7 +80,9 @@ class App:
 
     def _get(self, _run: str) -> Any:
         self.miss(TRAIN)
-        return SimpleNamespace(run=_run, backend="sagemaker", state=SimpleNamespace(ended=self.ends))
+        return SimpleNamespace(
+            run=_run, place=SimpleNamespace(backend="sagemaker"), state=SimpleNamespace(ended=self.ends)
+        )
 
     def ask(self, action: str, *, schedule: str) -> None:
         assert action == "remove-schedule"

@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import spotkeep
 from spotkeep import errors
 
@@ -41,16 +43,20 @@ def test_the_version_is_that_of_the_project():
     assert spotkeep.__version__ == project["version"]
 
 
-def test_importing_it_imports_the_standard_library_alone():
+@pytest.mark.parametrize(
+    ("module", "packages"), [("spotkeep", ["spotkeep"]), ("spotkeep.__main__", ["spotkeep", "spotkeep_fleet"])]
+)
+def test_importing_it_imports_the_standard_library_and_nothing_else_of_ours(module, packages):
+    """A job's entry point reads the training spec, which the launcher has written."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import spotkeep.__main__; "
+        f"import sys; sys.path.insert(0, sys.argv[1]); import {module}; "
         "outside = {name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names) - {'__main__'}; "
         "print(*sorted(outside))"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, str(ROOT / "training")], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["spotkeep"]
+    assert done.stdout.split() == packages
 
 
 def test_the_error_tree_in_the_docstring_is_the_tree_of_the_classes():

@@ -29,10 +29,10 @@ class ServiceJobsApi:
     """AWS Batch's service jobs, on a boto3 client. Make the client with `client_config`.
 
     Attributes:
-        client: Makes the client of AWS Batch when it is first needed, as most deployments have no queue.
+        batch: Makes the client of AWS Batch when it is first needed, as most deployments have no queue.
     """
 
-    client: Callable[[], Any]
+    batch: Callable[[], Any]
 
     def submit(self, request: Mapping[str, Any], /) -> str:
         """Submit a service job. Return its ARN.
@@ -104,7 +104,7 @@ class ServiceJobsApi:
     def _call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
         kind_of = _kind_of_submission if method == "submit_service_job" else _kind_of
         with typed_errors(method, kind_of=kind_of):
-            answer: Mapping[str, Any] = getattr(self.client(), method)(**parameters)
+            answer: Mapping[str, Any] = getattr(self.batch(), method)(**parameters)
         return answer
 
 
