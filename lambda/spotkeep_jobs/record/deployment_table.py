@@ -1,4 +1,4 @@
-"""The deployment's own items in the run table: AWS's prices, the last pass over orphans, the deletion of the stack."""
+"""The deployment's own items in the run table, such as AWS's prices and the deletion of the stack."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _A_FIRING: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The sweep or the schedule that a launch follows from, beside the user in whose name it is.
+    """The sweep or the schedule that a launch follows from, beside its user.
 
     The launch may use ids that this sweep or this schedule reserves.
 

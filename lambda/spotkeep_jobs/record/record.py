@@ -82,7 +82,7 @@ class Record(BaseModel):
     FORM: ClassVar[int] = 1
     """The number of its form, which its item has as `form`.
 
-    It grows by one with each change that an older reader would misread, such as a new value of an enum or a field with
+    Each change that an older reader would misread adds one. Examples are a new value of an enum, or a field with
     another meaning. A new field is no such change."""
 
 
@@ -122,7 +122,7 @@ class Cost(Record):
     clean_on_demand_usd: float | None = None
     saved_usd: float | None = None
     storage_gb_hours: float = 0.0
-    """GB-hours of the run's volume while the run lasted. 0 for training jobs, whose storage is in their price."""
+    """GB-hours of the run's volume while the run lasted. 0 for training jobs, as their price includes storage."""
     storage_usd: float | None = None
     """The volume's cost, in `billed_usd` as well. None where there is no volume, or its price is not known."""
     snapshot_gb_hours: float = 0.0
