@@ -1,10 +1,10 @@
-"""The `spotkeep-event: {json}` lines that a job writes into its log, read tolerantly and within bounds.
+"""Reads the `spotkeep-event: {json}` lines that a job writes into its log, tolerantly and within bounds.
 
 A log is text from a machine that may die in the middle of a line. Progress bars and libraries print into it, too. So a
 line that is no whole event is no error, and is ignored.
 
 A log is also text from a stranger. Lines that are too long, too deep, or with too large numbers are refused. So are
-lines without the id of the launch whose log is read. Only known fields are kept, and their texts are cut.
+lines without the id of the launch. Only known fields are kept, and their texts are cut.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MODES: Final = ("min", "max")
 
 
 class LineRefusal(StrEnum):
-    """Why an event line is not taken, in words that follow a count of lines."""
+    """The reason why an event line is not taken, in words that follow a count of lines."""
 
     TOO_LONG = f"longer than {LONGEST_LINE:,} characters"
     TOO_DEEP = "nested too deep"

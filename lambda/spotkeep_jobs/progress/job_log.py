@@ -232,7 +232,7 @@ _OUT_OF_ORDER: Final = 256
 
 
 class Extent(StrEnum):
-    """How much of a log was read."""
+    """The part of a log that was read."""
 
     WHOLE = "whole"
     CUT = "cut"
@@ -289,7 +289,7 @@ class JobLog:
 
     @property
     def complete(self) -> bool:
-        """Whether it is all of the log."""
+        """True when it is all of the log."""
         return self.extent is Extent.WHOLE
 
 

@@ -108,7 +108,10 @@ class JobLogs:
         return Extent.WHOLE if all_listed else Extent.CUT
 
     def _streams(self, job_names: Sequence[str], *, until: float) -> tuple[list[str], bool]:
-        """Return the streams of jobs, and whether these are all. There may be too many, or listing takes too long."""
+        """Return the streams of jobs, and False when these are not all.
+
+        There may be too many, or listing takes too long.
+        """
         streams: list[str] = []
         listed = 0
         for name in job_names:

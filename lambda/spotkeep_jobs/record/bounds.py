@@ -84,5 +84,5 @@ Words: TypeAlias = Annotated[str, AtMost(LONGEST_WORDS, cut=True), _cut(LONGEST_
 Letter: TypeAlias = Annotated[str, AtMost(16_384, cut=True), _cut(16_384)]
 """The text of a notification."""
 PriceNames: TypeAlias = Annotated[tuple[Line, ...], AtMost(20)]
-"""Which prices are missing."""
+"""The names of missing prices."""
 Document: TypeAlias = Annotated[dict[str, Any], AtMost(MAX_DOCUMENT_BYTES)]

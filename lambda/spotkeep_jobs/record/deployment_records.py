@@ -41,7 +41,7 @@ class PriceBook(Record):
 
 
 class PassPlaces(Record):
-    """Where passes over everything stand that had no time for all."""
+    """The places at which passes over everything stopped for want of time."""
 
     begun: Annotated[dict[Id, Line], AtMost(10)] = Field(default_factory=dict)
     """The last item that the last pass began, by kind. The next pass begins after it.
@@ -66,7 +66,7 @@ class StackRequest(Record):
     With another id CloudFormation would delete the resource of the id before.
     """
     response_url: Annotated[str, AtMost(8_192, ascii=True)]
-    """Where the answer goes, once."""
+    """The address for the answer, once."""
     asked_at: UtcTime
     answered_at: UtcTime | None = None
-    """When it was answered that nothing runs any more. None while something may."""
+    """The time of the answer that nothing runs any more. None while something may."""

@@ -13,7 +13,7 @@ from spotkeep_jobs.record.record import Record, UtcTime
 
 
 class OrphanKind(StrEnum):
-    """What is wrong."""
+    """The kind of a finding."""
 
     UNRECORDED_JOB = "unrecorded-job"
     """A training job with the deployment's tag runs, and no run knows it."""
@@ -89,7 +89,7 @@ class Finding(Record):
 
     @property
     def wrong(self) -> bool:
-        """Whether it should not be. A pool that waits as it was asked to only costs money."""
+        """True for a condition that should not be. A pool that waits as it was asked to only costs money."""
         return self.kind is not OrphanKind.IDLE_POOL
 
 
@@ -109,7 +109,7 @@ class Handled(Record):
     finding: Finding
     outcome: OrphanOutcome
     problem: Sentence | None = None
-    """Why it could not be removed."""
+    """The reason why it could not be removed."""
 
 
 class OrphanReport(Record):
@@ -117,12 +117,12 @@ class OrphanReport(Record):
 
     begun_at: UtcTime
     removes: bool
-    """Whether it was to remove anything at all."""
+    """True when the pass was to remove anything at all."""
     handled: Annotated[tuple[Handled, ...], AtMost(100)] = ()
     left_out: int = 0
-    """How many more findings there were than are kept."""
+    """The number of findings beyond the kept ones."""
     unreadable: Annotated[dict[Command, Sentence], AtMost(30)] = Field(default_factory=dict)
-    """Which kinds of things, or which of them, could not be read, and why."""
+    """The kinds of things, or single things, that could not be read, each with the reason."""
     looked_to: Annotated[dict[Id, Command], AtMost(len(OrphanKind))] = Field(default_factory=dict)
     """The last item that a pass examined, by kind, for kinds with too many items for one pass.
 

@@ -329,9 +329,9 @@ class QuotaWait(Record):
     """A wait for room in the account's quota. SageMaker refuses the job of the run's attempt until there is some."""
 
     since: UtcTime
-    """When SageMaker first refused it."""
+    """The time when SageMaker first refused it."""
     refused_at: UtcTime
-    """When SageMaker last refused it."""
+    """The time when SageMaker last refused it."""
     reason: Words
     """The name of the quota, in SageMaker's words."""
 
@@ -414,7 +414,7 @@ class QueuedTrainingJob(Record):
     earlier_phases: int = 0
     """The number of phases before those."""
     left_at: UtcTime | None = None
-    """When it was asked to stop, or ended."""
+    """The time when it was asked to stop, or ended."""
     preempted: bool = False
     """True when AWS Batch put its service job back into the queue, after a stop or for a retry."""
     failed_in_sagemaker: bool = False
@@ -744,13 +744,13 @@ class Pool(Record):
     state: PoolState = PoolState.AVAILABLE
     traits: PoolTraits
     kept_since: UtcTime
-    """When the job ended."""
+    """The time when the job ended."""
     keep_alive_seconds: int
     """The keep-alive period, as it was last changed."""
     kept_until: UtcTime
     """`kept_since` and the keep-alive period."""
     chain_since: UtcTime
-    """When the first of the jobs that handed these instances on to one another was created."""
+    """The creation time of the first of the jobs that handed these instances on to one another."""
     usd_per_hour: float | None = None
     """On-demand price of one instance. None when it is not known."""
     asked_to_end: PoolAskedToEnd | None = None
@@ -763,7 +763,7 @@ class Pool(Record):
     reused_by: Id | None = None
     """The training job that took it over."""
     ended_at: UtcTime | None = None
-    """When it was seen to be over."""
+    """The time when it was seen to be over."""
     end_reason: PoolEndReason | None = None
 
     def to_end(self, reason: PoolEndReason, *, at: datetime) -> Pool:

@@ -71,7 +71,7 @@ _LIVE_SWEEP_STATES: Final = frozenset({SweepState.RUNNING, SweepState.STOPPING})
 
 
 class TrialState(StrEnum):
-    """Where a trial of a sweep is. Set by the launcher, from the trial's run."""
+    """The state of a trial of a sweep. Set by the launcher, from the trial's run."""
 
     RUNNING = "RUNNING"
     """The sweep chose it. Its run is at work, or is about to be opened."""
@@ -84,7 +84,7 @@ class TrialState(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why an attempt, and with it its run, ended."""
+    """The reason why an attempt, and with it its run, ended."""
 
     # Set by the training script, through its exit code.
     COMPLETED = "COMPLETED"
@@ -156,7 +156,7 @@ class TimelineKind(StrEnum):
 
     # Set by the controller, by the run's policy.
     STEERED = "steered"
-    """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
+    """The choice between spot, waiting for spot and on demand has changed, with the reason."""
     MAX_COST = "max-cost"
     """The run's max_cost is nearly spent, or spent."""
 
@@ -222,7 +222,7 @@ class NotificationKind(StrEnum):
 
 
 class NotificationState(StrEnum):
-    """Where a notification is on its way out. Set by the controller, which delivers the outbox."""
+    """The state of a notification on its way out. Set by the controller, which delivers the outbox."""
 
     PENDING = "pending"
     """Written in the transaction that moved the run. It is not sent yet."""
@@ -248,7 +248,7 @@ class PoolState(StrEnum):
 
 
 class PoolEndReason(StrEnum):
-    """Why a warm pool is no longer there."""
+    """The reason why a warm pool is no longer there."""
 
     EXPIRED = "EXPIRED"
     """Its keep-alive period is over."""

@@ -170,7 +170,7 @@ class Sweep(Record):
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it has ended, and a resume without changes has something to do."""
+        """True when it has ended, and a resume without changes has something to do."""
         return self.state.ended and (self.state is not SweepState.COMPLETED or self.counts.failed > 0)
 
 
