@@ -1,12 +1,15 @@
-"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see what it may have to handle.
+"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see all that it may have to handle.
 
-SpotkeepJobsError ├── DurationError                    a duration that cannot be read ├── RequestRefusedError
-a document that must not launch. Carries every problem at once (I7) ├── SearchError                      the function
-that searches by tpe gave no answer ├── RunTableError                    the run table's errors derive from this one
-(see run_table) └── AwsCallError                     AWS did not do what was asked
-    ├── TrainingJobNameTakenError    a job of that name exists already ├── TrainingJobNotFoundError     no job has that
-    name ├── AwsRefusedError              the request will never be accepted as it is └── AwsBusyError
-    throttled, unreachable or failing: the outcome is unknown, ask again
+SpotkeepJobsError
+├── DurationError                    a duration that cannot be read
+├── RequestRefusedError              a document that must not launch, with every problem at once (I7)
+├── SearchError                      the function that searches by tpe gave no answer
+├── RunTableError                    the run table's errors derive from this one (see run_table)
+└── AwsCallError                     AWS did not make the call
+    ├── TrainingJobNameTakenError    a job of that name exists already
+    ├── TrainingJobNotFoundError     no job has that name
+    ├── AwsRefusedError              the request will never be accepted as it is
+    └── AwsBusyError                 throttled, unreachable or failing, with an unknown outcome, so ask again
 """
 
 from __future__ import annotations
@@ -23,14 +26,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a document.
+    """One problem of a document.
 
     Attributes:
-        field: where in the document, as a person would write it: `channels[0].uri`.
-        found: what is there, shortened. Never the value of an environment variable or a hyperparameter.
-        problem: what is wrong with it.
-        fix: what to do.
-        temporary: whether it is over by itself: the same document may be accepted later.
+        field: The place in the document, as a person would write it, such as `channels[0].uri`.
+        found: The value there, shortened. Never the value of an environment variable or a hyperparameter.
+        problem: The fault of that value.
+        fix: The remedy.
+        temporary: True when it is over by itself, and the same document may be accepted later.
     """
 
     field: str
@@ -55,8 +58,8 @@ class DurationError(SpotkeepJobsError, ValueError):
     """A duration that cannot be read.
 
     Attributes:
-        problem: what is wrong with it.
-        fix: how to write what was probably meant.
+        problem: The fault of its text.
+        fix: The spelling of the probable meaning.
     """
 
     def __init__(self, *, problem: str, fix: str) -> None:
@@ -66,7 +69,7 @@ class DurationError(SpotkeepJobsError, ValueError):
 
 
 class RequestRefusedError(SpotkeepJobsError):
-    """A document that must not launch anything, with all that is wrong with it."""
+    """A document that must not launch anything, with all of its problems."""
 
     def __init__(self, problems: Sequence[Problem], *, warnings: Sequence[str] = ()) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
@@ -75,16 +78,16 @@ class RequestRefusedError(SpotkeepJobsError):
 
     @property
     def temporary(self) -> bool:
-        """Whether all that is wrong is over by itself."""
+        """True when all of its problems are over by themselves."""
         return all(problem.temporary for problem in self.problems)
 
 
 class SearchError(SpotkeepJobsError):
-    """The function that searches by tpe failed: which trials follow is not known, and the next advance asks again.
+    """The function that searches by tpe failed. The next trials are not known, and the next advance asks again.
 
     Attributes:
         function: The function's name.
-        reason: What it, or Lambda, says.
+        reason: The message of the function, or of Lambda.
     """
 
     def __init__(self, *, function: str, reason: str) -> None:
@@ -98,12 +101,12 @@ class RunTableError(SpotkeepJobsError):
 
 
 class AwsCallError(SpotkeepJobsError):
-    """SageMaker, EC2 or DynamoDB did not do what was asked.
+    """SageMaker, EC2 or DynamoDB did not make the call.
 
     Attributes:
-        operation: the API operation that was called.
-        code: the error's code as the service or the client names it.
-        reason: the error's own words.
+        operation: The API operation that was called.
+        code: The error's code as the service or the client names it.
+        reason: The error's own words.
     """
 
     def __init__(self, *, operation: str, code: str, reason: str) -> None:
@@ -114,7 +117,7 @@ class AwsCallError(SpotkeepJobsError):
 
 
 class TrainingJobNameTakenError(AwsCallError):
-    """CreateTrainingJob found a job of the same name: ours from a lost call, or a stranger's."""
+    """CreateTrainingJob found a job of the same name, from a lost call of ours or from a stranger."""
 
 
 class TrainingJobNotFoundError(AwsCallError):
@@ -126,24 +129,24 @@ class AwsRefusedError(AwsCallError):
 
 
 class AwsBusyError(AwsCallError):
-    """Throttled, unreachable or failing after every retry: whether the call took effect is unknown."""
+    """Throttled, unreachable or failing after every retry. The outcome of the call is unknown."""
 
 
 def in_words(error: Exception) -> str:
-    """Return an error for a report: what kind it is, and what it says."""
+    """Return an error for a report, with its kind and its message."""
     return f"{type(error).__name__}: {error}"
 
 
 def isolated(failures: dict[str, str], what: str, act: Callable[[], T]) -> T | None:
-    """Do something. What fails is kept with all else that did, and keeps nothing from being done.
+    """Call a function. A failure is kept, and prevents no other call.
 
     Args:
-        failures: What failed, and why. The caller reports it.
-        what: What it is done to.
-        act: Does it.
+        failures: The failed subjects with the reason, which the caller reports.
+        what: The subject of the call.
+        act: The function.
 
     Returns:
-        What it returned. None where it failed.
+        The result of `act`, or None where it failed.
     """
     try:
         return act()

@@ -34,12 +34,12 @@ class JudgedDocument:
     """The judgement of a document.
 
     Attributes:
-        request: The job's request with every default filled in. For a sweep it is the first trial's. None where the
-            document is refused.
-        problems: The reasons for a refusal. Empty where the document is accepted.
+        request: The job's request with every default filled in, a sweep's first trial's, or None where the document is
+            refused.
+        problems: The reasons for a refusal, empty where the document is accepted.
         warnings: Probable mistakes, in sentences.
-        sweep: The sweep. None for a job, and where the sweep is refused.
-        schedule: The schedule. None for a job or a sweep, and where the schedule cannot be read.
+        sweep: The sweep, or None for a job and for a refused sweep.
+        schedule: The schedule, or None for a job or a sweep, and where the schedule cannot be read.
     """
 
     request: JobRequest | None
@@ -62,11 +62,11 @@ def judge(
 
     Args:
         payload: The document, of any type.
-        deployment: The facts of the deployment. None where there is no deployment.
+        deployment: The facts of the deployment, or None where there is no deployment.
         now: The time of the launch.
         token: The token of a document without one, from which ids follow.
         owner: The owner of a sweep's trials, where that is known.
-        tpe: Whether the deployment has the function that tpe searches with.
+        tpe: True when the deployment has the function that tpe searches with.
     """
     match kind_of(payload):
         case "schedule":

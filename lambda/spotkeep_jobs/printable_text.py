@@ -1,10 +1,11 @@
-r"""Text of unknown origin, made harmless for its reader: on a terminal, in a mail, in a chat. Pure.
+r"""Text of unknown origin, made harmless for its reader on a terminal, in a mail or in a chat. Pure.
 
-What a script prints, a run's name or a failure's reason may hold control sequences. On a terminal they move the cursor,
+A script's output, a run's name or a failure's reason may hold control sequences. On a terminal they move the cursor,
 write the clipboard (OSC 52), name a window or ask it for answers. The controls of bidirectional text show words in
-another order than they have. All of them are written out instead, as Python would in a string: `\x1b`, `\u202e`.
+another order than they have. All of them are written out instead, as Python would in a string, such as `\x1b` and
+`\u202e`.
 
-Sources: ECMA-48, "Control functions for coded character sets"; xterm's "Control sequences"; Unicode Standard Annex 9.
+Sources: ECMA-48, "Control functions for coded character sets". xterm's "Control sequences". Unicode Standard Annex 9.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _HARMFUL_OR_SGR: Final = re.compile(f"({_SGR})|[{_STEERING}]")
 
 
 def printable(text: str, *, colours: bool = False) -> str:
-    """Write out what would steer a terminal or a reader's eye.
+    """Write out the characters that would steer a terminal or a reader's eye.
 
     Args:
         text: A text of any origin.
-        colours: Whether sequences that choose colours and styles (SGR, `ESC [ ... m`) stay.
+        colours: True to keep sequences that choose colours and styles (SGR, `ESC [ ... m`).
 
     Returns:
         The same text where there is nothing of the kind. Lines end with a line feed alone.

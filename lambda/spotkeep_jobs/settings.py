@@ -60,8 +60,8 @@ class FunctionSettings(BaseModel):
         """Read the fields.
 
         Args:
-            environment: The variables. They go before those of the file.
-            packed: The file: a JSON object of variables. It need not be there.
+            environment: The variables, which have precedence over those of the file.
+            packed: The file, a JSON object of variables, which need not exist.
 
         Raises:
             pydantic.ValidationError: A variable is missing or wrong. It names each.

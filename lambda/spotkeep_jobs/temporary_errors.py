@@ -1,4 +1,4 @@
-"""What a failed call to AWS means, and which failures pass by themselves, so that the call may be made again."""
+"""The meaning of failed calls to AWS. Some failures pass by themselves, so that the call may be made again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CREDENTIALS: Final = frozenset(
 )
 _SERVER_ERROR: Final = 500
 KindOf: TypeAlias = Callable[[str, str], type[AwsCallError]]
-"""What a service's error answer means that is not temporary, by its code and its reason."""
+"""The error type of a service's error answer that is not temporary, by its code and its reason."""
 
 
 def is_temporary(response: Mapping[str, Any]) -> bool:
@@ -43,12 +43,12 @@ def _refused(_code: str, _reason: str) -> type[AwsCallError]:
 
 @contextmanager
 def typed_errors(method: str, *, kind_of: KindOf = _refused) -> Iterator[None]:
-    """Raise what a call to AWS fails with as an `AwsCallError`.
+    """Raise each failure of a call to AWS as an `AwsCallError`.
 
     Args:
-        method: The method of the boto3 client that is called, by which the error names the API operation:
+        method: The method of the boto3 client that is called, which gives the API operation. For example,
             `describe_fleets` is DescribeFleets.
-        kind_of: What other errors of this service mean than temporary ones.
+        kind_of: The meaning of this service's errors that are not temporary.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -60,12 +60,12 @@ def typed_errors(method: str, *, kind_of: KindOf = _refused) -> Iterator[None]:
 
 
 def call_error(operation: str, error: ClientError | BotoCoreError, *, kind_of: KindOf = _refused) -> AwsCallError:
-    """Return the error that says what a failed call means: refused for good, or worth another try.
+    """Return the typed error of a failed call, which is refused for good or worth another try.
 
     Args:
         operation: The API operation that was called.
-        error: What botocore raised.
-        kind_of: What other errors of this service mean than temporary ones.
+        error: The error that botocore raised.
+        kind_of: The meaning of this service's errors that are not temporary.
     """
     from botocore.exceptions import ClientError, ParamValidationError
 

@@ -1,6 +1,6 @@
-"""A changed copy of a frozen model, whose fields mypy checks by name and by type.
+"""A changed copy of a frozen model. mypy checks its fields by name and by type.
 
-`model_copy` takes a dictionary with strings as names, so a wrong name or a wrong type is seen by nothing.
+`model_copy` takes a dictionary with strings as names, so no check sees a wrong name or a wrong type.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a run costs and may cost: AWS's prices, the bill of an attempt, the limits on spending."""
+"""The cost of a run, with AWS's prices, the bill of an attempt, and the limits on spending."""

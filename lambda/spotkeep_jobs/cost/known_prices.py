@@ -1,7 +1,8 @@
-"""The prices that a function works with: a mapping by instance type, in memory, that its owner brings up to date.
+"""The prices that a function works with, as a mapping by instance type in memory.
 
-Decisions are pure and take a mapping. This one changes between two invocations and never while one decides: `refresh`
-is called where an invocation begins, reads at most one item of the run table an hour, and nothing else does any I/O.
+The owner of the mapping brings it up to date. Decisions are pure and take a mapping. This one changes between two
+invocations and never while a decision is made. `refresh` is called at the beginning of an invocation, and reads at most
+one item of the run table an hour. Nothing else does any I/O.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 READ_AGAIN_AFTER: Final = timedelta(hours=1)
-"""How old what one function's memory holds may be."""
+"""The greatest age of the prices in one function's memory."""
 READ_AGAIN_WITHOUT_BOOK_AFTER: Final = timedelta(minutes=5)
-"""The same, while there is no book: a deployment reads it as it is made, and each pass tries again."""
+"""The same, while there is no book. A deployment reads it as it is made, and each pass tries again."""
 TRIED_AGAIN_AFTER: Final = timedelta(hours=1)
 """After AWS could not answer. Where it never does (no permission, no network), only the settings' prices are known."""
 FETCH_AGAIN_AFTER: Final = timedelta(days=1)
-"""How old the book may be before AWS is asked again. It changes its prices a few times a year."""
+"""The greatest age of the book before AWS is asked again. It changes its prices a few times a year."""
 
 
 class KnownPrices(Mapping[str, float]):
-    """On-demand US dollars per hour of an instance, by type: the settings' first, then AWS's."""
+    """On-demand US dollars per hour of an instance, by type. The settings' prices come first, then AWS's."""
 
     def __init__(self, settings: Mapping[str, float], *, region: str) -> None:
-        """Begin with what the settings say.
+        """Begin with the prices of the settings.
 
         Args:
-            settings: The deployment's own prices, which go before AWS's.
+            settings: The deployment's own prices, which have precedence over AWS's.
             region: The deployment's region.
         """
         self._settings = dict(settings)
@@ -59,16 +60,16 @@ class KnownPrices(Mapping[str, float]):
 
     @property
     def storage(self) -> StoragePrices:
-        """What storage costs, as far as AWS's list says."""
+        """The prices of storage, as far as AWS's list has them."""
         return StoragePrices() if self.book is None else self.book.storage
 
     def refresh(self, table: RunTable, *, now: datetime) -> None:
         """Take over the book that the run table holds, unless that was done a short while ago.
 
-        A table that cannot be read leaves what was known: a missing price stops no work.
+        An unreadable table leaves the known prices. A missing price stops no work.
 
         Args:
-            table: Where the book is kept.
+            table: The table with the book.
             now: The time.
         """
         fresh_for = READ_AGAIN_WITHOUT_BOOK_AFTER if self.book is None else READ_AGAIN_AFTER

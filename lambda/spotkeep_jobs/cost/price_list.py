@@ -1,9 +1,11 @@
-"""AWS's price list, and how its products are read: the only module that calls the Pricing API's client.
+"""Reads AWS's price list and its products. No other module calls the Pricing API's client.
 
-Products are distinguished by their usage type, which names what is billed and nothing else: `USE1-Train:ml.m5.xlarge`
-is an hour of that instance at training, `EU-BoxUsage:g5.xlarge` one of an EC2 instance. The region's short name before
-it is missing in us-east-1 for older services. Of EC2 the usage type is the same for Linux, Windows and what is
-licensed on top, which the operation shows: `RunInstances` alone is Linux with nothing on it.
+Products are distinguished by their usage type, which names the billed thing and nothing else. `USE1-Train:ml.m5.xlarge`
+is an hour of that instance at training, and `EU-BoxUsage:g5.xlarge` is one of an EC2 instance. The region's short name
+before it is missing in us-east-1 for older services.
+
+On EC2 the usage type is the same for Linux, Windows and licensed software on top. The operation shows the difference.
+`RunInstances` alone is Linux with nothing on it.
 Sources:
     https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-info-fields.html (Platform details and usage operation)
@@ -38,7 +40,7 @@ _EBS_SNAPSHOT: Final = re.compile(_REGION_MARK + r"EBS:SnapshotUsage")
 
 
 class PricesNotReadError(SpotkeepJobsError):
-    """AWS's price list could not be read: what was known before stays, and the next pass asks again."""
+    """AWS's price list could not be read. The known prices stay, and the next pass asks again."""
 
     def __init__(self, *, region: str, reason: str) -> None:
         super().__init__(f"the prices of {region} could not be read: {reason}. Those known before stay")
@@ -58,9 +60,9 @@ _LINUX_ON_DEMAND: Final = {
     "capacitystatus": "Used",
     "operation": "RunInstances",
 }
-"""What of AmazonEC2's products is an instance as a fleet launches it: not dedicated, not reserved, nothing licensed."""
+"""The attributes of AmazonEC2's products for an instance as a fleet launches it, on demand, shared and unlicensed."""
 MOST_PAGES: Final = 40
-"""The most pages of one question, of 100 products each: EC2's Linux instances of a region are some ten."""
+"""The most pages of one question, of 100 products each. EC2's Linux instances of a region are some ten."""
 _TRAINING_INSTANCES: Final = _Wanted(service="AmazonSageMaker", usage_type_holds="Train:ml.")
 _EC2_INSTANCES: Final = _Wanted(service="AmazonEC2", usage_type_holds="BoxUsage:", attributes=_LINUX_ON_DEMAND)
 _OBJECTS: Final = _Wanted(service="AmazonS3", usage_type_holds="TimedStorage-ByteHrs")
@@ -71,10 +73,10 @@ _SNAPSHOTS: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:SnapshotU
 
 
 def endpoint_region(region: str) -> str:
-    """Return which of the Pricing API's own regions to ask for another's prices: one on the same side of the world.
+    """Return the region of the Pricing API to ask, on the same side of the world as another region.
 
     Args:
-        region: The region whose prices are wanted.
+        region: The region of the wanted prices.
     """
     return _ENDPOINT_REGIONS.get(region.partition("-")[0], "us-east-1")
 
@@ -133,7 +135,7 @@ class PriceList:
 def instance_prices(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[str]) -> dict[str, float]:
     """On-demand dollars per hour of instances, by type, from products of AWS's price list.
 
-    A type with two different prices is left out: which of them is billed is not known.
+    A type with two different prices is left out, because the billed one is not known.
 
     Args:
         products: As the price list gives them.
@@ -156,7 +158,8 @@ def storage_price(
     Args:
         products: As the price list gives them.
         usage_type: The usage type that is wanted.
-        unit: What its price is for, as the list spells it. A gigabyte and month. In another unit it is no price.
+        unit: The unit of its price, as the list spells it, for example a gigabyte and month. A price in another unit
+            does not count.
 
     Returns:
         None when there is no such product, or several with different prices.

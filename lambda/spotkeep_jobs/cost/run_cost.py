@@ -1,7 +1,7 @@
-"""The bill of a run or a sweep (I8): its cost against a clean on-demand run of the same work. Pure.
+"""The bill of a run or a sweep (I8), as its cost against a clean on-demand run of the same work. Pure.
 
 SageMaker's own figure, (1 - billable / training) x 100, counts work done twice as useful. Here the comparison is a run
-on demand without interruptions. From the training time are taken away the steps that were trained again, and the
+on demand without interruptions. The steps that were trained again are taken from the training time. So are the
 downloading and loading that each restart repeats. The bill of a sweep is the sum of its trials' bills.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
@@ -27,16 +27,16 @@ _SECONDS_PER_HOUR: Final = 3600
 
 
 def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
-    """Return what one attempt's job used and did.
+    """Return the usage of one attempt's job.
 
-    What the job says of itself is its own word: what it claims to have done twice, and to have loaded again, is never
-    more than SageMaker says that it trained.
+    A job's log is its own statement. The redone and reloaded time in it never counts as more than SageMaker's training
+    time.
 
     Args:
-        job: What its backend says of the ended job.
-        log: What the job says of itself.
+        job: The backend's description of the ended job.
+        log: The job's own log.
         earlier: The run's earlier attempts.
-        ended_at: When the job ended.
+        ended_at: The time when the job ended.
     """
     continues = trained_before(earlier)
     steps = log.steps
@@ -79,7 +79,7 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         prices: On-demand US dollars per instance and hour, by instance type.
 
     Returns:
-        None when some attempt's usage is not known: an unknown bill is said, never guessed.
+        None when some attempt's usage is not known. An unknown bill is never guessed.
     """
     if [attempt.attempt for attempt in attempts] != list(range(1, len(attempts) + 1)):
         return None  # The record of an attempt expired under a run that was resumed for months.
@@ -147,12 +147,12 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveCost:
-    """What a run with a live job has cost.
+    """The cost of a run with a live job.
 
     Attributes:
-        usd: So far.
-        usd_per_second: What its instances cost.
-        bills: Whether it has instances now.
+        usd: US dollars so far.
+        usd_per_second: US dollars per second of its instances.
+        bills: True while it has instances.
     """
 
     usd: float
@@ -169,17 +169,17 @@ def live_cost(
     spot_usd_per_hour: float | None,
     now: datetime,
 ) -> LiveCost | None:
-    """Add up what a run has cost, its live job included. None where that is not known before the job is over.
+    """Add up the cost of a run, its live job included. None where that is not known before the job is over.
 
-    A job on demand is billed by the second. What a spot job is billed SageMaker says when it is over: its on-demand
-    price is an upper bound, and to count that would end the run long before its money is spent.
+    A job on demand is billed by the second. SageMaker reports the bill of a spot job when it is over. Its on-demand
+    price is an upper bound. With that bound the run would end long before its money is spent.
 
     Args:
         earlier: The attempts before it.
         attempt: The live attempt.
-        job: What its backend says of its job.
+        job: The backend's description of its job.
         prices: On-demand US dollars per instance and hour, by instance type.
-        spot_usd_per_hour: What spot was planned to cost. None where it was not planned.
+        spot_usd_per_hour: The planned price of spot, or None where it was not planned.
         now: The time.
     """
     before = bill(earlier, prices=prices) if earlier else None
@@ -196,7 +196,7 @@ def live_cost(
 
 
 def _worked_seconds(usage: JobUsage) -> float:
-    """Return what was billed, in instance seconds on demand. Of a fleet without known prices, undiscounted."""
+    """Return the billed instance seconds on demand. For a fleet without known prices they are undiscounted."""
     if usage.charges is None:
         return (usage.billable_seconds or 0.0) * usage.instance_count
     billable = usage.charges.billable_seconds
@@ -204,7 +204,7 @@ def _worked_seconds(usage: JobUsage) -> float:
 
 
 def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, float]) -> float | None:
-    """Return the price of one instance. Of a fleet, whose instances may be of several types, their mean over time."""
+    """Return the price of one instance. A fleet may have several types, so it is their mean over time."""
     charges = usage.charges
     if charges is None:
         return prices.get(attempt.place.instance_type)
@@ -225,14 +225,17 @@ def _worked_usd(usages: Sequence[JobUsage], usd_per_hour: Sequence[float | None]
 
 
 def _fleet_saved_percent(clean_usd: float | None, billed_usd: float | None) -> float | None:
-    """Return what was saved, in dollars: instances of several types and prices, and storage, have no common second."""
+    """Return the saving as a percentage of dollars.
+
+    Instances of several types and prices, and storage, have no common second.
+    """
     if not clean_usd or billed_usd is None:
         return None
     return percent_of(clean_usd - billed_usd, of=clean_usd)
 
 
 def _without_job(attempt: Attempt) -> JobUsage:
-    """Return what an attempt used whose training job was never created: nothing."""
+    """Return the empty usage of an attempt without a created training job."""
     return JobUsage(
         instance_count=attempt.place.instance_count,
         billable_seconds=None,
@@ -302,7 +305,7 @@ def total_cost(costs: Sequence[Cost]) -> Cost | None:
         return None if any(value is None for value in values) else round(sum(values), 6)
 
     def stored_total(name: str) -> float | None:
-        """Return a sum in which None stands for what was not used."""
+        """Return a sum in which None stands for unused storage."""
         values = [value for cost in costs if (value := getattr(cost, name)) is not None]
         return round(sum(values), 6) if values else None
 

@@ -1,4 +1,7 @@
-"""What storage costs over a time. Pure, and the standard library alone: the command line starts with it."""
+"""The cost of storage over a time. Pure.
+
+It needs the standard library alone, because the command line starts with it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ _SECONDS_AN_HOUR: Final = 3600
 
 
 def storage_usd(byte_seconds: float, *, usd_per_gigabyte_month: float | None) -> float | None:
-    """Return what storage costs that held bytes for some time.
+    """Return the cost of storage that held bytes for some time, in US dollars.
 
     Args:
         byte_seconds: Bytes times the seconds each was there.
-        usd_per_gigabyte_month: Its price. None when it is not known.
+        usd_per_gigabyte_month: Its price, or None when it is not known.
     """
     if usd_per_gigabyte_month is None:
         return None

@@ -1,1 +1,1 @@
-"""Warm pools: what they are, which job takes which, their schedules, and what users do with them."""
+"""Warm pools, with the matching of jobs to pools, their schedules, and the users' actions on them."""

@@ -1,7 +1,7 @@
-"""Which warm pool a training job would take: AWS's criteria, and every one that differs. Pure.
+"""Finds the warm pool that a training job would take, by AWS's criteria, and every criterion that differs. Pure.
 
-A job takes a pool when all of these are the same as in the job that left it. Image, command, hyperparameters,
-environment, data and tags do not matter, nor does whose job it is: pools are shared by role and settings.
+A job takes a pool when all criteria are the same as in the earlier job. Image, command, hyperparameters, environment,
+data and tags do not matter. The owner of the job does not matter either, as pools are shared by role and settings.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Matching training jobs)
 """
@@ -23,9 +23,9 @@ class Difference:
     """A criterion that keeps a job from a pool.
 
     Attributes:
-        criterion: As CreateTrainingJob names it: `ResourceConfig.InstanceType`.
-        wanted: What the job asks for.
-        offered: What the pool has.
+        criterion: Its name in CreateTrainingJob, such as `ResourceConfig.InstanceType`.
+        wanted: The value that the job asks for.
+        offered: The value of the pool.
     """
 
     criterion: str
@@ -54,7 +54,7 @@ class PoolMatch:
 
     @property
     def fits(self) -> bool:
-        """Whether the job would take the pool."""
+        """True when the job would take the pool."""
         return not self.differences
 
 
@@ -68,16 +68,16 @@ def differences(*, wanted: PoolTraits, offered: PoolTraits) -> tuple[Difference,
 
 
 def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) -> list[PoolMatch]:
-    """Hold a job against pools.
+    """Compare a job with pools.
 
     Args:
         document: The job's CreateTrainingJob request.
-        pools: The pools there are. Those that are not available any more are left out.
-        now: The time: a pool whose time is over is left out.
+        pools: The pools, of which those that are not available any more are left out.
+        now: The time, after which an expired pool is left out.
 
     Returns:
-        Those the job would take first, the longest kept before the others. AWS does not say which of several fitting
-        pools it takes.
+        First the pools that the job would take, the longest kept before the others. AWS does not document the choice
+        between several fitting pools.
     """
     matches = []
     for pool in pools:
@@ -92,7 +92,7 @@ def match(document: Mapping[str, Any], *, pools: Sequence[Pool], now: datetime) 
 
 
 def _unfit(document: Mapping[str, Any]) -> list[Difference]:
-    """Return what keeps a job from any pool at all."""
+    """Return the differences that keep a job from any pool at all."""
     found = []
     if document.get("EnableManagedSpotTraining"):
         found.append(Difference(criterion="EnableManagedSpotTraining", wanted="spot", offered="on-demand instances"))

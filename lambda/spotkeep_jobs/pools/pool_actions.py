@@ -1,6 +1,6 @@
-"""What users do with warm pools: see them, find the one a job would take, keep one longer, end one.
+"""The users' actions on warm pools. They see them, find the one a job would take, keep one longer, or end one.
 
-Each action asks SageMaker first: the record of a pool may be minutes old, and a pool that is gone is of no use.
+Each action asks SageMaker first, because the record of a pool may be minutes old. A pool that is gone is of no use.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class PoolActions:
     deployment: Deployment[LauncherSettings]
 
     def pools(self, *, unreadable: Unreadable) -> list[Pool]:
-        """Return the pools there are, as SageMaker says now, first to expire first.
+        """Return the existing pools, as SageMaker describes them now, first to expire first.
 
         Args:
-            unreadable: Takes those whose record cannot be read, and those whose run cannot: these are as recorded.
+            unreadable: Takes pools with an unreadable record, and those with an unreadable run, which are as recorded.
 
         Raises:
             AwsCallError: SageMaker could not answer.

@@ -1,8 +1,8 @@
-"""Reconciles a warm pool: read, describe, decide, write, act. Again if another function was faster.
+"""Reconciles a warm pool. It reads, describes, decides, writes and acts, again if another function was faster.
 
-Schedules, the clock, events and a user's command all come here, so it does not matter which of them sees a change of a
-pool, or how often. What a decision asks for (to end the pool, to reconcile it again later) is done after it is written.
-A function that dies in between leaves it to the next reconciliation.
+Schedules, the clock, events and a user's command all come here. So it does not matter which of them sees a change of a
+pool, or how often. The actions of a decision (to end the pool, to reconcile it again later) follow after it is written.
+A function that dies in between leaves them to the next reconciliation.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ReconciledPool:
 
     Attributes:
         pool: The pool, up to date.
-        changes: How many changes were written.
-        problems: What could not be scheduled. The controller's next pass reconciles the pool instead.
-        happened: What the changes add to the deployment's metrics.
+        changes: The number of written changes.
+        problems: The schedules that could not be made. The controller's next pass reconciles the pool instead.
+        happened: The numbers that the changes add to the deployment's metrics.
     """
 
     pool: Pool
@@ -53,15 +53,15 @@ class ReconciledPool:
 
 @dataclass(frozen=True)
 class PoolReconciler:
-    """Reconciles warm pools with what SageMaker says of them."""
+    """Reconciles warm pools with SageMaker's description of them."""
 
     deployment: Deployment[DeploymentSettings]
 
     def reconcile(self, *, run: str, attempt: int) -> ReconciledPool | None:
-        """Bring a pool's record up to what SageMaker says, end the pool if it is to end, and schedules what follows.
+        """Bring a pool's record up to date with SageMaker, end the pool if due, and plan its next reconciliation.
 
         Returns:
-            None when the attempt left no pool.
+            None when the attempt's job has no pool.
 
         Raises:
             RunChangedError: The run kept changing under every try.
@@ -77,7 +77,7 @@ class PoolReconciler:
         return ReconciledPool(pool=pool, changes=len(happened), problems=self.plan(pool), happened=total(happened))
 
     def _update(self, run: str, attempt: int, happened: list[RunMetrics]) -> Pool | None:
-        """Write what SageMaker says of a pool into its record. Add what that changes to `happened`."""
+        """Write SageMaker's description of a pool into its record. Add the difference to `happened`."""
         run_item, pool = self.deployment.table.get(run), self.deployment.table.pool(run, attempt)
         if run_item is None or pool is None:
             return None
@@ -104,7 +104,7 @@ class PoolReconciler:
 
         Args:
             seen: The pool, as the index of the table has it.
-            waiting: The jobs whose pools wait by name, as they were listed a moment ago.
+            waiting: The names of the jobs with waiting pools, as listed a moment ago.
 
         Returns:
             None when it has to be reconciled.
@@ -122,10 +122,10 @@ class PoolReconciler:
         return ReconciledPool(pool=pool, problems=self.plan(pool))
 
     def plan(self, pool: Pool) -> tuple[str, ...]:
-        """Make the schedules that a pool still needs. What is there already stays.
+        """Make the schedules that a pool still needs. Existing schedules stay.
 
         Returns:
-            What could not be made, and why.
+            The schedules that could not be made, with the reason.
         """
         settings = self.deployment.settings
         if not settings.schedules_pools:

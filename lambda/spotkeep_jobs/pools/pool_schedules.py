@@ -1,7 +1,7 @@
-"""When a warm pool is to be reconciled: the plan of one-time schedules. Pure.
+"""The plan of one-time schedules at which a warm pool is reconciled. Pure.
 
-Names are made of the pool's job and the time, so the same plan made twice is one set of schedules, and an
-extended pool has new ones beside the old, which find that it is not over yet.
+Names are made of the pool's job and the time, so the same plan made twice is one set of schedules. An extended pool has
+new ones beside the old ones. The old ones then find that the pool is not over yet.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from spotkeep_jobs.record.record import Pool, format_time
 from spotkeep_jobs.record.states import PoolState
 
 SETTLES: Final = timedelta(seconds=5)
-"""SageMaker is given this long to end a pool whose time is over."""
+"""The time that SageMaker has to end an expired pool."""
 RECONCILED_AGAIN_AFTER: Final = timedelta(seconds=30)
 
 _HASH_DIGITS: Final = 24
 
 
 class PoolFiring(StrEnum):
-    """Why a pool is reconciled. What is true of it is asked of SageMaker, whatever this says."""
+    """The reason why a pool is reconciled. The facts about it always come from SageMaker."""
 
     REMINDER = "reminder"
     EXPIRY = "expiry"
@@ -39,8 +39,8 @@ class PlannedSchedule:
 
     Attributes:
         name: At most 64 of `[0-9a-zA-Z-_.]`.
-        at: When it fires: a whole second in UTC.
-        payload: What the controller is given.
+        at: The time when it fires, which is a whole second in UTC.
+        payload: The event that the controller receives.
     """
 
     name: str
@@ -49,7 +49,7 @@ class PlannedSchedule:
 
     @property
     def expression(self) -> str:
-        """The time as EventBridge Scheduler takes it: no zone, no fraction.
+        """The time as EventBridge Scheduler takes it, without zone and fraction.
 
         Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html#one-time
         """
@@ -89,6 +89,6 @@ def _planned(pool: Pool, firing: PoolFiring, at: datetime, *, deployment: str) -
 
 
 def _whole(at: datetime, *, seconds: int) -> datetime:
-    """Return the time, rounded up: so that two functions that plan at nearly the same time plan one schedule."""
+    """Return the time, rounded up, so that two functions that plan at nearly the same time plan one schedule."""
     epoch = -(-at.timestamp() // seconds) * seconds
     return datetime.fromtimestamp(epoch, tz=UTC)

@@ -1,4 +1,4 @@
-"""One-time schedules in EventBridge Scheduler, and what every schedule of a deployment does.
+"""One-time schedules in EventBridge Scheduler, and the target of every schedule of a deployment.
 
 Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html
 """
@@ -31,13 +31,13 @@ class ScheduleNotMadeError(SpotkeepJobsError):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleTarget:
-    """Where schedules live and what they do.
+    """The group and the target of schedules.
 
     Attributes:
         group: The schedule group.
         function_arn: The function they invoke.
         role_arn: The role they invoke it with.
-        dead_letter_arn: The queue for what could not be delivered: a schedule deletes itself even then.
+        dead_letter_arn: The queue for events that could not be delivered. A schedule deletes itself even then.
     """
 
     group: str
@@ -60,10 +60,10 @@ class ScheduleTarget:
         )
 
     def as_target(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a schedule invokes, as Scheduler takes it: tried again for an hour, then kept.
+        """Return a schedule's target, as Scheduler takes it. Scheduler retries for an hour, then the event is kept.
 
         Args:
-            payload: What the function is given.
+            payload: The event that the function receives.
         """
         return {
             "Arn": self.function_arn,
@@ -85,7 +85,7 @@ class OneTimeSchedules:
 
         Args:
             client: A client of EventBridge Scheduler.
-            target: Where schedules live and what they do.
+            target: The group and the target of schedules.
         """
         self._client = client
         self._target = target

@@ -1,8 +1,8 @@
-"""What a warm pool's record must become, given what SageMaker says of its job. Pure.
+"""The record of a warm pool, as it must become by SageMaker's description of the pool's job. Pure.
 
-No event says that a pool was reused, ended or expired: the controller asks (`pool_reconciler`). Whatever wakes it, and
-however often, the same facts lead to the same record and to one set of notifications (I4). While a pool waits it is
-known and bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
+No event reports that a pool was reused, ended or expired, so the controller asks (`pool_reconciler`). The same facts
+lead to the same record and to one set of notifications (I4), at every wake-up. While a pool waits it is known and
+bounded (I6). Its cost comes onto the bill of its own run (I8).
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 
 LONGEST_CHAIN: Final = timedelta(days=28)
-"""How long instances may be handed on from job to job.
+"""The longest time for which instances may be handed on from job to job.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Maximum warm pool duration)"""
 _RETAINING: Final = frozenset(
     {
@@ -42,9 +42,9 @@ _RETAINING: Final = frozenset(
         EndReason.SCRIPT_FAILED,
     }
 )
-"""The endings after which SageMaker keeps a pool. What Describe says goes before this list."""
+"""The endings after which SageMaker keeps a pool. DescribeTrainingJob has precedence over this list."""
 _CLOCKS_DIFFER: Final = timedelta(seconds=60)
-"""A pool that ended this shortly before the computed expiry has expired: SageMaker's clock is its own."""
+"""A pool that ended this shortly before the computed expiry has expired, because SageMaker's clock is its own."""
 _SEEN_EVERYWHERE_AFTER: Final = timedelta(minutes=10)
 """A job that ended this long ago and that SageMaker does not know is gone. Before, the answer may be an old one."""
 _SECONDS_PER_HOUR: Final = 3600
@@ -59,19 +59,19 @@ def pool_left_by(
     chain_since: datetime | None,
     now: datetime,
 ) -> Pool | None:
-    """Return the pool that an ended job left, as SageMaker describes it.
+    """Return the warm pool of an ended job, as SageMaker describes it.
 
     Args:
         run: Its run.
         attempt: The job's attempt, with its end.
-        job: What SageMaker says of the job.
+        job: SageMaker's description of the job.
         usd_per_hour: On-demand price of one of its instances, if it is known.
-        chain_since: When the first job was created whose instances were handed on until they came to this one. None
-            when this job began with new ones.
+        chain_since: The creation time of the first job whose instances were handed on until this one, or None for new
+            instances.
         now: The time of the decision.
 
     Returns:
-        None when the job asked for no pool, or ended in a way that leaves none.
+        None when the job asked for no pool, or ended in a way without a pool.
     """
     if not job.keep_alive_seconds or job.pool_traits is None or job.training_seconds is None:
         return None
@@ -96,7 +96,7 @@ def pool_left_by(
 
 @dataclass(frozen=True, kw_only=True)
 class PoolFacts:
-    """What a decision about a pool rests on. Made once for each reading of it.
+    """The facts for a decision about a pool. Made once for each reading of it.
 
     Attributes:
         run: The pool's run.
@@ -114,19 +114,19 @@ class PoolFacts:
 
     @property
     def attempt(self) -> Attempt | None:
-        """The attempt whose job left it. None when its record has expired."""
+        """The attempt of the job that the pool comes from. None when its record has expired."""
         return next((each for each in self.attempts if each.attempt == self.pool.attempt), None)
 
 
 def decide_pool(facts: PoolFacts, job: JobView | None) -> PoolChange | None:
-    """Decide what is missing in the record of a pool that was available when it was last reconciled.
+    """Decide the missing part of the record of a pool that was available when it was last reconciled.
 
     Args:
-        facts: What is known.
-        job: What SageMaker says of its job. None when it knows no such job.
+        facts: The known facts.
+        job: SageMaker's description of its job, or None when it knows no such job.
 
     Returns:
-        The next change, or None when the record says it all.
+        The next change, or None when the record is complete.
     """
     pool, attempt, now = facts.pool, facts.attempt, facts.now
     if pool.state is not PoolState.AVAILABLE or attempt is None:
@@ -150,7 +150,7 @@ def waits_as_recorded(facts: PoolFacts) -> bool:
     """Say whether nothing is to be done about a pool, if SageMaker says that it is there and it was not changed.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     pool, attempt = facts.pool, facts.attempt
     if pool.state is not PoolState.AVAILABLE or pool.asked_to_end is not None or attempt is None:
@@ -179,14 +179,14 @@ def idle_seconds(pool: Pool, *, now: datetime) -> float:
 
 
 def idle_usd(pool: Pool, *, now: datetime) -> float | None:
-    """Return what a pool's waiting has cost so far or in all, over its instances. None where the price is not known."""
+    """Return the cost of a pool's waiting, so far or in all, over its instances. None where the price is not known."""
     if pool.usd_per_hour is None:
         return None
     return idle_seconds(pool, now=now) * pool.traits.instance_count * pool.usd_per_hour / _SECONDS_PER_HOUR
 
 
 def kept_entry(pool: Pool) -> TimelineEntry:
-    """Return what the timeline says when a pool begins, or does not."""
+    """Return the timeline entry for a pool that begins, or does not."""
     if pool.state is PoolState.NOT_KEPT:
         return _entry(pool, TimelineKind.POOL_NOT_KEPT, words_of_pool(pool).timeline, at=pool.kept_since)
     text = f"Its instances stay warm for {format_duration(pool.keep_alive_seconds)}, until {_clock(pool.kept_until)}"
@@ -201,7 +201,7 @@ def with_idle_time(attempt: Attempt, pool: Pool) -> Attempt:
 
 
 def _as_found(pool: Pool, job: JobView, *, now: datetime) -> Pool:
-    """Return a pool as SageMaker describes it: over, or unchanged where it is there."""
+    """Return a pool as SageMaker describes it. It is over, or unchanged where it is there."""
     warm = job.warm_pool
     in_time = now < pool.kept_until - _CLOCKS_DIFFER
     if warm is None or (
@@ -225,7 +225,7 @@ def _as_found(pool: Pool, job: JobView, *, now: datetime) -> Pool:
 
 
 def _over(facts: PoolFacts, attempt: Attempt, pool: Pool) -> PoolChange:
-    """Return the change that records that the pool is gone: who has it, or why. And its cost."""
+    """Return the change that records that the pool is gone, with its new job or the reason, and its cost."""
     attempt = with_idle_time(attempt, pool)
     attempts = [attempt if each.attempt == attempt.attempt else each for each in facts.attempts]
     run = facts.run
@@ -247,7 +247,10 @@ def _over(facts: PoolFacts, attempt: Attempt, pool: Pool) -> PoolChange:
 
 
 def _still_there(facts: PoolFacts, attempt: Attempt, *, keep_alive_seconds: int) -> PoolChange | None:
-    """Say that the pool waits: for how long now, whether that is too long, and whether to remind its users."""
+    """Return the change of a pool that still waits, or None.
+
+    A changed keep-alive period, a limit that is reached and a due reminder make a change.
+    """
     pool, rules, now = facts.pool, facts.deployment.pool_rules, facts.now
     entries, notifications = [], []
     if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:

@@ -1,1 +1,1 @@
-"""What a job says of itself in its log: events, steps trained, how far it is."""
+"""The events, trained steps and progress that a job reports in its log."""

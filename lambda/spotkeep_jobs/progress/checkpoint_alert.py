@@ -1,8 +1,8 @@
-"""Whether the newest checkpoint of a run that trains is older than it should be. Pure.
+"""Decides that the newest checkpoint of a running training is older than it should be. Pure.
 
-What is due follows from how often the run saves: by its own schedule, or as its last two checkpoints lay apart. Three
-such intervals without a new one are too many. A run whose interval is not known gets an hour. The job file's
-`checkpoint_stale` overrides both.
+The time between checkpoints is the script's own schedule, or the time between its last two checkpoints. Three such
+intervals without a new one are too many. A run with an unknown interval gets an hour. The job file's `checkpoint_stale`
+overrides both.
 """
 
 from __future__ import annotations
@@ -16,23 +16,28 @@ if TYPE_CHECKING:
 
 MISSED_INTERVALS: Final = 3
 SHORTEST: Final = timedelta(minutes=15)
-"""A run that saves every few seconds may pause as long: for an evaluation, or an upload."""
+"""The shortest time until an alert.
+
+A run that saves every few seconds may pause as long for an evaluation, or an upload.
+"""
 LONGEST: Final = timedelta(days=28)
-"""As long as a job may run: a log that says more says nothing."""
+"""The longest time between checkpoints, as long as a job may run. A log that states more is not believed."""
 UNKNOWN_INTERVAL: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Freshness:
-    """How fresh the newest checkpoint of a run is.
+    """The age and the due time of a run's newest checkpoint.
 
     Attributes:
-        newest_at: When it was saved (or had reached S3, where the script says so). None where none is known.
-        counted_from: Since when one has been due: then, or since the run has trained on this capacity.
-        stale_at: From when on it is too old.
-        interval_s: How often the run saves, in seconds. None where that is not known.
-        stuck_on_its_way: Whether newer ones are on the job's disk and do not reach S3.
-        read_at: When the job's log has to be read, to know more: early where nothing of this training was read yet.
+        newest_at: The time when it was saved (or had reached S3, where the script reports that), or None where none is
+            known.
+        counted_from: The time from which the next one is awaited, which is `newest_at` or the beginning of training on
+            this capacity.
+        stale_at: The time from which it is too old.
+        interval_s: Seconds between checkpoints, or None where that is not known.
+        stuck_on_its_way: True when newer ones are on the job's disk and do not reach S3.
+        read_at: The time for the next reading of the job's log, early where no log of this training was read yet.
     """
 
     newest_at: datetime | None
@@ -46,11 +51,11 @@ class Freshness:
 def freshness_of(
     progress: Progress | None, *, training_since: datetime, longest_age_seconds: int | None = None
 ) -> Freshness:
-    """Return how fresh a run's newest checkpoint is, and until when that is fresh enough.
+    """Return the age of a run's newest checkpoint, and the time until which that is fresh enough.
 
     Args:
-        progress: What the run's jobs have said of themselves.
-        training_since: Since when it has had the capacity it trains on.
+        progress: The progress that the run's jobs have reported.
+        training_since: The time since when it has had its present capacity.
         longest_age_seconds: The job file's `checkpoint_stale`.
     """
     newest = interval = None

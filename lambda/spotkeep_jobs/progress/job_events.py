@@ -1,9 +1,10 @@
-"""What a job writes into its log about itself: `spotkeep-event: {json}` lines, read tolerantly and within bounds.
+"""Reads the `spotkeep-event: {json}` lines that a job writes into its log, tolerantly and within bounds.
 
-A log is text from a machine that may die in the middle of a line, shared with progress bars and libraries that print
-what they like. So a line that is no whole event is no error: it is no event. It is also text from a stranger: a line
-that is too long, too deep, or holds a number that nothing counts up to is refused, and so is one that does not carry
-the id of the launch whose log is read. Only known fields are kept, their texts cut.
+A log is text from a machine that may die in the middle of a line. Progress bars and libraries print into it, too. So a
+line that is no whole event is no error, and is ignored.
+
+A log is also text from a stranger. Lines that are too long, too deep, or with too large numbers are refused. So are
+lines without the id of the launch. Only known fields are kept, and their texts are cut.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ MARKER: Final = "spotkeep-event:"
 LONGEST_LINE: Final = 16_384
 """In characters. The longest that library and agent print is a tenth of it."""
 MOST: Final = 2**53
-"""What a number stays below: up to there a float counts every whole one."""
+"""The bound of a number. Below it a float represents every whole number."""
 LATEST_TIME: Final = 4_102_444_800.0
-"""The year 2100, in epoch seconds: an interval added to it still has a date."""
+"""The year 2100, in epoch seconds. An interval added to it still has a date."""
 _LONGEST_TEXT: Final = 500
 _LONGEST_NAME: Final = 100
 _MOST_NAMES: Final = 64
@@ -46,7 +47,7 @@ _MODES: Final = ("min", "max")
 
 
 class LineRefusal(StrEnum):
-    """Why an event line is not taken, in words that follow a count of lines."""
+    """The reason why an event line is not taken, in words that follow a count of lines."""
 
     TOO_LONG = f"longer than {LONGEST_LINE:,} characters"
     TOO_DEEP = "nested too deep"
@@ -62,18 +63,21 @@ _decoder: Final = json.JSONDecoder(parse_int=_whole_number)
 
 
 class JobEventKind(StrEnum):
-    """What an event is about. All are set inside the job: by `training/spotkeep`, or by `training/spotkeep_agent`."""
+    """The subject of an event. All are set inside the job, by `training/spotkeep` or by `training/spotkeep_agent`."""
 
     START = "start"
-    """The runner began: a new process life."""
+    """The runner began, in a new process."""
     INSTALLING = "installing"
-    """The runner installs `what`, the packages that the script needs."""
+    """The runner installs the packages that the script needs. The field `what` names them."""
     INSTALLED = "installed"
     """The packages are there after `seconds`. `reason` says where from."""
     ENVIRONMENT_CACHED = "environment-cached"
-    """What was installed is in `what`, `bytes` of it: in S3 for the next machine, or on this host for the next job."""
+    """The installed packages are in the archive at `what`, of `bytes` bytes.
+
+    It is in S3 for the next machine, or on this host for the next job.
+    """
     ENVIRONMENT_NOT_CACHED = "environment-not-cached"
-    """It could not be written to `what` or read from there: pip installs the packages again."""
+    """The environment could not be written to `what` or read from there. So pip installs the packages again."""
     SET_UP = "set-up"
     """The job file's `setup` ran to its end."""
     RESUME = "resume"
@@ -88,7 +92,7 @@ class JobEventKind(StrEnum):
     FALLBACK = "fallback"
     """A damaged checkpoint was skipped."""
     PUT_ASIDE = "put-aside"
-    """A checkpoint of the script's own, `what`, was cut off: the script does not find it."""
+    """A checkpoint of the script's own, at `what`, was cut off and put aside. The script does not find it."""
     SCHEDULE = "schedule"
     """The script chose how often to save."""
     UPLOADED = "uploaded"
@@ -100,9 +104,9 @@ class JobEventKind(StrEnum):
     DOWNLOADED = "downloaded"
     """The checkpoint of `step` was fetched from S3, to be taken up."""
     NOTICE = "notice"
-    """The job was asked to end: its capacity goes away, a user stopped it, or its time is over."""
+    """The job was asked to end. Its capacity goes away, a user stopped it, or its time is over."""
     PAUSED = "paused"
-    """The checkpoint of `step` is durable, and the script leaves: it has come to its `pause_at_step`."""
+    """The checkpoint of `step` is durable, and the script exits, because it has reached its `pause_at_step`."""
     FINISH = "finish"
     EXIT_ON_NOTICE = "exit-on-notice"
     """The command ended with 0 on a notice and did not say that it is done. With `code` 75 it is started again.
@@ -115,7 +119,7 @@ class JobEventKind(StrEnum):
     INSTANCE_TRAINING = "instance-training"
     """The instance has volume and supplies, and starts the training."""
     IMAGE_PULLING = "image-pulling"
-    """The instance asks a registry for `what`, the container image."""
+    """The instance asks a registry for the container image at `what`."""
     IMAGE_PULLED = "image-pulled"
     """It is there after `seconds`. `digest` says which one it is."""
     INSTANCE_LEAVING = "instance-leaving"
@@ -128,7 +132,7 @@ class JobEventKind(StrEnum):
     OUTPUT_SENT = "output-sent"
     """Model or other output is in S3, at `uri`."""
     NOT_IN_S3 = "not-in-s3"
-    """The run is over, and something of it, `what`, is on its volume only, which is kept."""
+    """The run is over, and its files at `what` are on its volume only, which is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,11 +140,11 @@ class JobEvent:
     """One event.
 
     Attributes:
-        kind: What it is about.
-        at: When, in epoch seconds, by the job's clock.
+        kind: The subject of the event.
+        at: The time in epoch seconds, by the job's clock.
         step: The count of completed steps, where the event has one.
-        fields: What is known of the rest of the line. `training` is there where the script has several trainings, one
-            after the other or at once: each counts its own steps.
+        fields: The known fields of the rest of the line. `training` is there for a script with several trainings, one
+            after the other or at once, each with its own steps.
     """
 
     kind: JobEventKind
@@ -157,11 +161,11 @@ def read_line(line: str, *, launch: str | None = None) -> JobEvent | LineRefusal
     """Read the event of one line.
 
     Args:
-        line: A line of a log. What stands before the marker and after the closing brace is ignored.
-        launch: The id that the line has to carry. None to take a line of any origin.
+        line: A line of a log, of which the parts before the marker and after the closing brace are ignored.
+        launch: The id that the line has to carry, or None to take a line of any origin.
 
     Returns:
-        The event. Why the line is refused. None when there is no whole event in it.
+        The event, or the reason why the line is refused, or None when there is no whole event in it.
     """
     _, marker, document = line.partition(MARKER)
     if not marker:
@@ -244,7 +248,7 @@ def _known(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _named_numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
-    """Yield what a script measures: it has no bound but to be a number, a loss may be 1e30."""
+    """Yield the metrics that a script reports. They have no bound but to be numbers, as a loss may be 1e30."""
     for name, value in list(values.items())[:_MOST_NAMES]:
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             yield name[:_LONGEST_NAME], value
@@ -258,7 +262,7 @@ def _best_kept(best: object) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: object) -> int | float | None:
-    """Return a number. None for what is none.
+    """Return a number, or None for a value that is none.
 
     Raises:
         _OutOfBoundsError: It is not finite, or too large to count with.

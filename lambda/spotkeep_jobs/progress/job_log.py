@@ -25,7 +25,7 @@ from spotkeep_jobs.progress.progress import ProgressFollower, StepCount, StepsTr
 from spotkeep_jobs.record.record import Attempt, Goal, Metric, Progress, ScriptMetrics
 
 MOST_METRICS: Final = 40
-"""So many metrics of a run are kept: as many as SageMaker takes definitions."""
+"""The number of metrics of a run that are kept. SageMaker takes as many definitions."""
 MOST_POINTS: Final = 60
 """So many values of a curve are kept."""
 _GOAL_OF_MODE: Final[Mapping[str, Goal]] = {"min": "minimize", "max": "maximize"}
@@ -36,13 +36,13 @@ Point = tuple[int, float]
 
 @dataclass
 class _Curve:
-    """The values of one metric. A value is added in constant time: a log may hold millions.
+    """The values of one metric. A value is added in constant time, as a log may hold millions of them.
 
     Attributes:
-        goal: Which value is the best. None where that is not known.
-        span: How many steps share a place in the curve.
+        goal: The best value is the least or the greatest, or None where that is not known.
+        span: The number of steps that share a place in the curve.
         points: By place, the value of the last step.
-        bests: By place, the best value. Empty without a goal.
+        bests: By place, the best value, empty without a goal.
         stepless: The newest value that came without a step.
         stepless_best: The best of those.
     """
@@ -75,12 +75,12 @@ class _Curve:
             self._widen()
 
     def forget_after(self, step: int) -> None:
-        """Drop the values of later steps: they are trained again."""
+        """Drop the values of later steps, which are trained again."""
         self.points = {place: point for place, point in self.points.items() if point[0] <= step}
         self.bests = {place: point for place, point in self.bests.items() if point[0] <= step}
 
     def metric(self) -> Metric | None:
-        """Return what is kept. None where there is no value (any more)."""
+        """Return the kept values, or None where there is no value (any more)."""
         points = tuple(sorted(self.points.values()))
         if points:
             last_step, last = points[-1]
@@ -122,7 +122,7 @@ class _Curve:
             self._place(None, best)
 
     def _order(self, point: Point) -> tuple[float, int]:
-        """Return what sorts the best first. Of equal values the earlier one."""
+        """Return a key that sorts the best first. Of equal values the earlier one is first."""
         return self._rank(point[1]), point[0]
 
     def _rank(self, value: float) -> float:
@@ -130,13 +130,13 @@ class _Curve:
 
 
 class MetricsFollower:
-    """Follows what a run's script measures through some more of a log, event by event, in about the order of time."""
+    """Follows the metrics of a run's script through more of a log, event by event, in about the order of time."""
 
     def __init__(self, known: ScriptMetrics | None, *, goals: Mapping[str, Goal | None]) -> None:
-        """Begin with what was known before.
+        """Begin with the metrics that were known before.
 
         Args:
-            known: It.
+            known: These metrics.
             goals: The metrics that the request names, with the goal of each. They have a place before any other.
         """
         self._known = known
@@ -167,7 +167,7 @@ class MetricsFollower:
                 pass
 
     def metrics(self) -> ScriptMetrics | None:
-        """Return what is known now. None where no metric was ever reported."""
+        """Return the metrics that are known now. None where no metric was ever reported."""
         kept = {name: metric for name, curve in self._curves.items() if (metric := curve.metric()) is not None}
         if not kept and self._known is None:
             return None
@@ -198,7 +198,7 @@ class MetricsFollower:
         return curve
 
     def _take_goal(self, event: JobEvent) -> None:
-        """Note what the script keeps its best checkpoint by. What the request says of a metric counts more."""
+        """Note the metric that the script keeps its best checkpoint by. The goal in the request has precedence."""
         name, goal = event.fields.get("best_metric"), _GOAL_OF_MODE.get(event.fields.get("best_mode", ""))
         if name is None or goal is None or self._goals.get(name) is not None:
             return
@@ -226,17 +226,17 @@ def _curve_of(metric: Metric) -> _Curve:
 
 _NO_GOALS: Final[Mapping[str, Goal | None]] = MappingProxyType({})
 MOST_RESUMES: Final = 200
-"""So many of an attempt's resumes are recorded one by one, the last of them: ten transactions of the timeline."""
+"""The number of an attempt's resumes that are recorded one by one, the last of them. That is ten transactions."""
 _OUT_OF_ORDER: Final = 256
 """So many events are held back, to put those in order that several threads and processes printed at once."""
 
 
 class Extent(StrEnum):
-    """How much of a log was read."""
+    """The part of a log that was read."""
 
     WHOLE = "whole"
     CUT = "cut"
-    """It is longer than what one reading may take."""
+    """It is longer than one reading may take."""
     UNREAD = "unread"
     """CloudWatch Logs did not answer."""
     PASSED_OVER = "passed-over"
@@ -260,20 +260,20 @@ class Resumed:
 
 @dataclass(frozen=True, kw_only=True)
 class JobLog:
-    """What decisions need of a job's log.
+    """The facts from a job's log that decisions need.
 
     Attributes:
-        steps: How far the job came, and what it trained twice.
-        progress: How far the run is by its jobs' word. None where nothing was read of it.
-        metrics: What its script measures. None where nothing was read of it.
-        resumes: Where the script took up its work, in order of time, the last `MOST_RESUMES`.
-        resumes_left_out: How many there were before those.
-        paused_at_step: Where its script paused, if it did.
-        exited: Whether the runner's last line is in it.
-        end_is_doubtful: Whether its script counts as done because it ended with 0 on one notice after the other, and
-            did not say that it is done.
-        refused: Lines that broke a bound, by what they broke.
-        extent: How much of the log this is.
+        steps: The steps that the job completed, and those that it trained twice.
+        progress: The progress of the run as its jobs report it, or None where no log was read.
+        metrics: The metrics that its script reports, or None where no log was read.
+        resumes: The steps at which the script went on, in order of time, the last `MOST_RESUMES`.
+        resumes_left_out: The number of resumes before those.
+        paused_at_step: The step at which its script paused, if it did.
+        exited: True when the runner's last line is in it.
+        end_is_doubtful: True when its script counts as done without a report that it is done. It ended with 0 on one
+            notice after the other.
+        refused: Lines that broke a bound, by the bound.
+        extent: The part of the log that this is.
     """
 
     steps: StepsTrained = field(default_factory=StepsTrained)
@@ -289,7 +289,7 @@ class JobLog:
 
     @property
     def complete(self) -> bool:
-        """Whether it is all of the log."""
+        """True when it is all of the log."""
         return self.extent is Extent.WHOLE
 
 
@@ -310,13 +310,14 @@ class LogAccount:
         """Begin an account.
 
         Args:
-            launch: The id that a line has to carry. None to take all lines.
+            launch: The id that a line has to carry, or None to take all lines.
             earlier: The run's earlier attempts.
-            progress: What was known before of how far the run is.
-            follows_progress: Whether that is asked for.
-            metrics: What was known before of what its script measures.
+            progress: The progress of the run that was known before.
+            follows_progress: True when the caller wants the progress.
+            metrics: The metrics of its script that were known before.
             goals: The metrics that its request names, with the goal of each.
-            read_before: Epoch seconds, by the job's clock: events up to then are in those metrics. None: none are.
+            read_before: Epoch seconds, by the job's clock. Events up to then are in those metrics, or none are when it
+                is None.
         """
         self._launch = launch
         self._steps = StepCount(earlier=earlier)
@@ -346,10 +347,10 @@ class LogAccount:
                     self._add(heapq.heappop(self._waiting)[2])
 
     def log(self, extent: Extent = Extent.WHOLE) -> JobLog:
-        """Return what was taken, added up.
+        """Return the facts of all messages that were taken.
 
         Args:
-            extent: How much of the log that was.
+            extent: The part of the log that they were.
         """
         while self._waiting:
             self._add(heapq.heappop(self._waiting)[2])

@@ -1,8 +1,9 @@
-"""The progress of a run by the events of its jobs: steps trained, steps trained twice, and the work that is left. Pure.
+"""The progress of a run by the events of its jobs. Pure.
 
-Jobs report completed steps every few seconds, checkpoints when they are on the disk, and, where the script sends them
-to S3 itself, their arrival. SageMaker's own upload says nothing. A checkpoint counts as arrived when the job has lived
-for ten minutes after it. Unknown work counts as not done.
+It counts the trained steps, the steps trained twice, and the work that is left. Jobs report completed steps every few
+seconds. They report checkpoints that are on the disk, and their arrival in S3 where the script uploads them itself.
+SageMaker's own upload reports nothing. A checkpoint counts as arrived when the job has lived for ten minutes after it.
+Unknown work counts as not done.
 
 Jobs do not report every step, so the steps after the last report before an interruption stay uncounted. Of a script
 with several trainings (`training` in its events) the steps of all are added up. A training that begins or goes on after
@@ -23,7 +24,10 @@ from spotkeep_jobs.with_changes import with_changes
 
 UPLOAD_SETTLES_SECONDS: Final = 600.0
 _TIMED_LONG_ENOUGH_SECONDS: Final = 60.0
-"""The first steps are slower than the rest: until then the declared work says how long a step takes."""
+"""Seconds of timed steps before their mean counts.
+
+The first steps are slower, so the declared work gives the time of a step until then.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +35,9 @@ class WorkLeft:
     """The work that is left, in seconds of training.
 
     Attributes:
-        seconds: If what works now goes on.
-        if_lost_seconds: If the capacity in use vanished now.
-        known: Whether the job has said how far it is. Else all of the work counts as left.
+        seconds: The work left if the present process goes on.
+        if_lost_seconds: The work left if the capacity in use vanished now.
+        known: True when the job has reported its progress. Else all of the work counts as left.
     """
 
     seconds: float
@@ -45,14 +49,14 @@ class ProgressFollower:
     """Follows a run through some more of a log, event by event.
 
     Attributes:
-        progress: What is known so far.
+        progress: The progress that is known so far.
     """
 
     def __init__(self, progress: Progress | None) -> None:
-        """Begin with what was known before.
+        """Begin with the progress that was known before.
 
         Args:
-            progress: It. Events up to then are passed over.
+            progress: That progress. Events up to its time are passed over.
         """
         self.progress = progress
         self._read_to = -math.inf if progress is None else progress.read_to
@@ -67,8 +71,8 @@ def work_left(progress: Progress | None, *, work_seconds: float) -> WorkLeft:
     """Return the work that is left.
 
     Args:
-        progress: What the run's jobs have said.
-        work_seconds: All of the work, as the request says.
+        progress: The progress that the run's jobs have reported.
+        work_seconds: All of the work, from the request.
     """
     if progress is None or not progress.total_steps:
         return WorkLeft(seconds=work_seconds, if_lost_seconds=work_seconds, known=False)
@@ -145,7 +149,7 @@ def _scheduled(progress: Progress, event: JobEvent) -> Progress:
 
 
 def _saved(progress: Progress, event: JobEvent, *, step: int) -> Progress:
-    """Record a saved checkpoint: two of one process give how often it saves, two of two processes do not."""
+    """Record a saved checkpoint. Only two of one process give the time between checkpoints."""
     if progress.at_work and progress.saved_at is not None:
         progress = with_changes(progress, saves_every_seconds=event.at - progress.saved_at)
     if not progress.reports_uploads and progress.unsettled_at is None:
@@ -174,13 +178,14 @@ MOST_TRAININGS: Final = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class StepsTrained:
-    """What a job's own events say about its steps.
+    """The steps of a job, by its own events.
 
     Attributes:
-        last_step: The highest count of completed steps. None when the job reported none.
+        last_step: The highest count of completed steps, or None when the job reported none.
         redone_steps: Steps trained more than once.
-        seconds_per_step: Measured over all steps whose time is known. None when there are none.
-        loading_again_seconds: From the start of a process to its resumed step, for every start that repeats one.
+        seconds_per_step: The mean over all steps with a known time, or None when there are none.
+        loading_again_seconds: Seconds from the start of a process to its resumed step, for every start that repeats
+            one.
     """
 
     last_step: int | None = None
@@ -190,7 +195,10 @@ class StepsTrained:
 
 
 def trained_before(earlier: Sequence[Attempt]) -> bool:
-    """Return whether earlier attempts of a run had instances: then the first start of the next one repeats one."""
+    """Return whether earlier attempts of a run had instances.
+
+    The first start of the next attempt is then a repeated start.
+    """
     return any(attempt.usage is not None and attempt.usage.training_seconds for attempt in earlier)
 
 
@@ -234,7 +242,7 @@ class StepCount:
             self._report(self._with_the_others(event, event.step), event.at)
 
     def trained(self) -> StepsTrained:
-        """Return what the events so far say."""
+        """Return the steps by the events so far."""
         return StepsTrained(
             last_step=self._highest if self._reported else None,
             redone_steps=min(self._redone, MOST - 1),
@@ -243,7 +251,7 @@ class StepCount:
         )
 
     def _with_the_others(self, event: JobEvent, step: int) -> int:
-        """Return the steps of all trainings of this process: this one's, and what the others have come to."""
+        """Return the sum of the steps of all trainings of this process."""
         training = event.fields.get("training")
         if training not in self._of_trainings and len(self._of_trainings) >= MOST_TRAININGS:
             training = None

@@ -1,7 +1,9 @@
-"""The jobs' logs in CloudWatch: the only module that reads them.
+"""The jobs' logs in CloudWatch. No other module reads them.
 
-SageMaker writes every training job of an account into one log group, a stream for each host and each start:
-`<job>/algo-1-<epoch>`. Source: https://docs.aws.amazon.com/sagemaker/latest/dg/logging-cloudwatch.html
+SageMaker writes every training job of an account into one log group. Each host and each start has a stream
+`<job>/algo-1-<epoch>`.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/logging-cloudwatch.html
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class JobLogs:
 
         Args:
             client: A CloudWatch Logs client.
-            group: The log group. SageMaker's, or that of the deployment's instances.
+            group: SageMaker's log group, or that of the deployment's instances.
             elapsed: Seconds since any fixed moment.
         """
         self._client = client
@@ -55,19 +57,19 @@ class JobLogs:
     def read(
         self, job_names: Sequence[str], take: Callable[[str], None], /, *, launch: str, since: float | None = None
     ) -> Extent:
-        """Give what the first host of a job wrote with the id of its launch, in about the order of time.
+        """Read the messages of a job's first host that carry the id of its launch, in about the order of time.
 
-        Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds, of listing and reading, is read in part. A
-        page is forgotten before the next is asked for.
+        The reading is bounded by 60 pages of 1 MB, 500 restarts and 20 seconds, for listing and reading. A longer log
+        is read in part. A page is forgotten before the next is asked for.
 
         Args:
-            job_names: The training job. In a queue those that AWS Batch made for one attempt, first to last.
+            job_names: The training job, or those that AWS Batch made for one attempt in a queue, first to last.
             take: Takes a message.
-            launch: The id of the launch. What others write into the same streams is left out.
-            since: Epoch seconds. What was logged well before is left out. None: everything.
+            launch: The id of the launch. Messages of others in the same streams are left out.
+            since: Epoch seconds, or None to read everything. Messages from well before are left out.
 
         Returns:
-            How much of the log that was. An unreadable log is no error.
+            The part of the log that was read. An unreadable log is no error.
         """
         try:
             return self._give(take, job_names, launch=launch, since=since)
@@ -106,7 +108,10 @@ class JobLogs:
         return Extent.WHOLE if all_listed else Extent.CUT
 
     def _streams(self, job_names: Sequence[str], *, until: float) -> tuple[list[str], bool]:
-        """Return the streams of jobs, and whether these are all: neither too many, nor listed for too long."""
+        """Return the streams of jobs, and False when these are not all.
+
+        There may be too many, or listing takes too long.
+        """
         streams: list[str] = []
         listed = 0
         for name in job_names:
@@ -124,5 +129,8 @@ class JobLogs:
 
 
 def _says_no_such_log(error: ClientError | BotoCoreError) -> bool:
-    """Say whether there is no such log: a job that never trained has none, the first of an account no log group."""
+    """Say whether there is no such log.
+
+    A job that never trained has none. Before an account's first job there is no log group.
+    """
     return isinstance(error, ClientError) and error.response["Error"]["Code"] == "ResourceNotFoundException"

@@ -1,4 +1,4 @@
-"""Who calls the launcher, as AWS names a principal."""
+"""The caller of the launcher, as AWS names a principal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Caller:
 
     Attributes:
         arn: A session of a role (`arn:aws:sts::111122223333:assumed-role/Vision/ada`), a user, or the account's root.
-        name: The session's or the user's name. Who may assume a role chooses the session's name, unless the role's
-            trust policy binds `sts:RoleSessionName`. AWS IAM Identity Center sets it to the person's user name.
-        verified: Whether AWS has said so. Otherwise a principal that may invoke the function directly can have written
-            it.
+        name: The session's or the user's name. A principal that may assume a role chooses the session's name, unless
+            the role's trust policy binds `sts:RoleSessionName`. AWS IAM Identity Center sets it to the person's user
+            name.
+        verified: True when AWS itself stated the principal. Otherwise a principal that may invoke the function directly
+            can have written it.
     """
 
     arn: str
@@ -38,11 +39,11 @@ class Caller:
         """Read a principal's ARN.
 
         Args:
-            arn: As an event says it. It may be anything.
-            verified: Whether AWS alone can have written it.
+            arn: The ARN as an event states it, which may be any text.
+            verified: True when AWS alone can have written it.
 
         Returns:
-            None for what is no principal's ARN.
+            None for a text that is no principal's ARN.
         """
         found = _PRINCIPAL.fullmatch(arn) if isinstance(arn, str) and len(arn) <= _LONGEST_ARN else None
         if found is None:

@@ -1,4 +1,4 @@
-"""Claims of runs in the run table: on a token, on a checkpoint prefix (its lock), on a slot for runs in flight.
+"""Claims of runs in the run table, on a token, on a checkpoint prefix (its lock) and on a slot for runs in flight.
 
 A claim outlives the process that made it. It is written and deleted in the transaction that opens or ends its run.
 """
@@ -29,14 +29,14 @@ class ClaimTable(TableClient):
         return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
 
     def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
-        """Return places for runs, any of those that may be taken. The transaction that claims them sees who else does.
+        """Return free slots for runs. The transaction that claims them finds out about other claims.
 
-        A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
-        Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
-        out fewer.
+        One run at a time claims a slot. So there are never more runs than slots, however many launches race. In a
+        deployment with a lowered limit, some runs hold slots above the new limit. These runs count, too. As many fewer
+        of the low slots are given out.
 
         Raises:
-            RunsInFlightError: There are not so many.
+            RunsInFlightError: There are not so many free slots.
         """
         taken = {int(str(item["sk"]).removeprefix("slot#")) for item in self._query_run(_SLOTS, "slot#")}
         free = [slot for slot in range(limit) if slot not in taken][: max(0, limit - len(taken))]

@@ -1,6 +1,6 @@
-"""The page of the AWS console that shows what a run runs on. Pure.
+"""The page of the AWS console that shows the training job or the instances of a run. Pure.
 
-AWS documents no form of these addresses: they are those that a browser shows on the pages.
+AWS documents no form of these addresses. They are the addresses that a browser shows on the pages.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def training_job_page(run: Run) -> str | None:
 
 
 def console_page(run: Run, *, region: str) -> str | None:
-    """Return the address of the page of a run's training job, or of its instances: the list, searched for the run.
+    """Return the address of the page of a run's training job, or of the list of instances, filtered by the run.
 
     Args:
         run: The run item.
-        region: The deployment's. The record of a run on EC2 does not name it.
+        region: The deployment's region. The record of a run on EC2 does not name it.
     """
     if run.place.backend != "ec2":
         return training_job_page(run)

@@ -1,4 +1,4 @@
-"""What is recorded of the deployment itself: AWS's prices, and CloudFormation's request to delete it. Pure."""
+"""The records of the deployment itself, such as AWS's prices and CloudFormation's request to delete it. Pure."""
 
 from __future__ import annotations
 
@@ -16,33 +16,38 @@ class StoragePrices(Record):
     s3_standard: float | None = None
     """The first tier, which is the dearest."""
     ebs_gp3: float | None = None
-    """A gp3 volume, without what it may have beside its size."""
+    """US dollars per GB-month of a gp3 volume, without provisioned IOPS and throughput."""
     ebs_gp3_iops: float | None = None
     """Per provisioned IOPS of a gp3 volume and month, beyond those that are included."""
     ebs_gp3_throughput: float | None = None
-    """Per provisioned GiB/s of a gp3 volume and month, beyond what is included."""
+    """US dollars per provisioned GiB/s of a gp3 volume and month, beyond the included throughput."""
     ebs_snapshot: float | None = None
     """A snapshot in the standard tier."""
 
 
 class PriceBook(Record):
-    """What AWS's price list said of one region.
+    """The prices of one region, from AWS's price list.
 
-    What is not in the book is not known: None, which every bill and table says as such.
+    A price that is not in the book is None. Every bill and table then states that the price is not known.
     """
 
     region: Id
     fetched_at: UtcTime
     instance_usd_per_hour: Annotated[dict[Id, float], AtMost(4_000)] = Field(default_factory=dict)
-    """On demand, of one instance, by type: `ml.m5.xlarge` at training, `m5.xlarge` on EC2 with Linux."""
+    """US dollars per hour of one instance on demand, by type, such as `ml.m5.xlarge` at training or `m5.xlarge` on EC2
+    with Linux.
+    """
     storage: StoragePrices = StoragePrices()
 
 
 class PassPlaces(Record):
-    """Where passes over everything stand that had no time for all."""
+    """The places at which passes over everything stopped for want of time."""
 
     begun: Annotated[dict[Id, Line], AtMost(10)] = Field(default_factory=dict)
-    """What the last pass began last, by its kind: the next one begins after it. No kind of which all had their turn."""
+    """The last item that the last pass began, by kind. The next pass begins after it.
+
+    A kind is absent when all its items had their turn.
+    """
 
 
 class StackRequest(Record):
@@ -56,9 +61,12 @@ class StackRequest(Record):
     stack_id: Address
     logical_resource_id: Label
     physical_resource_id: Address
-    """The same for the resource's whole life: another one would make CloudFormation delete the one before."""
+    """The id of the resource, the same for its whole life.
+
+    With another id CloudFormation would delete the resource of the id before.
+    """
     response_url: Annotated[str, AtMost(8_192, ascii=True)]
-    """Where the answer goes, once."""
+    """The address for the answer, once."""
     asked_at: UtcTime
     answered_at: UtcTime | None = None
-    """When it was answered that nothing runs any more. None while something may."""
+    """The time of the answer that nothing runs any more. None while something may."""

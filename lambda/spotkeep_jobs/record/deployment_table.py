@@ -1,4 +1,4 @@
-"""What the run table keeps of the deployment: AWS's prices, the last pass over orphans, the deletion of the stack."""
+"""The deployment's own items in the run table, such as AWS's prices and the deletion of the stack."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from spotkeep_jobs.with_changes import with_changes
 _DEPLOYMENT: Final = "deployment"
 _PLACES: Final = "pass-places"
 _COPIES: Final = 10
-"""A deletion is recorded in so many items, all or none, and each launch asks for one of them: DynamoDB refuses one of
-two transactions that name the same item at once, even if both only ask."""
+"""The number of items that record a deletion, all or none.
+
+Each launch checks one of them. DynamoDB refuses one of two transactions that name the same item at once, even if both
+only check it. Several copies keep launches from refusing each other."""
 
 
 class DeploymentTable(TableClient):
@@ -49,7 +51,8 @@ class DeploymentTable(TableClient):
     def last_orphan_report(self) -> OrphanReport | None:
         """Return the report of the last pass over orphans, or None when there has been none.
 
-        Of one that another version wrote the time is known, and that it cannot be read: the next pass replaces it.
+        Of a report that another version wrote, the time is known. The report states that it cannot be read, and the
+        next pass replaces it.
         """
         item = self._get_item("orphans", "report")
         if item is None:
@@ -92,7 +95,10 @@ class DeploymentTable(TableClient):
         return PassPlaces() if item is None else record_of_text(PassPlaces, item, "places")
 
     def keep_pass_places(self, places: PassPlaces) -> None:
-        """Keep where a pass stands. Of two at once the later one's is kept: no turn is lost, some come twice."""
+        """Keep the place that a pass has reached. Of two passes at once, the later write is kept.
+
+        No turn is lost, but some come twice.
+        """
         item = {
             "pk": _DEPLOYMENT,
             "sk": _PLACES,
@@ -111,10 +117,10 @@ class DeploymentTable(TableClient):
         return None if item is None else record_of_text(StackRequest, item, "request")
 
     def keep_deletion(self, request: StackRequest) -> None:
-        """Keep CloudFormation's request: from now on nothing begins, until `forget_deletion`.
+        """Keep CloudFormation's request. From now on no work begins, until `forget_deletion`.
 
-        What is being recorded in this moment is recorded before, or is refused: both transactions name one item, and
-        DynamoDB puts them into an order.
+        A launch that is recorded at this moment is either recorded before, or refused. Both transactions name one item,
+        and DynamoDB puts them into an order.
 
         Raises:
             RunChangedError: Launches were at the item at every try.
@@ -127,7 +133,7 @@ class DeploymentTable(TableClient):
         self._put_if(answered, "request_id = :id", values={":id": request.request_id})
 
     def forget_deletion(self) -> None:
-        """Forget the request: the deployment stays, or is there again, and work may begin.
+        """Forget the request. The deployment stays, or is there again, and work may begin.
 
         Raises:
             RunChangedError: Launches were at the item at every try.

@@ -1,9 +1,9 @@
-"""Ids that sweeps and schedules reserve, in the run table: which of them were given to others.
+"""Ids that sweeps and schedules reserve in the run table, and claims on those that other runs took.
 
-A sweep's record reserves the ids of its trials, a schedule's those of what it launches. Whatever else is opened under
-an id of such a form checks, in the transaction that opens it, that there is no such sweep and no such schedule, and
-leaves a claim behind. A sweep that is opened checks in its own transaction that there is no such claim. A schedule is
-recorded first, and made when there is none. So of two that meet, one is refused, whichever comes first.
+A sweep's record reserves the ids of its trials. A schedule's record reserves the ids of its launches. Any other run may
+be opened under an id of such a form. Its transaction checks that there is no such sweep and no such schedule, and
+writes a claim. A sweep that is opened checks in its own transaction that there is no such claim. A schedule is recorded
+first, and made when there is none. So of two that meet, one is refused, whichever comes first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class IdTable(TableClient):
     """Claims of ids that a sweep or a schedule would reserve."""
 
     def run_with_id_of_a_trial(self, sweep: str) -> str | None:
-        """Return what has an id that a trial of this sweep would have, the newest (strongly consistent). Or None.
+        """Return the newest run that took an id of this sweep's trials (strongly consistent), or None.
 
-        Trials do not count. What is forgotten counts for some weeks more.
+        The sweep's own trials do not count. A forgotten run counts for some weeks more.
         """
         item = self._get_item(_of_trials(sweep), _CLAIM)
         return None if item is None else str(item["run"])
@@ -46,9 +46,10 @@ class IdTable(TableClient):
         return [each for each in found if each is not None and each.over_at > now]
 
     def _take_ids_of(self, run: Run) -> Iterator[Write]:
-        """Yield what lets a run have its id, or all runs of its group theirs: four writes at most.
+        """Yield the writes that give a run its id, or all runs of its group theirs. They are four at most.
 
-        Another client has made the job of an adopted run, whatever its name: it takes the id without a check.
+        Another client has made the job of an adopted run, under any name. So an adopted run takes the id without a
+        check.
         """
         if run.trial is not None:
             return  # Its sweep has it for it.
@@ -65,13 +66,13 @@ class IdTable(TableClient):
         yield from firing
 
     def _keep_ids_of(self, run: Run, *, now: datetime) -> Iterator[Write]:
-        """Yield what keeps the id of a run claimed that goes on: it is then remembered for longer."""
+        """Yield the writes that keep the id of a continued run claimed. The claim then expires later."""
         expires_at = self._outlives_run(now)
         yield from self._take_id_of_trial(run.run, expires_at=expires_at, checked=False)
         yield from self._take_id_of_firing(run.run, run.schedule, expires_at=expires_at, checked=False)
 
     def _take_sweep_id(self, sweep: str, *, schedule: str | None, created_at: datetime) -> Iterator[Write]:
-        """Yield what lets a sweep have its id, and those of its trials."""
+        """Yield the writes that give a sweep its id, and those of its trials."""
         yield self._absent(f"run#{sweep}")
         yield self._absent(_of_trials(sweep), _CLAIM)
         expires_at = self._outlives_run(created_at)

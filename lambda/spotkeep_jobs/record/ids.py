@@ -1,11 +1,11 @@
-"""Ids that others reserve: those of a sweep's trials, and those of what a schedule launches. Pure.
+"""Ids that sweeps reserve for their trials, and schedules for their launches. Pure.
 
-    <sweep>-<number>                              the run of a trial, from 1 to 10,000 <schedule>-<yyyymmdd>-<hhmm>
-    what a schedule launches at that time, in UTC: a run, several, a sweep <schedule>-<yyyymmdd>-<hhmm>-<number>
-    one of these runs, or of this sweep's trials
+    <sweep>-<number>                           the run of a trial, from 1 to 10,000
+    <schedule>-<yyyymmdd>-<hhmm>               the schedule's launch at that time, in UTC (a run, several, a sweep)
+    <schedule>-<yyyymmdd>-<hhmm>-<number>      one of these runs, or of this sweep's trials
 
 Several runs that are launched as one are called `<run>-<number>`, too. They are all recorded at once. An id proves
-nothing: what a run belongs to stands in its record.
+nothing. The record of a run names its sweep and its schedule.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ _A_FIRING: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a launch follows from, beside the user in whose name it is: its ids are that sweep's, or that schedule's.
+    """The sweep or the schedule that a launch follows from, beside its user.
+
+    The launch may use ids that this sweep or this schedule reserves.
 
     Attributes:
-        trial: Which trial of which sweep is begun. None outside a sweep.
-        schedule: The schedule that fires. None where none does.
+        trial: The trial that is begun, and its sweep, or None outside a sweep.
+        schedule: The schedule that fires, or None where none does.
     """
 
     trial: TrialPlace | None = None
@@ -48,8 +50,8 @@ class FiringId:
 
     Attributes:
         schedule: The schedule.
-        firing: What follows its name: the day and the time, and perhaps a number. Or the day alone.
-        over_at: When that firing, or that day, is over.
+        firing: The part after its name, which is the day and the time and perhaps a number, or the day alone.
+        over_at: The time when that firing, or that day, is over.
     """
 
     schedule: str
@@ -68,11 +70,11 @@ def run_of_trial(sweep: str, number: int) -> str:
 
 
 def id_of_firing(schedule: str, at: datetime) -> str:
-    """Return the id of what a schedule launches.
+    """Return the id of a schedule's launch.
 
     Args:
         schedule: The schedule.
-        at: When it fires.
+        at: The time of the firing.
     """
     return f"{schedule}-{at.astimezone(UTC):%Y%m%d-%H%M}"
 
@@ -84,12 +86,12 @@ def sweep_around(name: str) -> str | None:
 
 
 def firing_around(name: str, *, is_sweep: bool = False) -> FiringId | None:
-    """Return the schedule that an id would be launched by, and when. None for an id of another form.
+    """Return the schedule that would launch under an id, and the time. None for an id of another form.
 
     Args:
         name: The id.
-        is_sweep: Whether it is a sweep's. One that is called `<schedule>-<yyyymmdd>` would have trials that are called
-            like what the schedule launches on that day.
+        is_sweep: True for the id of a sweep. Trials of a sweep `<schedule>-<yyyymmdd>` would have the same ids as the
+            schedule's launches on that day.
     """
     found = _OF_A_FIRING.fullmatch(name)
     if found is None or (found["time"] is None and not is_sweep):

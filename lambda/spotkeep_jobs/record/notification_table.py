@@ -56,11 +56,11 @@ class NotificationTable(TableClient):
         return self._replace_notification(sent, seen=notification)
 
     def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
-        """Give a claimed notification back, because sending it failed: the next deliverer need not wait.
+        """Give a claimed notification back after a failed delivery, so that the next deliverer need not wait.
 
         Args:
             notification: As it was claimed.
-            problem: Why it failed.
+            problem: The reason of the failure.
 
         Returns:
             False when another function claimed it meanwhile.
@@ -69,11 +69,11 @@ class NotificationTable(TableClient):
         return self._replace_notification(given_back, seen=notification)
 
     def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
-        """Put a claimed notification aside: no function tries to send it any more.
+        """Put a claimed notification aside. No function tries to send it any more.
 
         Args:
             notification: As it was claimed.
-            problem: Why sending it failed.
+            problem: The reason why sending it failed.
 
         Returns:
             The dead notification, or None when another function claimed it meanwhile.
@@ -114,7 +114,7 @@ class NotificationTable(TableClient):
         return self._oldest(_NOTIFICATION_IN_FLIGHT, limit=limit, unreadable=unreadable)
 
     def notifications(self, run: str, *, unreadable: Unreadable | None = None) -> list[Notification]:
-        """Return the notifications of a run, sent or not, in the order of what happened."""
+        """Return the notifications of a run, sent or not, in the order of their events."""
         items = self._query_run(f"run#{run}", "notification#")
         return sorted(readable(Notification, items, unreadable=unreadable), key=Notification.order)
 

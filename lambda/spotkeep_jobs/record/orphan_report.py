@@ -1,4 +1,4 @@
-"""What a pass over orphans finds, and what the controller does about each kind of it. Pure."""
+"""The findings of a pass over orphans, and the controller's rule for each kind of them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spotkeep_jobs.record.record import Record, UtcTime
 
 
 class OrphanKind(StrEnum):
-    """What is wrong."""
+    """The kind of a finding."""
 
     UNRECORDED_JOB = "unrecorded-job"
     """A training job with the deployment's tag runs, and no run knows it."""
@@ -22,7 +22,7 @@ class OrphanKind(StrEnum):
     UNRECORDED_POOL = "unrecorded-pool"
     """Instances wait for a next job, and no run knows them."""
     IDLE_POOL = "idle-pool"
-    """A pool that a run left waits: known and bounded, and billed."""
+    """The warm pool of an ended run waits. It is known and bounded, and billed."""
     ORPHANED_CHECKPOINTS = "orphaned-checkpoints"
     """Objects of a run that is in the table no more, and that no other run uses."""
     UNUSED_FLEET = "unused-fleet"
@@ -32,7 +32,7 @@ class OrphanKind(StrEnum):
 
 
 class OrphanRule(StrEnum):
-    """What the controller does about a kind of finding."""
+    """The controller's answer to a kind of finding."""
 
     REPORT = "report"
     """Nothing: a person decides."""
@@ -51,7 +51,7 @@ RULES: Final = {
     OrphanKind.UNUSED_FLEET: OrphanRule.RECONCILE,
     OrphanKind.UNUSED_STORAGE: OrphanRule.RECONCILE,
 }
-"""What applies unless a finding has its own reason not to be removed."""
+"""The rule of each kind, unless a finding has its own reason not to be removed."""
 
 GRACE: Final = {
     OrphanKind.UNRECORDED_JOB: timedelta(hours=1),
@@ -62,8 +62,9 @@ GRACE: Final = {
     OrphanKind.UNUSED_FLEET: timedelta(minutes=15),
     OrphanKind.UNUSED_STORAGE: timedelta(minutes=15),
 }
-"""How long something must have been so before it is found at all (removed, for a job that is not recorded): three
-passes over the runs, in which the ordinary work puts most things right by itself."""
+"""The time that a condition must last before it is a finding (before removal, for a job that is not recorded).
+
+It is the time of three passes over the runs. In that time the ordinary work puts most things right by itself."""
 
 
 class Finding(Record):
@@ -72,28 +73,28 @@ class Finding(Record):
     kind: OrphanKind
     rule: OrphanRule
     subject: Command
-    """What it is about: a training job, a run, an S3 prefix, a fleet, a volume, a snapshot."""
+    """The thing that it is about, such as a training job, a run, an S3 prefix, a fleet, a volume or a snapshot."""
     since: UtcTime
     """Since when it has been so, as far as it is known."""
     says: Sentence
-    """What was found, in a sentence without a full stop."""
+    """The finding, in a sentence without a full stop."""
     risk: Sentence
-    """What comes of it, in a few words."""
+    """The consequence, in a few words."""
     usd_per_hour: float | None = None
-    """What it costs as it is. None where nothing is billed, or the price is not known."""
+    """Its cost in US dollars per hour. None where AWS bills nothing, or the price is not known."""
     mend: Command
     """The command that puts it right."""
     due: bool = False
-    """Whether its rule may be applied now: it has been so for long enough."""
+    """True when the condition has lasted long enough for its rule to be applied."""
 
     @property
     def wrong(self) -> bool:
-        """Whether it should not be. A pool that waits as it was asked to only costs money."""
+        """True for a condition that should not be. A pool that waits as it was asked to only costs money."""
         return self.kind is not OrphanKind.IDLE_POOL
 
 
 class OrphanOutcome(StrEnum):
-    """What was done about a finding."""
+    """The outcome of a finding."""
 
     REPORTED = "reported"
     REMOVED = "removed"
@@ -103,31 +104,34 @@ class OrphanOutcome(StrEnum):
 
 
 class Handled(Record):
-    """A finding, and what became of it."""
+    """A finding and its outcome."""
 
     finding: Finding
     outcome: OrphanOutcome
     problem: Sentence | None = None
-    """Why it could not be removed."""
+    """The reason why it could not be removed."""
 
 
 class OrphanReport(Record):
-    """What one pass over orphans found and did. The last one is kept in the run table."""
+    """The findings and outcomes of one pass over orphans. The run table keeps the last report."""
 
     begun_at: UtcTime
     removes: bool
-    """Whether it was to remove anything at all."""
+    """True when the pass was to remove anything at all."""
     handled: Annotated[tuple[Handled, ...], AtMost(100)] = ()
     left_out: int = 0
-    """How many more findings there were than are kept."""
+    """The number of findings beyond the kept ones."""
     unreadable: Annotated[dict[Command, Sentence], AtMost(30)] = Field(default_factory=dict)
-    """Which kinds of things, or which of them, could not be read, and why."""
+    """The kinds of things, or single things, that could not be read, each with the reason."""
     looked_to: Annotated[dict[Id, Command], AtMost(len(OrphanKind))] = Field(default_factory=dict)
-    """Of the kinds of which a pass does not look at all: what it looked at last. The next pass goes on from there."""
+    """The last item that a pass examined, by kind, for kinds with too many items for one pass.
+
+    The next pass goes on from there.
+    """
 
     @property
     def wrong_usd_per_hour(self) -> float:
-        """What the findings that should not be cost, as far as prices are known."""
+        """The cost of all findings that should not be, in US dollars per hour, as far as prices are known."""
         return sum(each.finding.usd_per_hour or 0.0 for each in self.handled if each.finding.wrong)
 
     def count(self, outcome: OrphanOutcome) -> int:

@@ -1,8 +1,8 @@
-"""What became of runs, as the numbers that the dashboard adds up. Pure.
+"""The numbers about runs that the dashboard adds up. Pure.
 
-A number is the difference between two versions of a run item, so the function that wrote a change counts it, once.
-They carry the deployment's name and nothing else: how many metrics there are, and so what they cost, does not grow with
-runs, owners or functions.
+A number is the difference between two versions of a run item, so the function that wrote a change counts it, once. The
+metrics carry the deployment's name and nothing else. So their number and cost do not grow with runs, owners or
+functions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunMetric(StrEnum):
     RUNS_STOPPED = "RunsStopped"
     INTERRUPTIONS = "Interruptions"
     LOST_TIME = "LostTime"
-    """Instance seconds: steps trained twice, and the downloading and loading that restarts repeat."""
+    """Instance seconds of steps trained twice, and of the downloading and loading that restarts repeat."""
     WAITED_TIME = "WaitedTime"
     """Seconds without capacity, of attempts that are over."""
     BILLED_USD = "BilledUsd"
@@ -73,14 +73,14 @@ IN_FLIGHT: Final = {
 
 
 def happened_between(before: Run, after: Run) -> RunMetrics:
-    """Return what a change of a run item adds to the sums.
+    """Return the numbers that a change of a run item adds to the sums.
 
     Args:
         before: The run item that the change was decided on.
         after: The run item as it was written.
 
     Returns:
-        Only what is not zero.
+        The numbers that are not zero.
     """
     sums = {RunMetric.INTERRUPTIONS: float(after.interruptions - before.interruptions)}
     if after.state.ended and not before.state.ended:
@@ -91,11 +91,13 @@ def happened_between(before: Run, after: Run) -> RunMetrics:
 
 
 def in_flight_now(states: Iterable[RunState], pools: Iterable[Pool]) -> RunMetrics:
-    """Return what a pass saw: every state, those with no run in it too, so that a line falls back to zero.
+    """Return the number of runs in each state, as a pass saw them.
+
+    States with no run are in it, too, so that a line falls back to zero.
 
     Args:
         states: The state of each run.
-        pools: Warm pools that are there.
+        pools: The number of warm pools.
     """
     seen = dict.fromkeys(IN_FLIGHT.values(), 0.0)
     for state in states:

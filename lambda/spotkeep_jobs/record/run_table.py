@@ -1,28 +1,31 @@
-"""The run table: the record in DynamoDB, behind conditional writes.
+"""The record in DynamoDB, behind conditional writes.
 
-Every change of a run is one transaction on its item's `version`, so a function that decides on an old view is refused
-(`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers a
-repeated launch with the first one's run, a checkpoint lock lets one live run at a time write to a prefix (I1).
+Every change of a run is one transaction on its item's `version`. So a function that decides on an old view is refused
+(`RunChangedError`), reads again and decides again. Claims make promises that outlive a process. A token claim answers a
+repeated launch with the first one's run. A checkpoint lock lets one live run at a time write to a prefix (I1).
 
 Items (`pk` / `sk`):
-    run#<run>              item                               the run. In both indexes run#<run>
-    attempt#0001                       one training job run#<run>              metrics                            what
-    its script measures run#<run>              plan                               what it was forecast with, and is
-    steered by run#<run>              pool#0001                          the warm pool that a training job left
-    run#<run>              event#<time>#<attempt>#<kind>      the timeline run#<run>
-    notification#<kind>#<attempt>[-<nth>]    the outbox. Of a sweep, too sweep#<sweep>          item
-    the sweep. In both indexes sweep#<sweep>          trial#000001                       one trial: its parameters, and
-    what came of it trial-id#<sweep>       claim                              -> run that is no trial of this sweep, and
-    is called so firing-id#<schedule>   20261122-0200                      -> run that this schedule did not launch, and
-    is called so schedule#<schedule>    item                               a document that is launched again and again.
-    In by-created reuse#<job>            claim                              -> since when a pool was handed on to it
-    token#<token>          claim                              -> run that a user launched with it token#trial#<token>
-    claim                              -> run of a trial. So for firing and adopted in-flight              slot#0001
-    -> run, while it lives: one of so many as there may be checkpoint-lock#<prefix>  claim                           ->
-    run, while it lives deployment             deletion#00                        CloudFormation's request to delete it:
-    nothing begins deployment             pass-places                        where the next pass begins, after one
-    without time for all prices#<region>        book                               what AWS charges there, as of a day
-    orphans                report                             of the last pass over what belongs to no live run
+    run#<run>                 item                                  the run, in both indexes
+    run#<run>                 attempt#0001                          one training job
+    run#<run>                 metrics                               the metrics that its script reports
+    run#<run>                 plan                                  its forecast, and the policy that steers it
+    run#<run>                 pool#0001                             the warm pool of an ended training job
+    run#<run>                 event#<time>#<attempt>#<kind>         the timeline
+    run#<run>                 notification#<kind>#<attempt>[-<nth>] the outbox, of a sweep too
+    sweep#<sweep>             item                                  the sweep, in both indexes
+    sweep#<sweep>             trial#000001                          one trial, with its parameters and its outcome
+    trial-id#<sweep>          claim                                 -> run with such an id that is no trial of the sweep
+    firing-id#<schedule>      20261122-0200                         -> run with such an id, not of the schedule
+    schedule#<schedule>       item                                  a document launched repeatedly, in by-created
+    reuse#<job>               claim                                 -> since when a pool was handed on to it
+    token#<token>             claim                                 -> run that a user launched with it
+    token#trial#<token>       claim                                 -> run of a trial, so for firing and adopted
+    in-flight                 slot#0001                             -> run, while it lives, one of a limited number
+    checkpoint-lock#<prefix>  claim                                 -> run, while it lives
+    deployment                deletion#00                           CloudFormation's request to delete it
+    deployment                pass-places                           the beginning of the next pass, after a cut one
+    prices#<region>           book                                  AWS's prices there, as of a day
+    orphans                   report                                the last pass over things of no live run
 """
 
 from __future__ import annotations
@@ -86,12 +89,12 @@ from spotkeep_jobs.with_changes import with_changes
 
 _LISTING: Final = "run"
 _LISTING_OF_TRIALS: Final = "trial"
-"""A sweep is listed as one: the runs of its trials have a part of the index of their own."""
+"""The part of the index with the runs of trials. A sweep is listed as one, without them."""
 _NAMING_FIELDS: Final = ("checkpoint_uri", "output_prefix", "request", "document")
-"""In which items name what they use."""
+"""The fields in which items name the things that they use."""
 _RUN_IN_FLIGHT: Final = "1"
 _RUN_WAITS_FOR_QUOTA: Final = "quota"
-"""Runs that wait for quota have a part of the index of their own: the end of each job asks for them."""
+"""The part of the index with the runs that wait for quota. The end of each job asks for them."""
 
 
 _ALIVE: Final[Mapping[str, type[Run] | type[Sweep] | type[Pool]]] = {
@@ -100,7 +103,7 @@ _ALIVE: Final[Mapping[str, type[Run] | type[Sweep] | type[Pool]]] = {
     SWEEP_IN_FLIGHT: Sweep,
     POOL_IN_FLIGHT: Pool,
 }
-"""What may bill, or begin what bills, by the part of the index that it is in. Notifications are in others."""
+"""The records that may bill, or begin a job that bills, by the part of the index. Notifications are in other parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +113,9 @@ class NewRun:
     Attributes:
         run: The new run item, state LAUNCHING.
         attempt: Its first attempt, state LAUNCHING.
-        plan: What it was planned with, if it was.
+        plan: Its forecast and policy, if it has any.
         timeline: Timeline entries beside the one that it was opened.
-        opened: What that one says. None for a run that a user asked for.
+        opened: The text of that entry, or None for a run that a user asked for.
     """
 
     run: Run
@@ -124,12 +127,12 @@ class NewRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """What `open_run` found or made.
+    """A run that `open_runs` opened, or that the same token opened before.
 
     Attributes:
-        run: The run's item: the new one, or that of the first launch with the token.
+        run: The run's item, new or from the first launch with the token.
         attempt: Its current attempt.
-        replayed: Whether the token was used before (nothing was written).
+        replayed: True when the token was used before (nothing was written).
     """
 
     run: Run
@@ -143,11 +146,13 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     # Launching
 
     def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none, in one transaction: of six items a run and five more at most.
+        """Record the runs of one launch, all or none, in one transaction.
+
+        The transaction has six items a run and five more at most.
 
         Args:
-            new: The runs. The first one's token is the launch's.
-            in_flight_limit: How many runs may be in flight, these included. None for as many as there are.
+            new: The runs, the first of which has the launch's token.
+            in_flight_limit: The highest number of runs in flight, these included, or None for no limit.
 
         Returns:
             The runs, in the same order. With `replayed` set, those that the same token opened before, which may be more
@@ -155,11 +160,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
 
         Raises:
             RunExistsError: A run id is taken (by a request with another token).
-            IdReservedError: The id of one is a sweep's or a schedule's.
+            IdReservedError: A sweep or a schedule has reserved the id of one.
             CheckpointPrefixTakenError: Another live run owns a checkpoint prefix.
-            RunsInFlightError: They would be more than there may be.
+            RunsInFlightError: More runs than the limit would be in flight.
             DeploymentIsBeingDeletedError: No run begins any more.
-            RunChangedError: Another launch took the same place meanwhile, or another transaction was under way.
+            RunChangedError: Another launch took the same slot meanwhile, or another transaction was under way.
         """
         if in_flight_limit is not None:
             try:
@@ -201,10 +206,10 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         """Record the next attempt of an ended run on the same checkpoint prefix.
 
         Args:
-            run: The run item as it was read. It must have ended.
+            run: The run item as it was read, which must have ended.
             attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
             timeline: Timeline entries beside the one that it begins.
-            in_flight_limit: How many runs may be in flight, this one included. None for as many as there are.
+            in_flight_limit: The highest number of runs in flight, this one included, or None for no limit.
 
         Returns:
             The new run item.
@@ -212,7 +217,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         Raises:
             AttemptStillLiveError: The last attempt is not over (I1).
             CheckpointPrefixTakenError: Another live run owns the checkpoint prefix meanwhile.
-            RunsInFlightError: It would be one more than there may be.
+            RunsInFlightError: One run more than the limit would be in flight.
             DeploymentIsBeingDeletedError: No attempt begins any more.
             RunChangedError: Another function changed the run since it was read.
         """
@@ -275,11 +280,12 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             attempt: The attempt's number.
             job_arn: The job's ARN, or the id of its fleet.
             now: The time.
-            read: The run item and this attempt, as they were read or written last. None to read them.
+            read: The run item and this attempt, as they were read or written last, or None to read them.
 
         Returns:
-            The run item. When its `asked_to_end` is set, the user asked to stop while the job was being created: the
-                caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
+            The run item. A set `asked_to_end` means that the user asked to stop while the job was being created. The
+            caller then stops the job. The caller also stops it when the run has ended or gone on, which leaves the item
+            unchanged.
 
         Raises:
             RunNotRecordedError: No such run or attempt.
@@ -341,8 +347,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     def begin_log_reading(self, run: Run, *, now: datetime) -> None:
         """Record that a function is about to read a run's log.
 
-        The run goes to the end of those in flight: a function that the work kills finds all others first when it
-        comes again. The version stays, so a function that decided on this one may still write.
+        The run goes to the end of those in flight. If the reading kills the function, its next pass finds all other
+        runs first. The version stays, so a function that decided on this one may still write.
 
         Args:
             run: The run item as it was read.
@@ -437,14 +443,14 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return self._read(Run, f"run#{run}", "item")
 
     def trial_run(self, sweep: str, number: int) -> Run | None:
-        """Return the run of a trial (strongly consistent), or None: a run that is only called like one is not its."""
+        """Return the run of a trial (strongly consistent), or None. A run that only has such an id does not count."""
         run = self.get(run_of_trial(sweep, number))
         return run if run is not None and run.trial == TrialPlace(sweep=sweep, number=number) else None
 
     def run_metrics_and_notifications(self, run: str) -> tuple[Run | None, ScriptMetrics | None, list[Notification]]:
         """Return the item of a run (strongly consistent), its metrics and its notifications, in one call.
 
-        A notification that cannot be read is left out: the run goes on, and the outbox reports it.
+        A notification that cannot be read is left out. The run goes on, and the outbox reports the notification.
         """
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
@@ -468,11 +474,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
 
     def plan(self, run: str) -> Plan | None:
-        """Return what a run was planned with, or None."""
+        """Return the forecast and policy of a run, or None."""
         return self._read(Plan, f"run#{run}", "plan")
 
     def metrics(self, run: str) -> ScriptMetrics | None:
-        """Return what a run's script measures, or None."""
+        """Return the metrics that a run's script reports, or None."""
         return self._read(ScriptMetrics, f"run#{run}", "metrics")
 
     def attempts(self, run: str) -> list[Attempt]:
@@ -480,7 +486,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
 
     def timeline(self, run: str, *, unreadable: Unreadable | None = None) -> list[TimelineEntry]:
-        """Return what happened to a run, in order of time."""
+        """Return the timeline of a run, in order of time."""
         return list(readable(TimelineEntry, self._query_run(f"run#{run}", "event#"), unreadable=unreadable))
 
     def list(
@@ -517,8 +523,8 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
     def named_in_records(self) -> Iterator[tuple[str, str]]:
         """Yield the id of each run, trial's run, sweep and schedule, and all that it names, in one text.
 
-        By pages of a megabyte, and as it is stored: a record that cannot be read names what it names (eventually
-        consistent).
+        The scan goes by pages of a megabyte, as DynamoDB stores the items. So even an unreadable record yields the
+        things that it names (eventually consistent).
         """
         for part in (_LISTING, _LISTING_OF_TRIALS, SWEEPS, SCHEDULES):
             for item in self._query_index(BY_CREATED_INDEX, "listing", part, forward=False):
@@ -538,7 +544,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
                 yield str(item["run"])
 
     def log_readings_begun(self) -> frozenset[str]:
-        """Return the runs in flight of whose log a reading has begun and not ended (eventually consistent)."""
+        """Return the runs in flight with a log reading that has begun and not ended (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
         return frozenset(str(item["run"]) for item in items if "log_reading" in item)
 
@@ -554,10 +560,11 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return readable(Run, items, unreadable=unreadable)
 
     def alive(self, *, consistent: bool) -> Iterator[Run | Sweep | Pool | UnreadableRecordError]:
-        """Yield what has not ended: runs, sweeps and warm pools, and those of them that cannot be read.
+        """Yield the runs, sweeps and warm pools that have not ended, and an error for each that cannot be read.
 
         Args:
-            consistent: Whether to see all that is written. No index does: the whole table is read, a megabyte a call.
+            consistent: True to see all that is written. No index is consistent, so the whole table is read, a megabyte
+                a call.
         """
         for item in self._items_in_flight(consistent=consistent):
             record = _ALIVE.get(str(item["in_flight"]))
@@ -598,7 +605,10 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
             yield self._put(fields_of(plan) | keys)
 
     def _opening_writes(self, new: NewRun) -> Iterator[Write]:
-        """Yield what opens a run: token, run item and checkpoint lock first, in this order, each on its condition."""
+        """Yield the writes that open a run.
+
+        Token, run item and checkpoint lock come first, in this order, each on its condition.
+        """
         run = new.run
         opened = TimelineEntry(
             run=run.run,
@@ -634,7 +644,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         return self._put(self._run_item(run_item), condition="version = :seen", values={":seen": decided_on})
 
     def _replay_all(self, asked: Run) -> tuple[Opened, ...]:
-        """Return what the token of a run that was to be opened has opened before: the run, and all of its group."""
+        """Return the run that a token opened before, and all runs of its group."""
         run = self._run_of_token(asked)
         if run is None:
             raise RunChangedError(asked.token)

@@ -1,4 +1,4 @@
-"""What the run table refuses, and what it does not know."""
+"""Errors of the run table, for refused writes and unknown records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunExistsError(RunTableError):
 
 
 class IdReservedError(RunTableError):
-    """The id is one that a sweep or a schedule has for what it launches, or a sweep has it itself."""
+    """A sweep or a schedule reserves the id for its launches, or the id is a sweep's own."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the id {name!r} is a sweep's or a schedule's. Leave `run` out or choose another id")
@@ -70,7 +70,7 @@ class AttemptStillLiveError(RunTableError):
 
 
 class DeploymentIsBeingDeletedError(RunTableError, RequestRefusedError):
-    """CloudFormation deletes the deployment: nothing begins any more. To who asked for it, it is a refusal."""
+    """CloudFormation deletes the deployment, so no work begins any more. For the caller, it is a refusal."""
 
     def __init__(self) -> None:
         problem = Problem(
@@ -85,12 +85,12 @@ class DeploymentIsBeingDeletedError(RunTableError, RequestRefusedError):
 
 
 class UnreadableRecordError(RunTableError, RequestRefusedError):
-    """An item of the run table that this version cannot read: another one wrote it, or something damaged it.
+    """An item of the run table that this version cannot read. Another version wrote it, or it is damaged.
 
-    To who asked for it, it is a refusal.
+    For the caller, it is a refusal.
 
     Attributes:
-        what: Which: `run a`, `attempt 2 of run a`.
+        what: The name of the record, such as `run a` or `attempt 2 of run a`.
         item: As it is stored.
     """
 
@@ -102,7 +102,7 @@ class UnreadableRecordError(RunTableError, RequestRefusedError):
 
 
 class RunChangedError(RunTableError):
-    """Another function changed the run since it was read: read it again and decide again."""
+    """Another function changed the run since it was read. The caller reads it again and decides again."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run!r} was changed by another function meanwhile. Read it again, decide again")

@@ -1,4 +1,4 @@
-"""The record of a schedule: a document that is launched again and again, and what came of the last time."""
+"""The record of a schedule, with a document that is launched repeatedly and the outcome of its last launch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spotkeep_jobs.record.record import Record, UtcTime
 
 
 class Schedule(Record):
-    """A document, when it is launched, and in whose name."""
+    """A document, the times of its launches, and their user."""
 
     schedule: Id
     """Its id, and the name of the schedule in EventBridge Scheduler."""
     name: Label
     owner: Label | None = None
     launched_by: Caller | None = None
-    """Who asked for it: each of its launches is judged as theirs."""
+    """The principal that asked for it. The launcher judges each of its launches as a call of this principal."""
     team: Label | None = None
     expression: Label
     timezone: Label
@@ -28,8 +28,8 @@ class Schedule(Record):
     document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
     """The job document without its schedule, run and token."""
     last_firing: UtcTime | None = None
-    """When it last fired. None before the first time."""
+    """The time when it last fired. None before the first time."""
     last_launched: Id | None = None
     """The run, the group of runs or the sweep that the last firing launched. None where it was refused."""
     last_refusal: Words | None = None
-    """Why the last firing launched nothing."""
+    """The reason why the last firing launched nothing."""

@@ -62,7 +62,7 @@ class ScheduleTable(NotificationTable, DeploymentTable):
         return known, True
 
     def keep_firing(self, schedule: Schedule, *, notifications: Sequence[Notification] = ()) -> None:
-        """Write what came of a firing, with what is to be sent about it, in one transaction.
+        """Write the outcome of a firing, with its notifications, in one transaction.
 
         Nothing is written of a schedule that was removed meanwhile or made anew, and no notification a second time.
 
@@ -96,7 +96,7 @@ class ScheduleTable(NotificationTable, DeploymentTable):
         return [str(item["schedule"]) for item in items]
 
     def forget_schedule(self, schedule: str) -> None:
-        """Remove the item of a schedule: what fires for it does nothing any more."""
+        """Remove the item of a schedule. A later firing of it does nothing."""
         key = to_dynamodb({"pk": f"schedule#{schedule}", "sk": "item"})
         self._client.delete_item(TableName=self._table, Key=key)
 

@@ -1,4 +1,4 @@
-"""Every state, reason and kind that is written into the run table, grouped by who sets it.
+"""Every state, reason and kind in the run table, grouped by the function that sets it.
 
 One file, so that a reader sees the whole vocabulary at once. `docs/states.md` draws the diagrams.
 """
@@ -10,7 +10,10 @@ from typing import Final
 
 
 class RunState(StrEnum):
-    """Where a run is, as its user sees it. And an attempt, which is where its run is until it has ended."""
+    """The state of a run, as its user sees it.
+
+    Also the state of an attempt, which is the run's state until the attempt ends.
+    """
 
     # Set by the launcher.
     LAUNCHING = "LAUNCHING"
@@ -20,7 +23,7 @@ class RunState(StrEnum):
     WAITING = "WAITING"
     """The job exists and waits for capacity it never had."""
     TRAINING = "TRAINING"
-    """The job has instances: it downloads, trains or uploads."""
+    """The job has instances. It downloads, trains or uploads."""
     INTERRUPTED = "INTERRUPTED"
     """The job lost its capacity and waits for new."""
 
@@ -35,7 +38,7 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing runs, waits or bills for the run any more."""
+        """True when nothing runs, waits or bills for the run any more."""
         return self in _ENDED_RUN_STATES
 
 
@@ -43,16 +46,16 @@ _ENDED_RUN_STATES: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunSt
 
 
 class SweepState(StrEnum):
-    """Where a sweep is. Set by the launcher, which advances it."""
+    """The state of a sweep. Set by the launcher, which advances it."""
 
     RUNNING = "RUNNING"
     """Trials run, or there is room for the next ones."""
     STOPPING = "STOPPING"
     """No trial begins any more, and those that run are asked to end."""
     PAUSED = "PAUSED"
-    """Its user paused it: no trial runs, and it can be resumed."""
+    """Its user paused it. No trial runs, and it can be resumed."""
     COMPLETED = "COMPLETED"
-    """The search is over: no trial can follow."""
+    """The search is over. No trial can follow."""
     FAILED = "FAILED"
     """Its trials failed, one after the other."""
     STOPPED = "STOPPED"
@@ -60,7 +63,7 @@ class SweepState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether no trial of it runs, or begins by itself."""
+        """True when no trial of it runs, or begins by itself."""
         return self not in _LIVE_SWEEP_STATES
 
 
@@ -68,10 +71,10 @@ _LIVE_SWEEP_STATES: Final = frozenset({SweepState.RUNNING, SweepState.STOPPING})
 
 
 class TrialState(StrEnum):
-    """Where a trial of a sweep is. Set by the launcher, from the trial's run."""
+    """The state of a trial of a sweep. Set by the launcher, from the trial's run."""
 
     RUNNING = "RUNNING"
-    """It was chosen: its run is at work, or is about to be opened."""
+    """The sweep chose it. Its run is at work, or is about to be opened."""
     PAUSED = "PAUSED"
     """Its run has reached the step at which the search pauses it. It may go on later."""
     COMPLETED = "COMPLETED"
@@ -81,12 +84,12 @@ class TrialState(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why an attempt, and with it its run, ended."""
+    """The reason why an attempt, and with it its run, ended."""
 
     # Set by the training script, through its exit code.
     COMPLETED = "COMPLETED"
     SCRIPT_FAILED = "SCRIPT_FAILED"
-    """SageMaker's AlgorithmError: the command ended with an error."""
+    """The command ended with an error, which is SageMaker's AlgorithmError."""
     PAUSED = "PAUSED"
     """It left after its `pause_at_step`, with a checkpoint. A resume goes on from there."""
 
@@ -100,11 +103,14 @@ class EndReason(StrEnum):
     """SageMaker's limit for waiting and running, or the longest wait of the attempt's fallback."""
 
     MAX_COST = "MAX_COST"
-    """The run has cost its max_cost: its job was stopped as by a user, and no other follows."""
+    """The run has cost its max_cost. The controller stopped its job like a user would, and no other job follows."""
 
     # Set by the controller, by the run's policy.
     DEADLINE = "DEADLINE"
-    """The deadline asked for on-demand capacity: the job on spot was stopped so that one on demand can follow."""
+    """The deadline asked for on-demand capacity.
+
+    The controller stopped the job on spot so that one on demand can follow.
+    """
 
     # Set by SageMaker.
     CAPACITY = "CAPACITY"
@@ -114,7 +120,7 @@ class EndReason(StrEnum):
     PLATFORM_ERROR = "PLATFORM_ERROR"
     """InternalServerError, or a failure that SageMaker does not put into a class."""
     JOB_VANISHED = "JOB_VANISHED"
-    """The job was there and is not any more: a person deleted it before its end was seen."""
+    """The job does not exist any more. A person deleted it before its end was seen."""
 
     # Set by AWS Batch, by a setting of its queue.
     NEVER_FITS = "NEVER_FITS"
@@ -122,14 +128,15 @@ class EndReason(StrEnum):
 
     # Set by the launcher.
     QUOTA = "QUOTA"
-    """SageMaker refused CreateTrainingJob for the account's quota (ResourceLimitExceeded): the quota is below what the
-    job needs, or had no room for as long as the run may wait."""
+    """SageMaker refused CreateTrainingJob for the account's quota (ResourceLimitExceeded).
+
+    The quota is below the need of the job, or had no room for as long as the run may wait."""
     LAUNCH_REFUSED = "LAUNCH_REFUSED"
     """SageMaker refused CreateTrainingJob for good (a permission, an image, a value)."""
 
 
 class TimelineKind(StrEnum):
-    """What an entry of a run's timeline is about."""
+    """The subject of an entry in a run's timeline."""
 
     # Set by the launcher.
     RUN_OPENED = "run-opened"
@@ -149,7 +156,7 @@ class TimelineKind(StrEnum):
 
     # Set by the controller, by the run's policy.
     STEERED = "steered"
-    """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
+    """The choice between spot, waiting for spot and on demand has changed, with the reason."""
     MAX_COST = "max-cost"
     """The run's max_cost is nearly spent, or spent."""
 
@@ -179,14 +186,14 @@ class TimelineKind(StrEnum):
     POOL_KEPT = "pool-kept"
     POOL_NOT_KEPT = "pool-not-kept"
     POOL_EXTENDED = "pool-extended"
-    """Its keep-alive period was changed: longer or shorter."""
+    """Its keep-alive period became longer or shorter."""
     POOL_STOP_REQUESTED = "pool-stop-requested"
     POOL_REUSED = "pool-reused"
     POOL_ENDED = "pool-ended"
 
 
 class NotificationKind(StrEnum):
-    """What a notification is about. Also the words of a request's `notify` list."""
+    """The subject of a notification. Also the words of a request's `notify` list."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -215,12 +222,12 @@ class NotificationKind(StrEnum):
 
 
 class NotificationState(StrEnum):
-    """Where a notification is on its way out. Set by the controller, which delivers the outbox."""
+    """The state of a notification on its way out. Set by the controller, which delivers the outbox."""
 
     PENDING = "pending"
     """Written in the transaction that moved the run. It is not sent yet."""
     SENDING = "sending"
-    """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
+    """One deliverer claimed it. The claim expires after a while, and the next deliverer claims it again."""
     SENT = "sent"
     DEAD = "dead"
     """Refused so often that the controller gives up, until a person asks for it (`spotkeep notifications replay`).
@@ -229,7 +236,7 @@ class NotificationState(StrEnum):
 
 
 class PoolState(StrEnum):
-    """Where the warm pool of an ended job is. Set by the function that reconciles it: controller or launcher."""
+    """The state of the warm pool of an ended job. Set by the controller or the launcher, which reconcile it."""
 
     AVAILABLE = "AVAILABLE"
     """Its instances wait for the next job, and are billed."""
@@ -237,11 +244,11 @@ class PoolState(StrEnum):
     """Another job has taken its instances over."""
     ENDED = "ENDED"
     NOT_KEPT = "NOT_KEPT"
-    """The job asked for a pool and SageMaker kept none: the account has no quota for it."""
+    """The job asked for a pool and SageMaker kept none, because the account has no quota for it."""
 
 
 class PoolEndReason(StrEnum):
-    """Why a warm pool is no longer there."""
+    """The reason why a warm pool is no longer there."""
 
     EXPIRED = "EXPIRED"
     """Its keep-alive period is over."""
@@ -250,6 +257,6 @@ class PoolEndReason(StrEnum):
     STOPPED_AT_LIMIT = "STOPPED_AT_LIMIT"
     """It was idle for longer than the deployment's settings allow."""
     ENDED_EARLY = "ENDED_EARLY"
-    """SageMaker ended it before its time: for a patch, or because a person asked SageMaker itself."""
+    """SageMaker ended it before its time, for a patch or because a person asked SageMaker itself."""
     JOB_GONE = "JOB_GONE"
     """A person deleted its training job, which is all that is known of a pool."""

@@ -1,6 +1,6 @@
-"""The record of a sweep: one item for the sweep, one for each trial that was chosen. Pure types.
+"""The record of a sweep, with one item for the sweep and one for each chosen trial. Pure types.
 
-A search has no state but these: which trials follow is computed from them at each step. A trial's training is a run
+A search has no state but these items. The next trials are computed from them at each step. A trial's training is a run
 like any other, with a record of its own.
 """
 
@@ -22,13 +22,13 @@ Parameters: TypeAlias = Annotated[dict[str, ParameterValue], AtMost(MAX_PARAMETE
 
 
 class Spending(Record):
-    """What a trial has cost that is on no bill yet, at the on-demand price of its instances."""
+    """The cost of a trial that is on no bill yet, at the on-demand price of its instances."""
 
     usd: float
     """US dollars, up to when it last lost its instances."""
     usd_per_second: float = 0.0
     since: UtcTime | None = None
-    """Since when it has the instances that it has now. None while it has none."""
+    """The time since when it has its present instances. None while it has none."""
 
 
 MOST_POOLS: Final = 64
@@ -36,7 +36,7 @@ MOST_POOLS: Final = 64
 
 
 class Trial(Record):
-    """One trial of a sweep: its parameters, what its run is to do, and what came of it."""
+    """One trial of a sweep, with its parameters, the task of its run, and the outcome."""
 
     sweep: Id
     number: int
@@ -45,16 +45,17 @@ class Trial(Record):
     parameters: Parameters
     state: TrialState = TrialState.RUNNING
     attempt: int = 1
-    """The first attempt of its run that works on what it is to do now, or next: while it runs and the run has no such
-    attempt, the run is to be opened or resumed."""
+    """The first attempt of its run that works on its present or next task.
+
+    While the trial runs and its run has no such attempt, the launcher is to open or resume the run."""
     pause_at_step: int | None = None
     """The step at which it pauses. None where it trains to its end."""
     part: int = 1
     """The part of its sweep that last began it or let it go on."""
     max_cost_usd: float | None = None
-    """What the sweep had left when the trial was chosen, or more where a resume of the sweep gave it more."""
+    """US dollars that the sweep had left when the trial was chosen. A resume of the sweep may have raised them."""
     values: Annotated[dict[int, float], AtMost(64)] = Field(default_factory=dict)
-    """The objective by completed steps: where the trial was to pause, and at later pauses that it passed."""
+    """The objective by completed steps, at the step where the trial was to pause, and at later pauses."""
     best: float | None = None
     """The best value of the objective so far."""
     best_step: int | None = None
@@ -63,35 +64,36 @@ class Trial(Record):
     went_on_at_step: int | None = None
     """Its `step` when its sweep last let it go on. None where it never did."""
     stop_because: Words | None = None
-    """Why the sweep asked its run to stop. None where it did not."""
+    """The reason why the sweep asked its run to stop. None where it did not."""
     goes_on_with_sweep: bool = False
-    """Whether it was stopped only because its sweep was: it goes on when the sweep does."""
+    """True when it was stopped only because its sweep was. It goes on when the sweep does."""
     end_reason: EndReason | None = None
-    """Why its run last ended. None while it runs, and where no run could be opened."""
+    """The reason why its run last ended. None while it runs, and where no run could be opened."""
     failure_reason: Words | None = None
     ended_at: UtcTime | None = None
-    """When its run last ended, or paused."""
+    """The time when its run last ended, or paused."""
     cost: Cost | None = None
-    """What its run cost, with all attempts. None until the first one has ended."""
+    """The cost of its run, with all attempts. None until the first one has ended."""
     spending: Spending | None = None
-    """What its live run has cost beside that, in a sweep with a max_cost."""
+    """The cost of its live run beside that, in a sweep with a max_cost."""
     unbilled_usd: float = 0.0
-    """What its run has cost up to its last end, in US dollars, where the bill of one of its jobs never came: then its
-    `cost` knows no sum."""
+    """The cost of its run up to its last end, in US dollars, where the bill of one of its jobs never came.
+
+    Then its `cost` has no sum."""
     reserved_usd: float = 0.0
-    """In a sweep with a max_cost: what it may still cost, while it trains, until a stop takes effect."""
+    """US dollars that it may still cost, while it trains, until a stop takes effect. For a sweep with a max_cost."""
     pool_usd: float = 0.0
-    """The same of the warm pool that its job may leave."""
+    """US dollars that the warm pool of its job may still cost."""
     pools: Annotated[tuple[int, ...], AtMost(MOST_POOLS)] = ()
     """The attempts of its run that may have left a warm pool that is not on its bill yet."""
 
     @property
     def place(self) -> TrialPlace:
-        """What the record of its run says of it."""
+        """The trial's place in its sweep, as the record of its run has it."""
         return TrialPlace(sweep=self.sweep, number=self.number)
 
     def has(self, run: Run) -> bool:
-        """Say whether a run is this trial's. Its record says so. Another run may be called like one."""
+        """Say whether a run is this trial's. Its record says so. Another run may have such an id."""
         return run.trial == self.place
 
 
@@ -106,7 +108,7 @@ class BestTrial(Record):
 
 
 class TrialCounts(Record):
-    """How many trials of a sweep are in which state."""
+    """The number of a sweep's trials in each state."""
 
     running: int = 0
     paused: int = 0
@@ -116,12 +118,12 @@ class TrialCounts(Record):
 
     @property
     def chosen(self) -> int:
-        """How many there are."""
+        """The number of all trials."""
         return self.running + self.paused + self.completed + self.failed + self.stopped
 
 
 class Sweep(Record):
-    """The sweep item: what the user asked for and where the sweep stands.
+    """The sweep item, with the user's request and the state of the sweep.
 
     `version` counts the changes. Every write names the version that it was decided on (optimistic locking).
     """
@@ -132,43 +134,43 @@ class Sweep(Record):
     launched_by: Caller | None = None
     team: Label | None = None
     schedule: Id | None = None
-    """The schedule that launched it. None where a user did."""
+    """The schedule that launched it. None for a user's launch."""
     state: SweepState = SweepState.RUNNING
     stops_as: SweepState | None = None
-    """While it stops: what it is when no trial runs any more."""
+    """While it stops, its state for the time when no trial runs any more."""
     stop_requested_at: UtcTime | None = None
     ended_because: Words | None = None
-    """Why it ended, or stops, where its search is not simply over."""
+    """The reason why it ended, or stops, where its search is not simply over."""
     part: int = 1
-    """How often it was begun: once, and once more with each resume. Each part has an ending of its own."""
+    """The number of its beginnings, with the launch and each resume. Each part has an ending of its own."""
     resumed_at: UtcTime | None = None
-    """When a resume last let it go on: a client may repeat that call."""
+    """The time of its last resume. A client may repeat that call."""
     changed: Annotated[dict[Id, int], AtMost(100)] = Field(default_factory=dict)
-    """The fields of its trials' documents that a resume has changed: the part that last did."""
+    """The fields of its trials' documents that a resume has changed, each with the part that last changed it."""
     created_at: UtcTime
     updated_at: UtcTime
     ended_at: UtcTime | None = None
     notify: Kinds = ()
     next_job_at: UtcTime | None = None
-    """From when on AWS may be asked for the next job of a trial. None where it may at any time."""
+    """The earliest time to ask AWS for the next job of a trial. None where it may be at any time."""
     followed_until: UtcTime | None = None
-    """Until when a function goes on with it that was asked to by one that had no time left."""
+    """The time until which another function goes on with it, at the request of one that had no time left."""
     max_cost_is_near: bool = False
-    """Whether most of its max_cost is spent, and was notified where that was asked for."""
+    """True when most of its max_cost is spent. A notification followed where one was asked for."""
     counts: TrialCounts = TrialCounts()
     best: BestTrial | None = None
     cost: Cost | None = None
     """The sum over its trials' runs. None until an attempt of one has ended."""
     awaits_pools: bool = False
-    """Whether a trial may have left a warm pool that is not on the bill yet: passes then look at it after its end."""
+    """True while a warm pool of a trial may not be on the bill yet. Passes then examine the sweep after its end."""
     token: Label
     document: Annotated[dict[str, Any], AtMost(MAX_SWEEP_BYTES)]
-    """The document that was launched: a job document with `sweep`."""
+    """The launched document, a job document with `sweep`."""
     version: int = 0
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it has ended, and a resume without changes has something to do."""
+        """True when it has ended, and a resume without changes has something to do."""
         return self.state.ended and (self.state is not SweepState.COMPLETED or self.counts.failed > 0)
 
 

@@ -29,7 +29,9 @@ from spotkeep_jobs.record.table_client import (
 from spotkeep_jobs.with_changes import with_changes
 
 MOST_TRIALS_A_CHANGE: Final = 90
-"""DynamoDB takes 100 items in a transaction: the sweep's, its trials', and a few notifications.
+"""The most trials in one change.
+
+DynamoDB takes 100 items in a transaction, which has the sweep and a few notifications, too.
 
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
 """
@@ -46,7 +48,7 @@ class SweepExistsError(RunTableError):
 
 
 class SweepChangedError(RunTableError):
-    """Another function changed the sweep since it was read: read it again and decide again."""
+    """Another function changed the sweep since it was read. The caller reads it again and decides again."""
 
     def __init__(self, sweep: str) -> None:
         super().__init__(f"sweep {sweep!r} was changed by another function meanwhile. Read it again, decide again")
@@ -91,9 +93,9 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         """Write a change of a sweep and its trials in one transaction.
 
         Args:
-            change: Its `sweep.version` is the version that the decision was made on. At most `MOST_TRIALS_A_CHANGE`
-                trials.
-            goes_on: Whether it lets a sweep go on that had ended.
+            change: The change, with the version that the decision was made on in `sweep.version`. At most
+                `MOST_TRIALS_A_CHANGE` trials.
+            goes_on: True when it lets a sweep go on that had ended.
 
         Returns:
             The sweep's item as written.
@@ -154,7 +156,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         return item, trials
 
     def sweeps_in_flight(self) -> Iterator[str]:
-        """Yield ids of the sweeps that have not ended, or whose bill is not whole yet (eventually consistent).
+        """Yield ids of the sweeps that have not ended, or that have an incomplete bill (eventually consistent).
 
         The longest untouched come first.
         """
@@ -189,7 +191,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         return item
 
     def _trial_item(self, trial: Trial, sweep: Sweep) -> Item:
-        """Return the item of a trial, which is one text: all trials of a sweep are read at each of its steps."""
+        """Return the item of a trial, which is one text. All trials of a sweep are read at each of its steps."""
         return {
             "pk": f"sweep#{trial.sweep}",
             "sk": f"trial#{trial.number:06d}",

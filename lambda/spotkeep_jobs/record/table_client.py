@@ -1,4 +1,4 @@
-"""Reads and writes items of the run table: what everything that is stored in it has in common.
+"""Reads and writes items of the run table, for all kinds of records.
 
 Records are stored with absent attributes instead of NULL, exact numbers, and documents as text.
 
@@ -45,17 +45,17 @@ CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgress
 _NAMES_OF_PARTS: Final = {"pool": "warm pool", "event": "timeline entry", "fleet-history": "fleet"}
 _LONGEST_FOUND: Final = 60
 _LEAST_NUMBER = 1e-130
-"""DynamoDB's least number above 0: "Supported data types and naming rules", DynamoDB developer guide."""
+"""DynamoDB's least number above 0, from "Supported data types and naming rules" in the DynamoDB developer guide."""
 _serializer: Final = TypeSerializer()
 _deserializer: Final = TypeDeserializer()
 Write = dict[str, Any]
 """One write of a transaction."""
 Unreadable: TypeAlias = dict[str, str]
-"""Which records could not be read, and why: `{"run a": "UnreadableRecordError: ..."}`."""
+"""The reason of each record that could not be read, such as `{"run a": "UnreadableRecordError: ..."}`."""
 BY_CREATED_INDEX: Final = "by-created"
 IN_FLIGHT_INDEX: Final = "in-flight"
 RUN_RETENTION_DAYS: Final = 365
-"""An ended run stays in the run table for a year: what a year of runs costs there is cents."""
+"""Days that an ended run stays in the run table. A year of runs costs cents there."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its item outlives the item.
 _LONGEST_RUN: Final = timedelta(days=56)
 
@@ -68,9 +68,10 @@ Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Cance
 
 
 class RecordRefusedError(RunTableError):
-    """DynamoDB never takes a write as it is: the item is too large, the table is gone, a permission is missing.
+    """A write that DynamoDB never takes as it is.
 
-    What is to end is ended all the same, by who meets this error. It is raised afterwards.
+    The item is too large, the table is gone, or a permission is missing. A function that meets this error still ends
+    the work that is to end. It raises the error afterwards.
     """
 
     def __init__(self, reason: str) -> None:
@@ -81,10 +82,10 @@ class RecordRefusedError(RunTableError):
 
 
 def never_taken(error: ClientError) -> RecordRefusedError | None:
-    """Return what a failed write means, where no later try of it can do better. None where one can.
+    """Return the lasting problem of a failed write, or None where a later try of it can succeed.
 
     Args:
-        error: Of a write whose condition held, or was not asked.
+        error: The error of a write whose condition held, or was not asked.
     """
     if is_temporary(error.response):
         return None
@@ -118,9 +119,9 @@ class TableClient:
         """Bind the table.
 
         Args:
-            client: A DynamoDB client. Its retries are the caller's choice.
+            client: A DynamoDB client, with retries as the caller chooses.
             table_name: The run table of the deployment.
-            retention_days: How long an ended run stays (TTL attribute `expires_at`).
+            retention_days: Days that an ended run stays (TTL attribute `expires_at`).
         """
         self._client = client
         self._table = table_name
@@ -280,7 +281,7 @@ def _read_form(record: type[RecordT], item: Item, parsed: Callable[[], RecordT])
 
 
 def _wrong_with(error: Exception) -> tuple[str, str]:
-    """Return what is wrong with a record, and what was found there."""
+    """Return the problem with a record, and the value that was found there."""
     if not isinstance(error, ValidationError):
         return str(error), "no JSON"
     wrong = error.errors(include_url=False, include_context=False)[0]
@@ -294,10 +295,10 @@ def readable(
     """Yield the records that items hold. Those that cannot be read are passed over, and reported.
 
     Args:
-        record: What they are.
+        record: The type of the records.
         items: As they are stored.
-        unreadable: Takes those that cannot be read. None to raise at the first.
-        at_most: So many. None for all.
+        unreadable: Takes those that cannot be read, or None to raise at the first.
+        at_most: The number of records at most, or None for all.
 
     Raises:
         UnreadableRecordError: One cannot be read, and nothing takes it.
@@ -318,7 +319,7 @@ def readable(
 
 
 def _named(item: Item) -> str:
-    """Return what an item is about, in words: `run a`, `attempt 2 of run a`, `trial 3 of sweep b`."""
+    """Return the name of an item in words, such as `run a`, `attempt 2 of run a` or `trial 3 of sweep b`."""
     kind, _, name = str(item.get("pk")).partition("#")
     part, _, number = str(item.get("sk")).partition("#")
     owner = f"{kind} {name}".strip()

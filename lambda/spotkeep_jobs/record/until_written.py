@@ -1,4 +1,4 @@
-"""One loop for all who read a record, decide, and write it on the version they read."""
+"""One loop for all functions that read a record, decide, and write it on the version they read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ def until_written(
     pause: Callable[[int], None] = lambda _tries: None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Call what reads, decides and writes. Call it again when another process has written meanwhile.
+    """Call a function that reads, decides and writes, again after another process has written meanwhile.
 
     Args:
-        attempt: Raises `changed` when another process was faster. It must read again at its next call.
-        changed: The error that says so.
-        tries: How often it is called at most.
-        pause: Called with the number of tries so far, from 0, before it is called again.
-        has_time: Asked before it is called again: False ends the tries.
+        attempt: The function. It raises `changed` when another process was faster, and must read again at its next
+            call.
+        changed: The type of that error.
+        tries: The number of calls at most.
+        pause: Called with the number of tries so far, from 0, before the next call.
+        has_time: Asked before the next call, and False ends the tries.
 
     Returns:
-        What `attempt` returned.
+        The result of `attempt`.
 
     Raises:
         changed: The record kept changing under every try.
