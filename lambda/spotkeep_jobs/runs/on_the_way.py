@@ -1,6 +1,6 @@
-"""What the timeline and the users are shown of a job on its way: each of its phases, once. Pure.
+"""The phases of a job, shown once each in the timeline and in the users' notifications. Pure.
 
-The record counts the phases that it has. What is new is a range of positions in what the backend lists.
+The record counts the phases that it has. The new ones are a range of positions in the backend's list.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _TIMELINE: Final = {
 
 
 def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntry], list[Notification]]:
-    """Return what the timeline says of a job's phases, and what the run's users asked to be notified of.
+    """Return the timeline's entries about a job's phases, and the notifications that the run's users asked for.
 
-    That is: that it was interrupted, resumed, or begins to train at the full price.
+    A notification says that the run was interrupted, was resumed, or begins to train at the full price.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
         positions: The positions of the phases among all of the job's.
     """
     entries, notifications = [], []

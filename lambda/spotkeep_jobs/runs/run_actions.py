@@ -1,4 +1,4 @@
-"""What users do with a run that was launched: stop it, resume it, describe it, have its notifications sent again."""
+"""Actions of users on a launched run, such as stop, resume, describe, and sending its notifications again."""
 
 from __future__ import annotations
 
@@ -69,12 +69,14 @@ class RunActions:
         return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)
 
     def stop(self, run_id: str) -> Run:
-        """Ask a run to stop: recorded first, then passed to its backend. Stopping an ended run changes nothing.
+        """Ask a run to stop. The request is recorded first, then passed to the run's backend.
+
+        A stop of an ended run changes nothing.
 
         Raises:
             RequestRefusedError: The run is not known.
-            RecordRefusedError: DynamoDB does not take the record. Its job was asked to stop all the same.
-            LaunchUnfinishedError: AWS did not answer for certain. The controller stops the job.
+            RecordRefusedError: DynamoDB does not take the record. The run's job was asked to stop all the same.
+            LaunchUnfinishedError: AWS gave no certain answer. The controller stops the job.
         """
         with unfinished_without_an_answer(run_id, doing="stopping"):
             try:
@@ -83,7 +85,7 @@ class RunActions:
                 raise RequestRefusedError([unknown_run(run_id)]) from None
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
-        """Put what could not be sent of a run into the outbox again.
+        """Put the run's notifications that could not be sent into the outbox again.
 
         Returns:
             The ids of the notifications that go out again, each once. Empty when none was dead.
@@ -101,7 +103,7 @@ class RunActions:
         )
 
     def describe(self, run_id: str) -> tuple[Run, ScriptMetrics | None]:
-        """Return the item of a run, and what its script measures.
+        """Return the item of a run, and the metrics of its script.
 
         Raises:
             RequestRefusedError: The run is not known.
@@ -116,13 +118,13 @@ class RunActions:
             changes: New values of fields of its request. None takes a field away.
 
         Returns:
-            The run item, and the attempt. None for the attempt when an earlier call has recorded it: it has no job yet,
-                or was resumed so within the hour.
+            The run item, and the attempt. The attempt is None if an earlier call has recorded it. It then has no job
+            yet, or was resumed in the same way within the hour.
 
         Raises:
             RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
                 again at once, or the changed request would not be launched. It carries every problem.
-            RunChangedError: Another process has changed the run meanwhile: call again.
+            RunChangedError: Another process has changed the run meanwhile. Call again.
             AwsCallError: AWS did not say whether the last job is over.
         """
         run = known_run(self.deployment.table, run_id)
@@ -146,7 +148,7 @@ class RunActions:
         return self._record_next(run, validation.accepted(), changed=bool(changes))
 
     def _begun_before(self, run: Run) -> bool:
-        """Return whether an earlier call has begun this same resume: a client repeats a call by itself."""
+        """Return True if an earlier call has begun this same resume. A client repeats a call by itself."""
         if run.state is RunState.LAUNCHING and run.job_arn is None:
             return True
         if run.state.ended or run.asked_to_end is not None:
