@@ -63,14 +63,15 @@ metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spot
 class ActionContext:
     """The deployment, the caller and the time of one action.
 
+    By default the next steps of a sweep wait for the controller's next pass.
+
     Attributes:
         deployment: The deployment.
         request_id: The token of a document without one.
-        caller: The caller, where it is known.
-        origin: The schedule that fires, or would fire. Of a launch.
-        seconds_left: How long the function still has for the runs of a sweep.
-        go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
-            controller's next pass.
+        caller: The caller, if known.
+        origin: The schedule that fires, or would fire, in the case of a launch.
+        seconds_left: Returns the seconds that the function still has for the runs of a sweep.
+        go_on: Invokes the function once more, for the remaining work on a sweep.
     """
 
     deployment: Deployment[LauncherSettings]

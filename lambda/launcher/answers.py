@@ -1,4 +1,4 @@
-"""What the launcher answers: plain JSON, the same for the command line, `aws lambda invoke` and a script."""
+"""The launcher's answers in plain JSON, the same for the command line, `aws lambda invoke` and a script."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def acted_on(run: Run) -> Answer:
 
 
 def described(run: Run, metrics: ScriptMetrics | None) -> Answer:
-    """Return all that the run item says of a run, and what its script measures."""
+    """Return all values of the run item, and the metrics of the run's script."""
     return {
         "ok": True,
         **_where(run),
@@ -73,7 +73,7 @@ def replayed(run: str, notification_ids: Sequence[str]) -> Answer:
 
 
 def shell_opened(shell: Shell) -> Answer:
-    """Return a session that waits for its plugin: what the plugin takes, as StartSession answered and was asked."""
+    """Return a session that waits for Session Manager's plugin, with the request and the answer of StartSession."""
     session = shell.session
     return {
         "ok": True,
@@ -86,8 +86,9 @@ def shell_opened(shell: Shell) -> Answer:
 def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence[PoolMatch], now: datetime) -> Answer:
     """Return a document that would be launched, with all its defaults, its price and the warm pools held against it.
 
-    `worst_case_usd` is what `limits`, the deployment's ceilings, hold against run_cost_limit_usd. `spot_offers` is what
-    spot capacity costs now, by type and zone, for a run on EC2. `troubles` is what could not be found out.
+    `worst_case_usd` is the amount that `limits`, the deployment's ceilings, compare with run_cost_limit_usd.
+    `spot_offers` is the present price of spot capacity, by type and zone, for a run on EC2. `troubles` lists the facts
+    that could not be found out.
     """
     return {
         "ok": True,
@@ -112,7 +113,7 @@ def pool_changed(pool: Pool, *, now: datetime) -> Answer:
 
 
 def pool_document(pool: Pool, *, now: datetime) -> Answer:
-    """Return a warm pool: its record, and what that means now."""
+    """Return a warm pool with its record and its present state."""
     cost = idle_usd(pool, now=now)
     return {
         **pool.model_dump(mode="json"),
@@ -131,7 +132,7 @@ def _matched(match: PoolMatch, *, now: datetime) -> Answer:
 
 
 def refused(error: RequestRefusedError) -> Answer:
-    """Return a document that launched nothing, with all that is wrong with it. `temporary`: that is over by itself."""
+    """Return a document that launched nothing, with all its problems. `temporary` says that they pass by themselves."""
     return {
         "ok": False,
         "error": "refused",
