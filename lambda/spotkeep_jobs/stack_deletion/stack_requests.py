@@ -1,4 +1,4 @@
-"""CloudFormation's side of a custom resource: its requests, its answers, and whether a stack is on its way out.
+"""CloudFormation's requests for a custom resource, the answers to them, and the check if a stack is being deleted.
 
 Sources: "Custom resource request types", "Custom resource response types", CloudFormation user guide.
 """
@@ -24,7 +24,7 @@ def stack_request(event: object, *, now: datetime) -> StackRequest | None:
     """Read CloudFormation's request. None for an event that is none.
 
     Args:
-        event: What the function was invoked with.
+        event: The event of the invocation.
         now: The time, aware.
     """
     if not isinstance(event, dict) or "ResponseURL" not in event:
@@ -64,10 +64,10 @@ class Stacks:
         return status == "DELETE_IN_PROGRESS" if still else status.startswith("DELETE_")
 
     def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
-        """Answer a request with what failed, or that all is well.
+        """Answer a request with a failure, or with success.
 
         Raises:
-            OSError: It could not be put there.
+            OSError: The answer could not be put at CloudFormation's address.
         """
         body = {
             "Status": "SUCCESS" if failed is None else "FAILED",
