@@ -150,7 +150,7 @@ def hint_of(event: object) -> Hint:
     """Read an event.
 
     Args:
-        event: As EventBridge delivers it. Anything at all, when another caller invokes it.
+        event: The event from EventBridge, or any value from another caller.
 
     Raises:
         UnknownEventError: It is no change of a training job, a service job or a fleet.

@@ -87,7 +87,7 @@ def in_turn(names: Iterable[str], *, after: str | None) -> list[str]:
 
 
 class _Turns:
-    """Gives each item of a pass its turn, as far as the time goes, and keeps where the next pass begins."""
+    """Gives each item of a pass its turn while there is time. Records the item at which the next pass begins."""
 
     def __init__(self, table: RunTable, report: PassReport, *, seconds_left: Callable[[], float]) -> None:
         self._table = table
@@ -130,7 +130,7 @@ class _Turns:
         return 0
 
     def end(self) -> None:
-        """Keep where the next pass begins."""
+        """Record the item at which the next pass begins."""
         if self._begun != self._kept:
             isolated(self._report.failures, "places of this pass", lambda: self._keep(self._begun))
 

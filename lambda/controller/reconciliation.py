@@ -88,7 +88,7 @@ def reconcile_hint(hint: Hint, *, deployment: Deployment[ControllerSettings]) ->
     """Reconcile the job of a hint, and send its notifications.
 
     Args:
-        hint: Which job.
+        hint: The hint that names the job.
         deployment: The deployment.
 
     Raises:
@@ -168,7 +168,7 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, deployment: Deploy
 
 
 def _advance_sweep(sweep: str, *, ended: str, deployment: Deployment[ControllerSettings]) -> None:
-    """Have the sweep of a trial that has ended advanced. Where Lambda does not take it, the next pass has."""
+    """Have the launcher advance the sweep of an ended trial. If Lambda refuses the call, the next pass does it."""
     try:
         launcher_of(deployment).advance(sweep, ended_runs=[ended])
     except AwsCallError as error:
@@ -198,7 +198,7 @@ def reconcile_pool(pool_check: PoolCheck, *, deployment: Deployment[ControllerSe
     """Reconcile a pool and the run that took it over, and send their notifications.
 
     Args:
-        pool_check: Which pool.
+        pool_check: The check that names the pool.
         deployment: The deployment.
 
     Raises:

@@ -109,7 +109,7 @@ def write_metrics(values: RunMetrics, *, deployment: Deployment[ControllerSettin
 
 
 def report_refusal(problem: str) -> None:
-    """Say that an event hints at nothing."""
+    """Log that an event hints at nothing."""
     logger.warning("ignored an event", problem=problem)
     count("EventRefused")
 
@@ -130,7 +130,7 @@ def report_delivery(delivery: Delivery) -> None:
 
 
 def report_prices(report: PassReport) -> None:
-    """Say that AWS's prices could not be read, if so."""
+    """Log that AWS's prices could not be read, if that is the case."""
     if problem := report.prices_unread or report.failures.get("prices"):
         logger.warning("prices not read", problem=problem)
 

@@ -177,7 +177,7 @@ def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
 
 
 def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
-    """Judge the document of the schedule's first firing, and record the schedule where that is asked for."""
+    """Judge the document of the schedule's first firing, and record the schedule if that is asked for."""
     deployment, schedules = context.deployment, ScheduledLaunches(context.deployment)
     read = schedules.read(asked.document, default_token=context.request_id, caller=context.caller)
     origin = Origin(schedule=None if read.schedule is None else read.schedule.schedule)

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any]
 MAX_PAGE_BYTES: Final = 2_000_000
-"""Of the trials in one answer, as JSON. Lambda answers with 6 MB, and the function's URL writes quotes twice as long.
+"""The most bytes of the trials in one answer, as JSON.
+
+Lambda answers with 6 MB, and the function's URL writes quotes twice as long.
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 """
 
 
 def launched(launch: Launched) -> Answer:
-    """Return a run that has its job, from this call or an earlier one. Or all of several that were launched as one."""
+    """Return a run that has its job, from this call or an earlier one, or all runs that were launched as one."""
     if launch.run.group is not None:
         return {
             "ok": True,
@@ -52,7 +54,7 @@ def launched(launch: Launched) -> Answer:
 
 
 def acted_on(run: Run) -> Answer:
-    """Return a run that was asked to stop, or has ended before. Or one that has another priority."""
+    """Return a run that was asked to stop, has ended before, or has got another priority."""
     return {"ok": True, **_where(run), "next": _next(run)}
 
 
@@ -159,7 +161,7 @@ def _where(run: Run) -> Answer:
 
 
 def _output_uri(run: Run) -> str:
-    """Return where the model will be. In a queue below the name that AWS Batch gives the training job."""
+    """Return the address of the future model. In a queue it lies below AWS Batch's name of the training job."""
     if run.place.queue is not None and run.training_job is None:
         return run.output_prefix
     return f"{run.output_prefix}{run.training_job or run.job_name}/output/model.tar.gz"
@@ -191,7 +193,7 @@ def launched_sweep(launch: LaunchedSweep) -> Answer:
 
 
 def sweep_stands(sweep: Sweep) -> Answer:
-    """Return where a sweep stands."""
+    """Return the present state of a sweep."""
     return {
         "ok": True,
         "sweep": sweep.sweep,
@@ -204,7 +206,7 @@ def sweep_stands(sweep: Sweep) -> Answer:
 
 
 def described_sweep(sweep: Sweep, trials: Sequence[Trial], *, first: int = 1) -> Answer:
-    """Return all that the record says of a sweep and its trials. Of many, a page of them.
+    """Return the record of a sweep and its trials, or of one page of many trials.
 
     Args:
         sweep: The sweep.

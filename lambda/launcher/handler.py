@@ -180,7 +180,7 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
 
 
 def _go_on(asked: SweepAdvance) -> None:
-    """Have the rest done by another invocation. Where Lambda does not take it, by a pass of the controller."""
+    """Have another invocation do the rest. If Lambda refuses the call, a pass of the controller does it."""
     try:
         launcher_function().advance(asked.sweep, ended_runs=asked.ended_runs, in_a_row=asked.in_a_row)
     except AwsCallError as error:

@@ -124,7 +124,8 @@ class PoolExtension:
     Attributes:
         run: The run's id.
         seconds: By how much.
-        kept_until: When it was seen to end, so that a repeat of the call adds nothing. None for its end by now.
+        kept_until: The end time that the caller saw, so that a repeat of the call adds nothing, or None for its present
+            end.
     """
 
     run: str
@@ -232,7 +233,7 @@ class ScheduleFiring:
 
     Attributes:
         schedule: Its name.
-        firing: When it was due.
+        firing: The time when it was due.
     """
 
     schedule: object

@@ -23,7 +23,7 @@ EVERY: Final = timedelta(hours=1)
 MOST_KEPT: Final = 100
 """The most findings that a report keeps, the most expensive first. An item of the DynamoDB table holds 400 kB."""
 MOST_UNREADABLE: Final = 30
-"""How many things a report names that could not be read, whole kinds first."""
+"""The most unreadable things that a report names, whole kinds first."""
 
 
 def orphan_collector(deployment: Deployment[ControllerSettings]) -> OrphanCollector:

@@ -223,7 +223,7 @@ def is_named(prefix: str, names: Collection[str]) -> bool:
 
 
 def judge_fleet_orphan(orphan: Orphan, *, context: Context) -> Finding | None:
-    """Say whether a fleet, volume or snapshot that is not needed has been so for longer than a removal takes."""
+    """Return a finding if a fleet, volume or snapshot has not been needed for longer than a removal takes."""
     thing = orphan.thing
     since = orphan.since or context.now
     if isinstance(thing, Fleet):

@@ -387,5 +387,5 @@ class RunObjects:
         return f"s3://{self._bucket}/{run.prefix}"
 
     def named_in(self, text: str) -> Iterator[str]:
-        """Yield the prefixes of runs that a text names addresses below, as far as it names them."""
+        """Yield the prefixes of runs with addresses in a text, or the part of each prefix that the text has."""
         return named_prefixes(text, bucket=self._bucket)

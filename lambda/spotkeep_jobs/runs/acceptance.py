@@ -218,7 +218,7 @@ def token_of_another_document(token: str | None, *, kind: str, launched: str, di
 
 
 def run_exists(run: str) -> Problem:
-    """Say that the run id is taken."""
+    """Return the problem that the run id is taken."""
     return Problem(
         field="run",
         found=shown(run),
@@ -228,7 +228,7 @@ def run_exists(run: str) -> Problem:
 
 
 def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
-    """Say that a live run writes to the checkpoint prefix."""
+    """Return the problem that a live run writes to the checkpoint prefix."""
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_uri),
@@ -238,7 +238,7 @@ def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
 
 
 def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
-    """Say that the deployment has as many runs under way as it may."""
+    """Return the problem that the deployment's limit of runs in flight is reached."""
     return Problem(
         field="(runs in flight)",
         found=f"{in_flight} under way",
@@ -313,7 +313,7 @@ def problems_of_schedule_id(table: RunTable, name: str, *, now: datetime) -> lis
 
 
 def sweep_exists(sweep: str) -> Problem:
-    """Say that the id is taken."""
+    """Return the problem that the id is taken."""
     return Problem(
         field="run",
         found=shown(sweep),
@@ -323,7 +323,7 @@ def sweep_exists(sweep: str) -> Problem:
 
 
 def id_is_reserved(name: str) -> Problem:
-    """Say that the id became another's while it was asked for."""
+    """Return the problem that another launch took the id at the same time."""
     return Problem(
         field="run", found=shown(name), problem="is the id of something that was launched just now", fix=_CHOOSE
     )
@@ -420,7 +420,7 @@ def launches_again(document: Mapping[str, Any]) -> bool:
 
 
 def named_without_token(document: Mapping[str, Any]) -> bool:
-    """Return whether `run` alone says that two calls are one launch."""
+    """Return True if `run` alone identifies two calls as one launch."""
     return document.get("token") is None and document.get("run") is not None
 
 
@@ -428,13 +428,13 @@ def token_of_call(document: object, *, request_id: str, caller: Caller | None) -
     """Return the token of a document that has none.
 
     Args:
-        document: Of any type.
+        document: The document, of any type.
         request_id: AWS Lambda's id of the invocation.
-        caller: The caller, where it is known.
+        caller: The caller, if known.
 
     Returns:
-        Of a document with `run` the same for each call with the same document of the same caller. Of any other the
-        request id, which the tries of one asynchronous invocation share.
+        For a document with `run`, the same token for each call of the same caller with the same document. For any other
+        document, the request id. The tries of one asynchronous invocation share it.
     """
     if not isinstance(document, Mapping) or not named_without_token(document):
         return request_id

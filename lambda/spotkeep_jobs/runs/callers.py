@@ -97,7 +97,7 @@ class CallerRules:
 
 
 def with_owner(document: object, *, caller: Caller) -> object:
-    """Return a job document with its caller as the owner, where it names none."""
+    """Return a job document with its caller as the owner if it names none."""
     if not isinstance(document, Mapping) or document.get("owner") is not None:
         return document
     return {**document, "owner": caller.name}
@@ -200,7 +200,7 @@ def authorize(
 
 
 def _may_act_on_everything(deployment: Deployment[LauncherSettings], caller: Caller | None) -> bool:
-    """Return whether a caller may act on everything. Refuse an unknown caller where the deployment verifies callers."""
+    """Return whether a caller may act on everything. Refuse an unknown caller if the deployment verifies callers."""
     rules = caller_rules(deployment)
     if rules is None:
         return True
@@ -222,7 +222,7 @@ def known_run(table: RunTable, run: str) -> Run:
 
 
 def unknown_run(run: str) -> Problem:
-    """Say that there is no such run."""
+    """Return the problem that there is no such run."""
     return Problem(
         field="run",
         found=shown(run),

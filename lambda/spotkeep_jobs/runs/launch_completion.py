@@ -102,7 +102,7 @@ class LaunchCompletion:
         raise RunChangedError(run)
 
     def stop(self, run: str) -> Run:
-        """Record that a run is to end, and end its job. That is ended even where DynamoDB does not take the record.
+        """Record that a run is to end, and end its job. The job is ended even if DynamoDB refuses the record.
 
         Raises:
             RunNotRecordedError: No such run.
@@ -123,7 +123,7 @@ class LaunchCompletion:
         """End the job of an attempt, if there is one, without a record that says so.
 
         Args:
-            attempt: As it was read.
+            attempt: The attempt as it was read.
         """
         if attempt.job_arn is None:
             job = self.deployment.backends.of(attempt).observe(attempt.job_name)
@@ -272,7 +272,7 @@ def is_ours(job: JobView, attempt: Attempt) -> bool:
 
 
 def refused_by_its_backend(run: Run) -> Problem:
-    """Say that SageMaker, AWS Batch or EC2 refused the job."""
+    """Return the problem that SageMaker, AWS Batch or EC2 refused the job."""
     field, found = "(SageMaker)", f"training job {run.job_name}"
     fix = "Correct the document or the account (quotas, permissions)"
     if run.place.backend == "ec2":
@@ -333,12 +333,12 @@ class Launched:
 
 @contextlib.contextmanager
 def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = None) -> Iterator[None]:
-    """Raise LaunchUnfinishedError where AWS did not answer for certain, or the run kept changing under every try.
+    """Raise LaunchUnfinishedError if AWS gave no certain answer, or if the run kept changing under every try.
 
     Args:
         run: The run's id.
         doing: The action on it, in one word.
-        token: The launch's token, where it is a launch: with it the next call finishes this one.
+        token: The launch's token, if it is a launch, with which the next call finishes this one.
     """
     try:
         yield

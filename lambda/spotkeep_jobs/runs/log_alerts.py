@@ -22,7 +22,7 @@ from spotkeep_jobs.with_changes import with_changes
 METRICS_READ_EVERY: Final = timedelta(minutes=10)
 """The time between two readings of a log for the metrics that a job file names. Each reading costs seven calls."""
 CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
-"""How often a log is read that says of no checkpoint, or of none that is fresh."""
+"""The time between two readings of a log that has no fresh checkpoint."""
 
 
 _NOT_ALL_READ: Final = {
@@ -85,7 +85,10 @@ def hold_to_log(facts: JobFacts) -> Held:
 
 
 def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
-    """Return when a live job's log is to be read for its metrics. None where none are named, or none trains."""
+    """Return the next time to read a live job's log for metrics.
+
+    None if no metrics are named, or the job does not train.
+    """
     request, since = facts.request, training_since(job)
     # The metrics of a job without a command are in CloudWatch alone: no runner prints events.
     if request is None or request.command is None or not request.metrics or since is None:
@@ -94,7 +97,7 @@ def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
 
 
 def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
-    """Return how fresh the newest checkpoint is. None where that was not asked for, or none is due."""
+    """Return the freshness of the newest checkpoint. None if that was not asked for, or no checkpoint is due."""
     run, request, since = facts.run, facts.request, training_since(job)
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.asked_to_end is not None:
         return None

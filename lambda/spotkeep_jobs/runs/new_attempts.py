@@ -58,7 +58,7 @@ class NewAttempts:
     deployment: Deployment[LauncherSettings]
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
-        """Return where a run keeps its checkpoints."""
+        """Return the address of a run's checkpoints."""
         return checkpoint_uri_for(request=request, run=run, platform=self.deployment.platform)
 
     def too_long(self, request: JobRequest) -> list[Problem]:
@@ -129,7 +129,7 @@ class NewAttempts:
             run: The run item.
             request: Its request, validated again.
             spent_usd: The cost of the run so far, in US dollars.
-            changed: Whether the request is to take the place of the recorded one.
+            changed: True if the request replaces the recorded one.
 
         Raises:
             RequestRefusedError: The run has spent its max_cost, or AWS Batch would not take the request of its job.
@@ -248,7 +248,7 @@ def _in_queue(request: JobRequest, job_request: Mapping[str, Any], place: QueueP
 
 
 def _too_long(place: QueuePlace, job_request: Mapping[str, Any]) -> Problem:
-    """Say that AWS Batch would not take the request of the job, without the parts that the training spec holds."""
+    """Return the problem that AWS Batch refuses the job's request, even without the parts in the training spec."""
     return Problem(
         field="queue",
         found=shown(place.queue),

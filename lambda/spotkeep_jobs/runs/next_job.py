@@ -129,10 +129,11 @@ def next_job(
 def _asked_again(
     attempts: Sequence[Attempt], *, request: JobRequest, deadline_at: datetime | None
 ) -> tuple[int, datetime] | None:
-    """Say when SageMaker is asked again that had no capacity for the run's last job.
+    """Return the time to ask SageMaker again after it had no capacity for the run's last job.
 
     Returns:
-        In how many seconds, and since when it has had none. None where the run has waited for as long as it may.
+        The seconds until then, and the time since when there has been no capacity. None if the run's longest wait is
+        over.
     """
     last = attempts[-1]
     ended_at = last.ended_at or last.created_at

@@ -80,14 +80,14 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
 
 
 def _begins_dearer(facts: JobFacts, position: int) -> bool:
-    """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
+    """Return True if this is the attempt's first training, on demand, of a run that wanted spot."""
     first = not has_trained(facts.job, before=position)
     looked_for_spot = any(before.place.capacity == "spot" for before in facts.earlier)
     return first and looked_for_spot and facts.attempt.place.capacity == "on-demand"
 
 
 def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:
-    """Return the entries about where the script took up its work, as the log of its ended job says."""
+    """Return the entries about the step at which the script continued, from the log of its ended job."""
     entries = [
         _resume_entry(attempt, at=resumed.at, step=resumed.step, text=_resumed_text(resumed)) for resumed in log.resumes
     ]

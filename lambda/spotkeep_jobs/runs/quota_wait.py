@@ -71,7 +71,7 @@ def wait_for_quota(
 
 
 def is_due(run: Run, *, now: datetime) -> bool:
-    """Return whether a run's job may be asked for now. A run that waits for no quota is never in the way of it."""
+    """Return True if a run's job may be asked for now. That always holds for a run that waits for no quota."""
     return run.quota_wait is None or now - run.quota_wait.refused_at >= TRIED_AGAIN_AFTER
 
 

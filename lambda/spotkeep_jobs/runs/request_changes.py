@@ -86,7 +86,7 @@ def changes_in_words(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
 
     Args:
         before: The request as it was recorded.
-        after: As it is recorded now.
+        after: The request as it is recorded now.
     """
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return ", ".join(f"source ({_version(after.get(name))})" if name == "source" else name for name in changed)

@@ -113,6 +113,13 @@ class RunActions:
     def _begin_next(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
         """Record the next attempt of a run.
 
+        A refusal has one of these reasons.
+
+        - The run is not known, or has completed.
+        - The run's last job is not over (I1).
+        - The run would pause again at once.
+        - The changed request would not be launched.
+
         Args:
             run_id: The run.
             changes: New values of fields of its request. None takes a field away.
@@ -122,8 +129,7 @@ class RunActions:
             yet, or was resumed in the same way within the hour.
 
         Raises:
-            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
-                again at once, or the changed request would not be launched. It carries every problem.
+            RequestRefusedError: The run cannot be resumed. The error carries every problem.
             RunChangedError: Another process has changed the run meanwhile. Call again.
             AwsCallError: AWS did not say whether the last job is over.
         """
@@ -183,7 +189,7 @@ class RunActions:
         yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix, temporary=temporary)
 
     def _has_live_job(self, run: Run) -> bool:
-        """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
+        """Return True if SageMaker says that the run's last job is not over, even if the record differs."""
         attempt = self.deployment.table.attempt(run.run, run.attempt)
         job = self.deployment.backends.of(attempt or run).observe(run.job_name)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
@@ -238,7 +244,7 @@ def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
 
 
 def _of_another_client(run: Run) -> Problem:
-    """Say that there is nothing to make a next job of."""
+    """Return the problem that there is no job file for a next job."""
     return Problem(
         field="run",
         found=shown(run.run),
@@ -248,7 +254,7 @@ def _of_another_client(run: Run) -> Problem:
 
 
 def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
-    """Say that a run's team was isolated, or is no more, since the run was launched."""
+    """Return the problem that a run's team was isolated, or has ceased to be, since the run's launch."""
     return Problem(
         field="team",
         found=shown(run.request.get("team")),
@@ -259,7 +265,7 @@ def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
 
 
 def _cost_not_known(request: JobRequest) -> Problem:
-    """Say that the bill of a run with a max_cost has no dollars, so that the rest of the money is not known."""
+    """Return the problem that a run with a max_cost has no bill in dollars, so its remaining money is not known."""
     return Problem(
         field="max_cost",
         found=shown(request.max_cost),
@@ -281,7 +287,7 @@ def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, 
         The run item afterwards.
 
     Raises:
-        RequestRefusedError: The run is not known, is in no queue, or has ended. Or this is no priority.
+        RequestRefusedError: The run is not known, is in no queue, or has ended, or the value is no priority.
         LaunchUnfinishedError: AWS did not answer for certain. Call again.
     """
     wanted = _priority(priority)

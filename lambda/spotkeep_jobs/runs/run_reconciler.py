@@ -58,7 +58,7 @@ _LONGEST_TRIED: Final = timedelta(seconds=30)
 
 Each try may read the run's log for 20 seconds, and a pass has other runs to reconcile."""
 _STILL_WRITES_SECONDS: Final = 600
-"""So long after it was asked to stop, lines of a training job may still arrive in its log."""
+"""The seconds after a training job was asked to stop in which lines may still arrive in its log."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
@@ -120,7 +120,7 @@ class RunReconciler:
         """Reconcile the run that a job works on.
 
         Args:
-            job_name: As an event names it.
+            job_name: The job's name from an event.
 
         Returns:
             None when the job belongs to no run of this deployment.
@@ -326,7 +326,7 @@ def _may_have_written(left_at: datetime | None, *, since: float | None) -> bool:
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:
-    """Say whether function after function ended while it read the log. Those that may still read it do not count."""
+    """Return True if function after function ended while reading the log. Those that may still read do not count."""
     reading = run.log_reading
     if reading is None or reading.unfinished < MOST_UNFINISHED_READINGS:
         return False
@@ -334,7 +334,7 @@ def _ends_functions(run: Run, now: datetime) -> bool:
 
 
 def _may_be_answered_later(run: Run, attempt: Attempt) -> bool:
-    """Say whether a reading that was not answered stays unfinished, for the next reconciliation to read again."""
+    """Return True if a reading without an answer stays unfinished, so that the next reconciliation tries it again."""
     if launch_id_of(attempt) is None:
         return False  # Its lines have no mark to ask for.
     before = 0 if run.log_reading is None else run.log_reading.unfinished
@@ -342,7 +342,7 @@ def _may_be_answered_later(run: Run, attempt: Attempt) -> bool:
 
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
-    """Return whether more comes of the changes than a record that says where the job is."""
+    """Return True if the changes do more than record the job's phase."""
     left = attempt.asked_to_end
     return any(change.notifications or change.ends_run or change.attempt.asked_to_end != left for change in changes)
 

@@ -131,11 +131,11 @@ def choose(
 
 
 def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: datetime) -> str | None:
-    """Return why a launch (or a resume) goes on demand at once. None where spot can be tried.
+    """Return the reason why a launch (or a resume) goes on demand at once. None if spot can be tried.
 
     Args:
         request: The validated request.
-        deadline_at: When it must be done, if so.
+        deadline_at: The time of its deadline, if it has one.
         now: The time of the launch.
     """
     if deadline_at is None or request.capacity == "on-demand":

@@ -118,7 +118,7 @@ def _fallback(facts: RunFacts) -> Fallback | None:
 
 
 def _notifies(facts: RunFacts) -> bool:
-    """Return whether the users asked to be notified of a long wait, and were not of this one."""
+    """Return True if the users asked for a notification of a long wait, and have not got one for this wait."""
     asked = NotificationKind.WAITING_TOO_LONG in facts.run.notify
     return asked and facts.attempt.long_wait_notified != facts.attempt.interruptions
 

@@ -123,12 +123,12 @@ def schedule_id_for(document: Mapping[str, Any], *, token: str) -> str:
 
 
 def first_firing(request: ScheduleRequest, *, now: datetime) -> datetime | None:
-    """Return when a schedule that is made now first fires. None for never, or where its zone is not known here."""
+    """Return the first firing of a new schedule. None if it never fires, or if its time zone is not known here."""
     return next_after(request.expression, request.timezone, at=now, begins_at=begins_at(request, now=now))
 
 
 def next_firing(schedule: Schedule, *, now: datetime) -> datetime | None:
-    """Return when a schedule fires next. None for never, or where its zone is not known here."""
+    """Return the next firing of a schedule. None if it never fires, or if its time zone is not known here."""
     return next_after(schedule.expression, schedule.timezone, at=now, begins_at=schedule.begins_at)
 
 

@@ -34,7 +34,7 @@ The last two are another zone on each machine.
 """
 
 DayRule: TypeAlias = Callable[[date], bool]
-"""Whether a schedule fires on a day."""
+"""Returns True if a schedule fires on a day."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,8 @@ class Cron:
         minutes: Those of the hours.
         hours: Those of the days.
         months: From 1.
-        years: With four digits.
-        fires_on: Which days of these months.
+        years: The years, with four digits.
+        fires_on: The days of these months.
     """
 
     minutes: Sequence[int]
@@ -104,7 +104,7 @@ class Cron:
 
 
 def next_after(expression: str, timezone: str, *, at: datetime, begins_at: datetime) -> datetime | None:
-    """Return the first firing after a time, in UTC. None for never, or where the time zone is not known here.
+    """Return the first firing after a time, in UTC. None if there is none, or if the time zone is not known here.
 
     Args:
         expression: One that was read before.
@@ -162,7 +162,7 @@ def expression_warnings(expression: str) -> Iterator[str]:
 
 
 def read_zone(value: object) -> str:
-    """Return the name of a time zone. Where there is no list of zones, as in some images, AWS judges it.
+    """Return the name of a time zone. Without a list of zones, as in some images, AWS judges the name.
 
     Raises:
         PydanticCustomError: There is no such zone.
@@ -183,7 +183,7 @@ def _known_zones() -> frozenset[str]:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """Return a time zone. None where it is not known here."""
+    """Return a time zone. None if it is not known here."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

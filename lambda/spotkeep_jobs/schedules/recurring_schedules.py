@@ -45,7 +45,7 @@ class RecurringSchedules:
 
         Raises:
             AwsRefusedError: AWS will not take it.
-            AwsBusyError: Whether it was made is not known.
+            AwsBusyError: It is not known if the schedule was created.
         """
         payload = {"action": LAUNCH_SCHEDULED, "schedule": schedule.schedule, "firing": SCHEDULED_TIME}
         self._call(
@@ -66,7 +66,7 @@ class RecurringSchedules:
 
         Raises:
             AwsRefusedError: AWS does not do it.
-            AwsBusyError: Whether it was deleted is not known.
+            AwsBusyError: It is not known if the schedule was deleted.
         """
         self._call("delete_schedule", unless="ResourceNotFoundException", Name=schedule, GroupName=self._target.group)
 

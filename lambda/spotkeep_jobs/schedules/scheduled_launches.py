@@ -290,7 +290,7 @@ def _another_document(schedule: Schedule) -> Problem:
 
 
 def schedule_exists(schedule: str) -> Problem:
-    """Say that the id is taken."""
+    """Return the problem that the id is taken."""
     return Problem(
         field="run",
         found=shown(schedule),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _FoundT = TypeVar("_FoundT")
 _COUNTS_AS_ALIVE: Final = "It counts as alive, and what to do is in docs/runbook.md (`cdk destroy` waits)"
 WAITS: Final = timedelta(hours=1)
-"""How long CloudFormation waits for an answer (the longest ServiceTimeout). Then the deletion has failed."""
+"""The time that CloudFormation waits for an answer (the longest ServiceTimeout). Then the deletion has failed."""
 
 
 @dataclass(kw_only=True)
@@ -63,7 +63,7 @@ class Alive:
 
     @property
     def anything(self) -> bool:
-        """Whether anything runs, or may."""
+        """True while anything runs, or may run."""
         return bool(self.runs or self.sweeps or self.pools or self.unreadable)
 
 

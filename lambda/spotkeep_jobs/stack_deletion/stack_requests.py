@@ -42,22 +42,22 @@ def stack_request(event: object, *, now: datetime) -> StackRequest | None:
 
 
 class Stacks:
-    """CloudFormation's stacks, as far as the end of a deployment needs them."""
+    """The calls to CloudFormation that the end of a deployment needs."""
 
     def __init__(self, make_client: Callable[[], CloudFormationClient]) -> None:
         """Bind the client.
 
         Args:
-            make_client: Makes a client of CloudFormation, when it is first needed: in nearly no invocation.
+            make_client: Makes a client of CloudFormation, when it is first needed, which is in nearly no invocation.
         """
         self._make_client = make_client
 
     def is_being_deleted(self, stack_id: str, /, *, still: bool = False) -> bool:
-        """Say whether the whole stack goes, and not a resource of it alone.
+        """Return True if the whole stack is being deleted, and not only a resource of it.
 
         Args:
             stack_id: The stack.
-            still: Whether CloudFormation is at it now. A deletion that has failed does not count then.
+            still: True to count only a deletion in progress, and not one that has failed.
         """
         (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
         status = stack["StackStatus"]
