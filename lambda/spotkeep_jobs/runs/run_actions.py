@@ -113,7 +113,7 @@ class RunActions:
     def _begin_next(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
         """Record the next attempt of a run.
 
-        A refusal has one of these reasons.
+        A refusal has one or more reasons, such as the following.
 
         - The run is not known, or has completed.
         - The run's last job is not over (I1).
