@@ -1,1 +1,1 @@
-"""The controller: one function that keeps every run's record and its capacity in line with what AWS says."""
+"""The controller, one Lambda function that keeps the record and the capacity of every run in line with AWS."""

@@ -1,6 +1,6 @@
-"""Reads what invoked the controller: a batch of events, an event, a schedule, the clock, CloudFormation or a person.
+"""Reads the controller's event. It comes from a queue, AWS, a schedule, the clock, CloudFormation or a person.
 
-Pure. An event names what to reconcile. Nothing else in it is believed.
+Pure. An event only names the thing to reconcile. The controller believes nothing else in it.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _SERVICE_JOB: Final = re.compile(r"arn:[^:]+:batch:[^:]*:[^:]*:service-job/([0-9
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _MOST_ATTEMPTS: Final = 999_999
 CLOCK_EVENT: Final = {"reconcile": "everything"}
-"""What the five-minute schedule invokes the controller with. A test holds the construct's to it."""
+"""The event that the five-minute schedule sends to the controller. A test compares the construct's event with it."""
 CLEAR_DELETION: Final = {"clear": "deletion"}
-"""What who runs the deployment invokes the controller with after a deletion that failed."""
+"""The event that the deployment's operator sends to the controller after a deletion that failed."""
 
 
 class Subject(StrEnum):
-    """What an event is about."""
+    """The kind of thing that an event is about."""
 
     TRAINING_JOB = "training job"
     """An attempt, by the name of its job. An agent's event names the attempt on a fleet in the same way."""
     FLEET = "fleet"
-    """A fleet of EC2. The event does not say whose it is."""
+    """A fleet of EC2. The event does not name the fleet's run."""
     SERVICE_JOB = "service job"
-    """A service job of AWS Batch, by its id: an event of a preemption does not say whose it is."""
+    """A service job of AWS Batch, by its id. An event of a preemption does not name the job's run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +64,10 @@ class Hint:
     """Something happened.
 
     Attributes:
-        subject: To what kind of thing.
-        name: Its name or id.
-        deployment: What a training job's tag `spotkeep:deployment` says, by the event. None where it has none.
-        run: What its tag `spotkeep:run` says. AWS Batch names the training jobs of a queue as it likes.
+        subject: The kind of thing that it happened to.
+        name: The name or id of that thing.
+        deployment: The value of a training job's tag `spotkeep:deployment`, from the event, or None without the tag.
+        run: The value of its tag `spotkeep:run`, because AWS Batch chooses the names of a queue's training jobs.
     """
 
     subject: Subject
@@ -78,11 +78,11 @@ class Hint:
 
 @dataclass(frozen=True, kw_only=True)
 class EventBatch:
-    """What a batch of messages says, each job once: SageMaker sends several events for one change.
+    """The hints in a batch of messages, each job once. SageMaker sends several events for one change.
 
     Attributes:
         messages: The ids of the messages that hint at a job, by hint, in the order in which the jobs came first.
-        problems: What is wrong with the messages that hint at nothing.
+        problems: A sentence for each message that gives no hint.
     """
 
     messages: Mapping[Hint, Sequence[str]]
@@ -95,7 +95,7 @@ class PoolCheck:
 
     Attributes:
         run: The pool's run.
-        attempt: The attempt whose job left the pool.
+        attempt: The attempt with the job that left the pool.
     """
 
     run: str
@@ -116,19 +116,20 @@ ControllerEvent = EventBatch | Hint | PoolCheck | StackRequest | ClockTick | Del
 
 
 class UnknownEventError(ValueError):
-    """The event is none that the controller is invoked with. It says what is wrong with it."""
+    """The controller does not know this kind of event. The message says why."""
 
 
 def controller_event_of(event: object, *, now: datetime) -> ControllerEvent:
-    """Read what the controller was invoked with.
+    """Read the event that the controller was invoked with.
+
+    An invocation without a payload sends None or an empty object. Both mean the same as the clock's event.
 
     Args:
-        event: As Lambda, EventBridge, a schedule or CloudFormation delivers it, or anything at all from another caller.
-            None and an empty object, which an invocation without a payload has, mean the same as the clock's event.
+        event: The event from Lambda, EventBridge, a schedule or CloudFormation, or any value from another caller.
         now: The time, aware.
 
     Raises:
-        UnknownEventError: It is none of these.
+        UnknownEventError: The event is none of these.
     """
     if event is None or event in ({}, CLOCK_EVENT):
         return ClockTick()
@@ -149,7 +150,7 @@ def hint_of(event: object) -> Hint:
     """Read an event.
 
     Args:
-        event: As EventBridge delivers it. Anything at all, when another caller invokes it.
+        event: The event from EventBridge, or any value from another caller.
 
     Raises:
         UnknownEventError: It is no change of a training job, a service job or a fleet.

@@ -1,14 +1,15 @@
-"""A pass over everything in flight: events can be lost, so every few minutes each run is reconciled without one.
+"""A pass over everything in flight. It reconciles each run every few minutes, because events can be lost.
 
-One broken run does not stop the others: its error is kept, and raised with all the others when the pass is over, so
-that the function fails and the alarm sees it.
+One broken run does not stop the others. Its error is kept, and raised with all other errors at the end of the pass. So
+the function fails, and the alarm sees it.
 
-A pass may have no time for all. Then the next one begins where it stopped, kind by kind: runs, quotas, sweeps, warm
-pools. Of its time the runs leave a part to each of the others, and no run may use up that part (a log is read for 20
-seconds, a run that keeps changing is tried for 30). So each has its turn within a bounded number of passes.
+A pass may have no time for everything. Then the next pass begins at the point where this one stopped. That holds for
+each kind of thing, which are runs, quotas, sweeps and warm pools. The runs leave a part of the pass's time to each
+other kind. No single run may use up that part. For example, a log is read for at most 20 seconds, and a run that keeps
+changing is tried for at most 30. So each item has its turn within a bounded number of passes.
 
-Two things have a pace of their own, and come after the runs: prices are read once a day, orphans collected once an
-hour. Prices that AWS does not give are no failure: a deployment may work without them.
+Two tasks are rarer, and come after the runs. Prices are read once a day, and orphans are collected once an hour.
+Missing prices are no failure, because a deployment may work without AWS's price list.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import ControllerSettings
 
 SEARCH_FROM: Final = 20
-"""With so many runs in flight, or pools, what happened to them is asked a hundred at a time before any is described."""
+"""The number of runs in flight, or of pools, from which the pass searches for their jobs first.
+
+A search answers for a hundred jobs at a time. Only then are single jobs described.
+"""
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 _AMPLE_SECONDS: Final = 3600.0
 _LEFT_BY: Final[Mapping[str, float]] = {"runs": 0.4, "quotas": 0.3, "sweeps": 0.2, "pools": 0.1}
-"""The share of a pass's time that is left when each kind has had its own. Who needs less leaves more."""
+"""The share of a pass's time that must remain after each kind of item. A kind that needs less leaves more."""
 _IN_A_REPORT: Final[Mapping[str, str]] = {
     "runs": "run {}", "quotas": "{}", "sweeps": "sweep {}", "pools": "warm pool of {}"
 }  # fmt: skip
@@ -69,10 +73,11 @@ def in_turn(names: Iterable[str], *, after: str | None) -> list[str]:
 
     Args:
         names: In the order of a pass that has time for all.
-        after: Whose turn was the last one in a pass that had not. None for none.
+        after: The last name that the previous pass had time for, or None if it had time for all.
 
     Returns:
-        As they are given. After such a pass in the order of the names, from the next one on and around.
+        The names as they are given if `after` is None. Otherwise in alphabetical order, from the first name behind
+        `after`, and around.
     """
     if after is None:
         return list(names)
@@ -82,7 +87,7 @@ def in_turn(names: Iterable[str], *, after: str | None) -> list[str]:
 
 
 class _Turns:
-    """Gives each item of a pass its turn, as far as the time goes, and keeps where the next pass begins."""
+    """Gives each item of a pass its turn while there is time. Records the item at which the next pass begins."""
 
     def __init__(self, table: RunTable, report: PassReport, *, seconds_left: Callable[[], float]) -> None:
         self._table = table
@@ -97,16 +102,16 @@ class _Turns:
         self._may_end_function = table.log_readings_begun() if "runs" in self._kept else frozenset()
 
     def take(self, kind: str, names: Collection[str], act: Callable[[str], object], *, goes_on: bool = False) -> int:
-        """Act on what has its turn, one by one. What fails is reported.
+        """Act on each item that has its turn, one by one. Failures are added to the report.
 
         Args:
-            kind: Of `_LEFT_BY`.
-            names: Each item's, as a failure of it is reported.
-            act: Acts on one.
-            goes_on: Whether to go on where this very pass has stopped, with all the time there is.
+            kind: A key of `_LEFT_BY`.
+            names: The names of the items, which also name a failure in the report.
+            act: Acts on one item.
+            goes_on: True to continue where this same pass stopped, with all the remaining time.
 
         Returns:
-            How many were left for the next pass.
+            The number of items that were left for the next pass.
         """
         share = 0.0 if goes_on else _LEFT_BY[kind]
         order = self._left.pop(kind, []) if goes_on else in_turn(names, after=self._begun.get(kind))
@@ -125,7 +130,7 @@ class _Turns:
         return 0
 
     def end(self) -> None:
-        """Keep where the next pass begins."""
+        """Record the item at which the next pass begins."""
         if self._begun != self._kept:
             isolated(self._report.failures, "places of this pass", lambda: self._keep(self._begun))
 
@@ -136,13 +141,13 @@ class _Turns:
 
 @dataclass(frozen=True)
 class FullPass:
-    """Reconciles everything in flight, sends what the outbox holds, then reads prices and collects orphans.
+    """Reconciles everything in flight, sends the notifications in the outbox, then reads prices and collects orphans.
 
     Attributes:
         deployment: The deployment.
-        price_list: AWS's. None to read none.
-        orphans: Collects orphans. None to collect none.
-        search_from: With so many runs in flight, jobs are searched before any is described.
+        price_list: AWS's price list, or None to read no prices.
+        orphans: The collector of orphans, or None to collect none.
+        search_from: The number of runs in flight from which jobs are searched before any is described.
     """
 
     deployment: Deployment[ControllerSettings]
@@ -156,15 +161,17 @@ class FullPass:
         seconds_left: Callable[[], float] = lambda: _AMPLE_SECONDS,
         may_send: Callable[[], bool] = lambda: True,
     ) -> PassReport:
-        """Reconcile everything in flight once, send what the outbox holds, and do what else is due.
+        """Reconcile everything in flight once, send the outbox's notifications, and do the other tasks that are due.
+
+        With too few seconds left the pass stops reconciling, but still sends notifications. Notifications that it may
+        not send go out in the next pass.
 
         Args:
-            seconds_left: Asked before each item: how much time there is for it and what follows. None ends the
-                reconciling, not the sending.
-            may_send: Asked before each notification. False leaves the rest to the next pass.
+            seconds_left: Returns the seconds left for the next item and all later work. Called before each item.
+            may_send: Returns True if the next notification may be sent. Called before each notification.
 
         Returns:
-            What was done. Failures are in it, and the records that could not be read: the caller raises
+            The report of the pass. It holds the failures and the records that could not be read. The caller raises
             `PassFailedError` when there are any.
         """
         report = PassReport()
@@ -216,10 +223,10 @@ class FullPass:
         report.states.append(as_recorded.state)
 
     def read_prices(self, report: PassReport) -> None:
-        """Read AWS's prices, unless those that are known are of the last day.
+        """Read AWS's prices, unless the known prices are less than a day old.
 
         Args:
-            report: Where it is said what failed.
+            report: Receives each failure.
         """
         isolated(report.failures, "prices", partial(self._fetch_prices, report))
 
@@ -273,8 +280,8 @@ class FullPass:
     def _is_half_done(self, reconciled: ReconciledRun) -> bool:
         """Return whether a launch did not get through to SageMaker and no function is at work on it any more.
 
-        A run that waits for quota has its turn after the others, when its user does not stop it. What this pass itself
-        has just written, a notification of a long wait for example, is no sign of another function.
+        A run that waits for quota has its turn after the others, unless a user stops it. A record that this pass itself
+        has just written is no sign of another function. An example is the notification of a long wait.
         """
         run = reconciled.run
         if run.quota_wait is not None and run.asked_to_end is None:

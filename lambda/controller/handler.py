@@ -1,13 +1,18 @@
-"""The Lambda entry point of the controller: an event names what to reconcile. What is true is asked of AWS.
+"""The Lambda entry point of the controller. An event names the thing to reconcile, and AWS is asked for its state.
 
-Five things invoke it. The queue of events brings batches. Events of one job in a batch are one reconciliation of it.
-The clock asks every five minutes for everything in flight, because events can be lost. A pool's one-time schedules fire
-when its reminder or its expiry is due, because no event says that a pool is over. CloudFormation invokes it when the
-deployment is created, changed or deleted. A person may invoke it with a single event, and gets a full answer. Or has it
-clear the record of a deletion that failed.
+Several sources invoke it.
 
-What AWS could not answer for is tried again: the queue keeps that job's messages and moves them to the dead-letter
-queue at last. Lambda repeats the other invocations twice before they get there. The clock finds the run anyway.
+- The queue of events brings batches. All events of one job in a batch cause one reconciliation.
+- The clock asks every five minutes for everything in flight, because events can be lost.
+- A pool's one-time schedules fire when its reminder or its expiry is due, because AWS sends no event about the end of a
+  pool.
+- CloudFormation invokes it when the deployment is created, changed or deleted.
+- A person may invoke it with a single event, and gets a full answer. A person may also clear the record of a deletion
+  that failed.
+
+If AWS does not answer, the work is tried again. The queue keeps the job's messages, and moves them to the dead-letter
+queue after the last try. Lambda repeats the other invocations twice before they get there. The clock finds the run in
+any case.
 """
 
 from __future__ import annotations
@@ -76,16 +81,16 @@ def current_shutdown() -> Shutdown:
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: object, context: LambdaContext) -> Answer:
-    """Reconcile what the event names.
+    """Reconcile the thing that the event names.
 
     Args:
         event: A batch from the queue, an event as EventBridge delivers it, a pool schedule's input, CloudFormation's
             request, or the clock's event.
-        context: Lambda's. Its remaining time bounds a pass over everything.
+        context: Lambda's context, with a remaining time that bounds a pass over everything.
 
     Returns:
-        For a batch, the messages that failed, and no others. Otherwise what was found and done. `"ok": false` for an
-        event that is none of these.
+        For a batch, the messages that failed, and no others. Otherwise a report of the findings and actions, in which
+        `ok` is false for an event that is none of these.
 
     Raises:
         PassFailedError: Some items of a pass failed, after all others were done. The alarm on errors sees it.
@@ -138,12 +143,15 @@ def _answer_cloudformation(request: StackRequest, context: LambdaContext) -> Ans
 
 
 def _reconcile_everything(deletion: StackRequest | None, context: LambdaContext) -> Answer:
-    """Make a pass over everything, and say what came of it.
+    """Make a pass over everything, and report its results.
+
+    If the deployment is being deleted, each pass stops all running work. The pass that finds nothing running answers
+    CloudFormation.
 
     Args:
-        deletion: The deletion of the deployment that was just asked for. None for one that may wait for an answer
-            already. What runs is stopped, pass by pass, and the pass that finds nothing running answers.
-        context: Lambda's.
+        deletion: The deletion of the deployment that was just asked for, or None to continue a recorded deletion, if
+            any.
+        context: Lambda's context.
     """
     shutdown = current_shutdown()
     failures: dict[str, str] = {}

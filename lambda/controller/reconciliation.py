@@ -1,4 +1,4 @@
-"""Reconciles what events hint at: the jobs of a batch, one job, one warm pool. And sends their notifications."""
+"""Reconciles the subjects of events, such as the jobs of a batch, one job or one warm pool. Sends the notifications."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ Answer = dict[str, Any]
 def reconcile_batch(batch: EventBatch, *, deployment: Callable[[], Deployment[ControllerSettings]]) -> Answer:
     """Reconcile each job of a batch once.
 
-    One job that fails does not stop the others. What hints at nothing is not given back: it would come again for ever.
+    One job that fails does not stop the others. A message without a hint is not given back to the queue, because it
+    would return for ever.
 
     Args:
         batch: The hints, with the messages they came in.
-        deployment: Gives the deployment. It is not called when there is nothing to reconcile.
+        deployment: Returns the deployment. It is not called when there is nothing to reconcile.
 
     Returns:
-        As Lambda reads it: the messages to keep in the queue.
+        The messages to keep in the queue, in Lambda's format.
         Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
     """
     received = len(batch.problems) + sum(map(len, batch.messages.values()))
@@ -87,7 +88,7 @@ def reconcile_hint(hint: Hint, *, deployment: Deployment[ControllerSettings]) ->
     """Reconcile the job of a hint, and send its notifications.
 
     Args:
-        hint: Which job.
+        hint: The hint that names the job.
         deployment: The deployment.
 
     Raises:
@@ -112,14 +113,15 @@ def reconcile_hint(hint: Hint, *, deployment: Deployment[ControllerSettings]) ->
 def _reconcile_job(
     job_name: str, *, tag: str | None, run: str | None = None, deployment: Deployment[ControllerSettings]
 ) -> ReconciledRun | None:
-    """Reconcile the run that a job works on, adopted where another client created the job.
+    """Reconcile the run that a job works on. If another client created the job, adopt it first.
+
+    SageMaker is asked about a job with this deployment's name in its tag. It is also asked about a job without this tag
+    if AWS Batch made the job. AWS does not document if such jobs get the tags of their service job.
 
     Args:
         job_name: The job's name.
-        tag: The value of its tag `spotkeep:deployment`, as far as it is known. SageMaker is asked about a job with this
-            deployment's name, and about one without this tag that AWS Batch made: AWS does not say whether those get
-            their service job's tags.
-        run: The value of its tag `spotkeep:run`. In a queue its name is AWS Batch's.
+        tag: The value of the job's tag `spotkeep:deployment`, if known.
+        run: The value of its tag `spotkeep:run`, because AWS Batch chooses the job's name in a queue.
         deployment: The deployment.
 
     Returns:
@@ -166,7 +168,7 @@ def _reconciled(hint: Hint, reconciled: ReconciledRun | None, deployment: Deploy
 
 
 def _advance_sweep(sweep: str, *, ended: str, deployment: Deployment[ControllerSettings]) -> None:
-    """Have the sweep of a trial that has ended advanced. Where Lambda does not take it, the next pass has."""
+    """Have the launcher advance the sweep of an ended trial. If Lambda refuses the call, the next pass does it."""
     try:
         launcher_of(deployment).advance(sweep, ended_runs=[ended])
     except AwsCallError as error:
@@ -196,7 +198,7 @@ def reconcile_pool(pool_check: PoolCheck, *, deployment: Deployment[ControllerSe
     """Reconcile a pool and the run that took it over, and send their notifications.
 
     Args:
-        pool_check: Which pool.
+        pool_check: The check that names the pool.
         deployment: The deployment.
 
     Raises:

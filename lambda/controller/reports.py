@@ -1,6 +1,7 @@
-"""What the controller says of itself, in its log and its metrics: what it found, did, and could not do.
+"""The controller's reports in its log and its metrics about its findings, its actions and its failures.
 
-Each metric that has a value in an hour is billed for that hour: what is seldom more than nothing is written then alone.
+Each metric that has a value in an hour is billed for that hour. So a metric that is usually zero is written only when
+it is not zero.
 """
 
 from __future__ import annotations
@@ -32,26 +33,29 @@ metrics = Metrics(namespace=_NAMESPACE, service=_SERVICE)
 
 @dataclass(kw_only=True)
 class PassReport:
-    """What one pass did.
+    """The results of one pass.
+
+    The next pass begins with the items that this one had no time for. Without prices, bills say that a price is not
+    known.
 
     Attributes:
-        runs: How many runs were reconciled.
-        adopted: How many jobs of other clients became runs.
-        unchanged: How many of them the search of jobs showed unchanged.
-        changes: How many changes were written.
-        completed: How many half-done launches were finished.
-        pools: How many warm pools were reconciled.
-        notifications_sent: How many notifications went out.
-        notifications_dead: How many were refused for the last time.
-        left: How many runs there was no time for. The next pass begins with them.
-        others_left: How many quotas, sweeps and warm pools there was no time for. They too come first in the next.
-        orphans_removed: How many fleets, volumes and snapshots that are not needed were deleted.
-        failures: What failed, and why.
-        happened: What its changes add to the deployment's metrics.
+        runs: Number of runs that were reconciled.
+        adopted: Number of other clients' jobs that became runs.
+        unchanged: Number of the reconciled runs that the search of jobs showed unchanged.
+        changes: Number of changes that were written.
+        completed: Number of half-done launches that were finished.
+        pools: Number of warm pools that were reconciled.
+        notifications_sent: Number of notifications that went out.
+        notifications_dead: Number of notifications that were refused for the last time.
+        left: Number of runs that the pass had no time for.
+        others_left: Number of quotas, sweeps and warm pools that the pass had no time for.
+        orphans_removed: Number of fleets, volumes and snapshots that were deleted because they are not needed.
+        failures: The name and the reason of each failure.
+        happened: The counts that the pass's changes add to the deployment's metrics.
         states: The states of the runs that were reconciled.
-        kept: The warm pools that are there.
-        prices_unread: Why AWS could not give its prices. Bills then say that a price is not known.
-        orphans: What the pass over orphans found. None when it was not due.
+        kept: The warm pools that exist.
+        prices_unread: The reason why AWS could not give its prices.
+        orphans: The findings of the pass over orphans, or None when it was not due.
     """
 
     runs: int = 0
@@ -74,7 +78,7 @@ class PassReport:
 
     @property
     def metrics(self) -> RunMetrics:
-        """What it adds to the deployment's metrics, and what it saw."""
+        """The values that the pass adds to the deployment's metrics, and the values that it saw."""
         return {**total(self.happened), **in_flight_now(self.states, self.kept)}
 
 
@@ -86,8 +90,8 @@ def count(metric: str, value: int = 1) -> None:
 def write_metrics(values: RunMetrics, *, deployment: Deployment[ControllerSettings]) -> None:
     """Write the metrics of the deployment's dashboard into the log, from which CloudWatch takes them.
 
-    Their one dimension is Powertools' `service`, whose value is the deployment. A deployment may have them switched
-    off, as each metric that arrives in an hour is billed for it.
+    Their one dimension is Powertools' `service`, with the deployment's name as its value. A deployment may have the
+    metrics switched off, as each metric that arrives in an hour is billed for it.
 
     Source:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
@@ -105,15 +109,16 @@ def write_metrics(values: RunMetrics, *, deployment: Deployment[ControllerSettin
 
 
 def report_refusal(problem: str) -> None:
-    """Say that an event hints at nothing."""
+    """Log that an event hints at nothing."""
     logger.warning("ignored an event", problem=problem)
     count("EventRefused")
 
 
 def report_delivery(delivery: Delivery) -> None:
-    """Say which notifications went out and which did not.
+    """Log which notifications went out and which did not.
 
-    What was not sent is not raised: the record is right, and a later pass sends what stayed in the outbox.
+    An unsent notification raises no error. The record is correct, and a later pass sends every notification that stayed
+    in the outbox.
     """
     for notification_id in delivery.sent:
         logger.info("notification sent", notification_id=notification_id)
@@ -125,13 +130,13 @@ def report_delivery(delivery: Delivery) -> None:
 
 
 def report_prices(report: PassReport) -> None:
-    """Say that AWS's prices could not be read, if so."""
+    """Log that AWS's prices could not be read, if that is the case."""
     if problem := report.prices_unread or report.failures.get("prices"):
         logger.warning("prices not read", problem=problem)
 
 
 def report_pass(report: PassReport) -> None:
-    """Say what a pass over everything found and did."""
+    """Log the findings and actions of a pass over everything."""
     logger.info(
         "reconciled everything",
         runs=report.runs,

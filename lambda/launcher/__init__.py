@@ -1,1 +1,1 @@
-"""The function `launcher`: takes a job document (or a word about a run) and answers what became of it."""
+"""The Lambda function `launcher`, which takes a job document or an action on a run, and answers with the result."""

@@ -63,14 +63,15 @@ metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spot
 class ActionContext:
     """The deployment, the caller and the time of one action.
 
+    By default the next steps of a sweep wait for the controller's next pass.
+
     Attributes:
         deployment: The deployment.
         request_id: The token of a document without one.
-        caller: The caller, where it is known.
-        origin: The schedule that fires, or would fire. Of a launch.
-        seconds_left: How long the function still has for the runs of a sweep.
-        go_on: Invokes the function once more, for what is left to do about a sweep. Default: that waits for the
-            controller's next pass.
+        caller: The caller, if known.
+        origin: The schedule that fires, or would fire, in the case of a launch.
+        seconds_left: Returns the seconds that the function still has for the runs of a sweep.
+        go_on: Invokes the function once more, for the remaining work on a sweep.
     """
 
     deployment: Deployment[LauncherSettings]
@@ -176,7 +177,7 @@ def _launch_sweep(document: Any, context: ActionContext) -> answers.Answer:
 
 
 def _schedule(asked: DocumentAction, context: ActionContext) -> answers.Answer:
-    """Judge the document of the schedule's first firing, and record the schedule where that is asked for."""
+    """Judge the document of the schedule's first firing, and record the schedule if that is asked for."""
     deployment, schedules = context.deployment, ScheduledLaunches(context.deployment)
     read = schedules.read(asked.document, default_token=context.request_id, caller=context.caller)
     origin = Origin(schedule=None if read.schedule is None else read.schedule.schedule)

@@ -1,4 +1,4 @@
-"""What the launcher answers: plain JSON, the same for the command line, `aws lambda invoke` and a script."""
+"""The launcher's answers in plain JSON, the same for the command line, `aws lambda invoke` and a script."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any]
 MAX_PAGE_BYTES: Final = 2_000_000
-"""Of the trials in one answer, as JSON. Lambda answers with 6 MB, and the function's URL writes quotes twice as long.
+"""The most bytes of the trials in one answer, as JSON.
+
+Lambda answers with 6 MB, and the function's URL writes quotes twice as long.
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 """
 
 
 def launched(launch: Launched) -> Answer:
-    """Return a run that has its job, from this call or an earlier one. Or all of several that were launched as one."""
+    """Return a run that has its job, from this call or an earlier one, or all runs that were launched as one."""
     if launch.run.group is not None:
         return {
             "ok": True,
@@ -52,12 +54,12 @@ def launched(launch: Launched) -> Answer:
 
 
 def acted_on(run: Run) -> Answer:
-    """Return a run that was asked to stop, or has ended before. Or one that has another priority."""
+    """Return a run that was asked to stop, has ended before, or has got another priority."""
     return {"ok": True, **_where(run), "next": _next(run)}
 
 
 def described(run: Run, metrics: ScriptMetrics | None) -> Answer:
-    """Return all that the run item says of a run, and what its script measures."""
+    """Return all values of the run item, and the metrics of the run's script."""
     return {
         "ok": True,
         **_where(run),
@@ -73,7 +75,7 @@ def replayed(run: str, notification_ids: Sequence[str]) -> Answer:
 
 
 def shell_opened(shell: Shell) -> Answer:
-    """Return a session that waits for its plugin: what the plugin takes, as StartSession answered and was asked."""
+    """Return a session that waits for Session Manager's plugin, with the request and the answer of StartSession."""
     session = shell.session
     return {
         "ok": True,
@@ -86,8 +88,9 @@ def shell_opened(shell: Shell) -> Answer:
 def valid(document: ValidDocument, troubles: Sequence[str], *, matches: Sequence[PoolMatch], now: datetime) -> Answer:
     """Return a document that would be launched, with all its defaults, its price and the warm pools held against it.
 
-    `worst_case_usd` is what `limits`, the deployment's ceilings, hold against run_cost_limit_usd. `spot_offers` is what
-    spot capacity costs now, by type and zone, for a run on EC2. `troubles` is what could not be found out.
+    `worst_case_usd` is the amount that `limits`, the deployment's ceilings, compare with run_cost_limit_usd.
+    `spot_offers` is the present price of spot capacity, by type and zone, for a run on EC2. `troubles` lists the facts
+    that could not be found out.
     """
     return {
         "ok": True,
@@ -112,7 +115,7 @@ def pool_changed(pool: Pool, *, now: datetime) -> Answer:
 
 
 def pool_document(pool: Pool, *, now: datetime) -> Answer:
-    """Return a warm pool: its record, and what that means now."""
+    """Return a warm pool with its record and its present state."""
     cost = idle_usd(pool, now=now)
     return {
         **pool.model_dump(mode="json"),
@@ -131,7 +134,7 @@ def _matched(match: PoolMatch, *, now: datetime) -> Answer:
 
 
 def refused(error: RequestRefusedError) -> Answer:
-    """Return a document that launched nothing, with all that is wrong with it. `temporary`: that is over by itself."""
+    """Return a document that launched nothing, with all its problems. `temporary` says that they pass by themselves."""
     return {
         "ok": False,
         "error": "refused",
@@ -158,7 +161,7 @@ def _where(run: Run) -> Answer:
 
 
 def _output_uri(run: Run) -> str:
-    """Return where the model will be. In a queue below the name that AWS Batch gives the training job."""
+    """Return the address of the future model. In a queue it lies below AWS Batch's name of the training job."""
     if run.place.queue is not None and run.training_job is None:
         return run.output_prefix
     return f"{run.output_prefix}{run.training_job or run.job_name}/output/model.tar.gz"
@@ -190,7 +193,7 @@ def launched_sweep(launch: LaunchedSweep) -> Answer:
 
 
 def sweep_stands(sweep: Sweep) -> Answer:
-    """Return where a sweep stands."""
+    """Return the present state of a sweep."""
     return {
         "ok": True,
         "sweep": sweep.sweep,
@@ -203,7 +206,7 @@ def sweep_stands(sweep: Sweep) -> Answer:
 
 
 def described_sweep(sweep: Sweep, trials: Sequence[Trial], *, first: int = 1) -> Answer:
-    """Return all that the record says of a sweep and its trials. Of many, a page of them.
+    """Return the record of a sweep and its trials, or of one page of many trials.
 
     Args:
         sweep: The sweep.

@@ -1,16 +1,16 @@
-"""The Lambda entry point of the launcher. It parses the payload, has it done, and answers.
+"""The Lambda entry point of the launcher. It parses the payload, runs the action, and answers.
 
 The payload is the event of a direct invocation, or the body of a request to the function's URL. It is a job document,
 or an action on a run, a sweep, a warm pool or a schedule (`payload`). The controller asks the launcher to advance
 sweeps. EventBridge Scheduler asks it to launch the document of a schedule. The command line adds a `plan` to a job
 document.
 
-An error that the user can correct is answered with `"ok": false`. The handler raises where AWS gave no certain answer.
-Lambda then retries an asynchronous invocation with the same request id, and therefore with the same token. At the URL
-Lambda answers with the status 502.
+An error that the user can correct is answered with `ok` set to false. The handler raises an error if AWS gave no
+certain answer. Lambda then retries an asynchronous invocation with the same request id, and therefore with the same
+token. At the URL Lambda answers with the status 502.
 
-An event of the URL names the caller, who signed the request. A caller of the function itself can write the same event
-by hand. So the event proves its caller only where no user may invoke the function (the setting `verify_callers`).
+An event of the URL names the caller that signed the request. A caller of the function itself can write the same event
+by hand. So the event proves its caller only if no user may invoke the function (the setting `verify_callers`).
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html#urls-payloads
 """
@@ -103,12 +103,12 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
 
 
 def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], float]) -> answers.Answer:
-    """Answer one invocation with the launcher's own answer, whichever way it came.
+    """Answer one invocation with the launcher's own answer, from the URL as well as from a direct invocation.
 
     Args:
-        event: What the function was invoked with.
+        event: The event of the invocation.
         request_id: Lambda's id of the invocation.
-        seconds_left: How long it still has, but for one run.
+        seconds_left: Returns the seconds that the function still has, less the time that one run may need.
 
     Raises:
         LaunchUnfinishedError: AWS did not answer for certain.
@@ -148,11 +148,11 @@ def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], f
 
 
 def answer_to(payload: object, context: ActionContext) -> answers.Answer:
-    """Do what a user asks for.
+    """Run the action that a user asks for.
 
     Args:
-        payload: Of any JSON type.
-        context: What it is done with.
+        payload: The payload, of any JSON type.
+        context: The deployment, the caller and the time of the action.
 
     Raises:
         RequestRefusedError: Nothing was done. It carries every problem.
@@ -180,7 +180,7 @@ def answer_to(payload: object, context: ActionContext) -> answers.Answer:
 
 
 def _go_on(asked: SweepAdvance) -> None:
-    """Have the rest done by another invocation. Where Lambda does not take it, by a pass of the controller."""
+    """Have another invocation do the rest. If Lambda refuses the call, a pass of the controller does it."""
     try:
         launcher_function().advance(asked.sweep, ended_runs=asked.ended_runs, in_a_row=asked.in_a_row)
     except AwsCallError as error:
@@ -199,16 +199,16 @@ def _correlation_id(payload: object, *, request_id: str) -> str:
 
 
 MOST_BODY_BYTES: Final = 1_048_576
-"""More than any document that a run's record could hold: DynamoDB takes 400 kB an item."""
+"""A size larger than any document that fits into a run's record. DynamoDB takes 400 kB an item."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherInvocation:
-    """What is asked for, and by whom.
+    """The payload and the caller of an invocation.
 
     Attributes:
         payload: A job document or an action, of any JSON type.
-        caller: Who calls. None where the event does not say.
+        caller: The caller, or None if the event does not name one.
     """
 
     payload: object
@@ -224,8 +224,8 @@ def read_invocation(event: object, *, verify_callers: bool) -> LauncherInvocatio
     """Read an event.
 
     Args:
-        event: What the function was invoked with, of any JSON type.
-        verify_callers: Whether users reach the function by its URL alone.
+        event: The event of the invocation, of any JSON type.
+        verify_callers: True if users reach the function by its URL alone.
 
     Raises:
         RequestRefusedError: It holds no payload, or names no caller where one is needed.
@@ -241,7 +241,7 @@ def read_invocation(event: object, *, verify_callers: bool) -> LauncherInvocatio
 
 
 def http_answer(answer: Mapping[str, Any], *, status: int) -> dict[str, Any]:
-    """Return what a function URL makes an HTTP answer of."""
+    """Return the value from which a function URL makes an HTTP answer."""
     return {
         "statusCode": status,
         "headers": {"content-type": "application/json", "cache-control": "no-store"},

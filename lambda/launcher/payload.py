@@ -1,6 +1,7 @@
-"""What the launcher is asked for: a payload is parsed once, into a type. All that is wrong with it is refused at once.
+"""Parses the launcher's payload once, into a type. It refuses all errors of the payload at once.
 
-Pure. A payload without an action is a document to launch. Documents are read by what launches them.
+Pure. A payload without an action is a document to launch. Other modules read the documents, each for its kind of
+launch.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ACTIONS: Final = (
     "stop-pool",
     "remove-schedule",
 )
-"""What users may ask for."""
+"""The actions that users may ask for."""
 _LONGEST_ID: Final = 63
 _LONGEST_COMMAND: Final = 4_000
 _MOST_UNKNOWN_FIELDS: Final = 100
@@ -43,8 +44,8 @@ class DocumentAction:
     """A job, a sweep or a schedule is launched, or judged only.
 
     Attributes:
-        document: Of any JSON type.
-        action: What is done with it.
+        document: The document, of any JSON type.
+        action: The action on the document.
     """
 
     document: Any
@@ -53,11 +54,11 @@ class DocumentAction:
 
 @dataclass(frozen=True, kw_only=True)
 class RunAction:
-    """Something is done with a run.
+    """An action on a run.
 
     Attributes:
-        action: What.
-        run: Its id.
+        action: The name of the action.
+        run: The run's id.
         changes: The fields that a resume changes.
     """
 
@@ -68,11 +69,11 @@ class RunAction:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepAction:
-    """Something is done with a sweep.
+    """An action on a sweep.
 
     Attributes:
-        action: What.
-        sweep: Its id.
+        action: The name of the action.
+        sweep: The sweep's id.
         changes: The fields that a resume changes.
         first: The number of the first trial that is described.
     """
@@ -89,7 +90,7 @@ class PriorityChange:
 
     Attributes:
         run: Its id.
-        priority: Of any type: what may be a priority is said with the queues.
+        priority: The new priority, of any type. The code of the queues checks it.
     """
 
     run: str
@@ -101,9 +102,9 @@ class ShellOpening:
     """A shell is opened in a run's training job, or on its instance.
 
     Attributes:
-        run: Its id.
-        command: What it runs. None for a shell.
-        host: Which machine of the job, from 1.
+        run: The run's id.
+        command: The command to run, or None for a shell.
+        host: The number of the job's machine, from 1.
     """
 
     run: str
@@ -123,7 +124,8 @@ class PoolExtension:
     Attributes:
         run: The run's id.
         seconds: By how much.
-        kept_until: When it was seen to end, so that a repeat of the call adds nothing. None for its end by now.
+        kept_until: The end time that the caller saw, so that a repeat of the call adds nothing, or None for its present
+            end.
     """
 
     run: str
@@ -167,13 +169,13 @@ Action = (
 
 
 def read_action(payload: object) -> Action:
-    """Read what a user asks for.
+    """Read the action that a user asks for.
 
     Args:
-        payload: Of any JSON type.
+        payload: The payload, of any JSON type.
 
     Raises:
-        RequestRefusedError: It is no action, or lacks what the action takes. With every problem.
+        RequestRefusedError: It is no action, or lacks a field of the action. It carries every problem.
     """
     if not isinstance(payload, Mapping) or "action" not in payload:
         return DocumentAction(document=payload, action="launch")
@@ -212,12 +214,12 @@ def read_action(payload: object) -> Action:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepAdvance:
-    """A sweep's next trials begin: the controller asks for it, and the launcher for what it had no time for.
+    """A sweep's next trials begin. The controller asks for it, and so does a launcher that ran out of time.
 
     Attributes:
-        sweep: Its id.
-        ended_runs: The runs of trials that something happened to. None to have them all read.
-        in_a_row: How many functions before it had no time left, each asking the next.
+        sweep: The sweep's id.
+        ended_runs: The runs of trials that something happened to, or None to have them all read.
+        in_a_row: Number of functions in a row before this one that had no time left, and asked the next.
     """
 
     sweep: str
@@ -231,7 +233,7 @@ class ScheduleFiring:
 
     Attributes:
         schedule: Its name.
-        firing: When it was due.
+        firing: The time when it was due.
     """
 
     schedule: object
@@ -239,12 +241,12 @@ class ScheduleFiring:
 
 
 def read_own_event(event: object) -> SweepAdvance | ScheduleFiring | None:
-    """Read what the deployment itself invokes the launcher with. None where the event is a user's.
+    """Read an event that the deployment itself sends to the launcher. None for a user's event.
 
-    It names no caller: the record says what is done, and in whose name.
+    The event names no caller. The record holds the action, and the name of the user that it is done for.
 
     Args:
-        event: What the function was invoked with. The body of a request to its URL is not one: that is a user's.
+        event: The event of the invocation. The body of a request to the URL always counts as a user's.
 
     Raises:
         RequestRefusedError: It names no sweep to advance.
@@ -264,11 +266,11 @@ def read_own_event(event: object) -> SweepAdvance | ScheduleFiring | None:
 
 
 def _read(given: Mapping[Any, Any], **fields: Callable[[Any], Any]) -> dict[str, Any]:
-    """Read the fields that an action takes, and refuse all that is wrong with them at once (I7).
+    """Read the fields that an action takes, and refuse all errors in them at once (I7).
 
     Args:
         given: The payload without its action.
-        fields: What reads each field. It is given None for one that is not there.
+        fields: The function that reads each field. It is given None for a missing field.
     """
     takes = " and ".join(f"`{name}`" for name in fields) + " alone" if fields else "nothing"
     problems = [

@@ -1,4 +1,4 @@
-"""Parses the plan that may come with a job document: the solved policy as a table, and what was forecast with it."""
+"""Parses the plan that may come with a job document. It has the solved policy as a table, and the forecasts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotkeep_planner.steering import DecisionTable
 
 
 def plan_of(document: object) -> tuple[object, Plan | None, list[Problem]]:
-    """Return a document without its plan, the plan, and what is wrong with it.
+    """Return a document without its plan, the plan, and the plan's problems.
 
     Args:
         document: A payload of any type.

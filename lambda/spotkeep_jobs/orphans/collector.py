@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 EVERY: Final = timedelta(hours=1)
 MOST_KEPT: Final = 100
-"""How many findings a report keeps, the dearest first: an item of the table has 400 kB."""
+"""The most findings that a report keeps, the most expensive first. An item of the DynamoDB table holds 400 kB."""
 MOST_UNREADABLE: Final = 30
-"""How many things a report names that could not be read, whole kinds first."""
+"""The most unreadable things that a report names, whole kinds first."""
 
 
 def orphan_collector(deployment: Deployment[ControllerSettings]) -> OrphanCollector:
@@ -57,7 +57,7 @@ class OrphanCollector:
     Attributes:
         table: The run table, which keeps the last report.
         sources: The sources by name.
-        removes: True to apply the rules. False to report only what they would do.
+        removes: True to apply the rules, False only to report their effects.
         clock: Returns the time, aware.
         every: The time from one pass to the next.
     """
@@ -72,10 +72,10 @@ class OrphanCollector:
         """Make a pass, unless one was begun in the last hour.
 
         Args:
-            has_time: Asked before each source, and before each removal.
+            has_time: Returns True while there is time left. Called before each source, and before each removal.
 
         Returns:
-            What was found and done. None when it was not due.
+            The findings and removals, or None when the pass was not due.
         """
         last, now = self.table.last_orphan_report(), self.clock()
         if last is not None and now - last.begun_at < self.every:
@@ -127,14 +127,14 @@ class OrphanCollector:
 
 
 def ask(source: OrphanSource, *, after: str | None) -> tuple[Found, str | None]:
-    """Ask one source. One that cannot be read does not keep the others from being asked.
+    """Ask one source. A source that cannot be read does not stop the others.
 
     Args:
-        source: It.
-        after: What it looked at last, in the pass before. None to begin.
+        source: The source.
+        after: The last thing that the previous pass examined, or None to begin.
 
     Returns:
-        What it found, and why it could not be read.
+        The findings of the source, and the reason if it could not be read.
     """
     try:
         return source(after), None

@@ -1,7 +1,7 @@
-"""What is a finding, by which rule, and whether it is time to apply it. Pure.
+"""Decides if a thing is a finding, by which rule, and if it is time to apply the rule. Pure.
 
-What a person may have made by hand stays: what is removed carries the deployment's tag, and bears the marks of
-what this deployment makes. What may be under way is left alone until it has been so for the kind's grace.
+A thing that a person may have made by hand stays. Only things with the deployment's tag and the marks of this
+deployment are removed. A thing that may still be in use is left alone for its kind's grace period.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _DELETE_SNAPSHOT: Final = "aws ec2 delete-snapshot --snapshot-id {}"
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What is stored below one such prefix.
+    """The objects below one prefix of a run.
 
     Attributes:
-        stored_bytes: The bytes of the current versions.
-        objects: How many there are.
-        newest_at: When the newest was written.
+        stored_bytes: The size of the current versions, in bytes.
+        objects: Number of objects.
+        newest_at: The time when the newest object was written.
     """
 
     stored_bytes: int
@@ -54,12 +54,13 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What every decision needs to know.
+    """The values that every decision needs.
 
     Attributes:
         now: The time.
         prices: On-demand US dollars per hour of an instance, by type.
-        s3_usd_per_gigabyte_month: What storage costs. None where it is not known.
+        s3_usd_per_gigabyte_month: The price of S3 storage, in US dollars per gigabyte and month. None if it is not
+            known.
     """
 
     now: datetime
@@ -68,11 +69,11 @@ class Context:
 
 
 def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | None:
-    """Say whether a training job in progress, with the deployment's tag, run for no run.
+    """Return a finding if a training job in progress, with the deployment's tag, belongs to no live run.
 
     Args:
         job: The job.
-        run: The run that its name belongs to, read after the job was listed. None when there is none.
+        run: The run that its name belongs to, read after the job was listed, or None when there is none.
         context: The deployment's prices, and the time.
     """
     if RUN_VARIABLE not in job.environment:
@@ -108,11 +109,11 @@ def judge_job(job: JobView, run: Run | None, *, context: Context) -> Finding | N
 
 
 def judge_service_job(job: ServiceJob, run: Run | None, *, context: Context) -> Finding | None:
-    """Say whether a service job of a queue, with the deployment's tag, waits or runs for no run.
+    """Return a finding if a queue's service job, with the deployment's tag, waits or runs for no live run.
 
     Args:
         job: The service job, which does not work on the current attempt of a live run.
-        run: The run that its environment names, read after the job was listed. None when there is none.
+        run: The run that its environment names, read after the job was listed, or None when there is none.
         context: The time.
     """
     if RUN_VARIABLE not in job.environment:
@@ -134,7 +135,7 @@ def judge_service_job(job: ServiceJob, run: Run | None, *, context: Context) -> 
 
 
 def judge_recorded_pool(pool: Pool, *, context: Context) -> Finding:
-    """Say what a warm pool costs that is recorded as waiting."""
+    """Return a finding with the cost of a warm pool that is recorded as waiting."""
     return Finding(
         kind=OrphanKind.IDLE_POOL,
         rule=RULES[OrphanKind.IDLE_POOL],
@@ -148,12 +149,12 @@ def judge_recorded_pool(pool: Pool, *, context: Context) -> Finding:
 
 
 def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime, context: Context) -> Finding | None:
-    """Say whether a warm pool that is not recorded as waiting waits for no run.
+    """Return a finding if a warm pool that is not recorded as waiting belongs to no run.
 
     Args:
-        job: The ended job, with the deployment's tag, that left it.
-        run: The run that its name belongs to, read after the job was listed. None when there is none.
-        kept_since: When the job ended.
+        job: The ended job, with the deployment's tag, that left the warm pool.
+        run: The run that its name belongs to, read after the job was listed, or None when there is none.
+        kept_since: The time when the job ended.
         context: The deployment's prices, and the time.
     """
     if run is not None and run.job_name == job.name and not run.state.ended:
@@ -171,11 +172,12 @@ def judge_unrecorded_pool(job: JobView, run: Run | None, *, kept_since: datetime
 
 
 def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding | None:
-    """Say what objects cost that no record has or uses. A person decides whether they go.
+    """Return a finding with the cost of objects that no record has or uses. Only a person may delete them.
 
     Args:
-        uri: `s3://bucket/runs/<run>/`, `s3://bucket/sources/<run>/`. Of an isolated team below its prefix.
-        stored: What lies there.
+        uri: The address `s3://bucket/runs/<run>/` or `s3://bucket/sources/<run>/`. An isolated team's address lies
+            below the team's prefix.
+        stored: The objects below that address.
         context: The deployment's prices, and the time.
     """
     monthly = context.s3_usd_per_gigabyte_month
@@ -193,14 +195,14 @@ def judge_checkpoints(uri: str, stored: Stored, *, context: Context) -> Finding 
 
 
 def named_prefixes(text: str, *, bucket: str) -> Iterator[str]:
-    """Yield the prefixes of runs that a text names addresses below.
+    """Yield the prefixes of runs with addresses in a text.
 
-    A data channel may name the beginning of several prefixes, as S3 does: `s3://bucket/runs/resnet` names that of
-    `resnet-2`, too, and is yielded as it is. What names no run at all (`s3://bucket/runs/`) names nothing here: such a
-    text in one record would hide every orphan for a year.
+    A data channel may name the beginning of several prefixes, as S3 does. For example, `s3://bucket/runs/resnet` also
+    names the prefix of `resnet-2`, and is yielded as it is. An address without a run (`s3://bucket/runs/`) yields
+    nothing. Otherwise such an address in one record would hide every orphan for a year.
 
     Args:
-        text: A document of a user's, an address.
+        text: A user's document, or an address.
         bucket: The checkpoint bucket.
 
     Yields:
@@ -211,17 +213,17 @@ def named_prefixes(text: str, *, bucket: str) -> Iterator[str]:
 
 
 def is_named(prefix: str, names: Collection[str]) -> bool:
-    """Say whether a prefix of a run's objects is among what records name.
+    """Return True if a prefix of a run's objects is among the names in the records.
 
     Args:
-        prefix: `runs/<run>/`.
-        names: What `named_prefixes` found.
+        prefix: The prefix `runs/<run>/`.
+        names: The results of `named_prefixes`.
     """
     return any(prefix[:length] in names for length in range(1, len(prefix) + 1))
 
 
 def judge_fleet_orphan(orphan: Orphan, *, context: Context) -> Finding | None:
-    """Say whether a fleet, volume or snapshot that is not needed has been so for longer than a removal takes."""
+    """Return a finding if a fleet, volume or snapshot has not been needed for longer than a removal takes."""
     thing = orphan.thing
     since = orphan.since or context.now
     if isinstance(thing, Fleet):
@@ -260,7 +262,7 @@ def _overdue(
     mend: str,
     usd_per_hour: float | None = None,
 ) -> Finding | None:
-    """Return what has been so for its kind's grace. Else None."""
+    """Return the finding if its cause has lasted for the kind's grace period, or None."""
     if not _is_due(kind, since, context):
         return None
     return Finding(

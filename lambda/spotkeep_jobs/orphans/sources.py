@@ -1,6 +1,6 @@
-"""One function a kind of thing that can be an orphan: lists it, reads the record, and has each judged.
+"""One function for each kind of possible orphan. It lists the things, reads the record, and has each judged.
 
-One list of them is the controller's and `spotkeep doctor --account`'s.
+The controller and `spotkeep doctor --account` use the same list of sources.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 
 MOST_DESCRIBED: Final = 50
-"""A pass describes so many jobs, pools and prefixes one by one. The next pass goes on from there.
+"""The most jobs, pools and prefixes that a pass describes one by one. The next pass continues after them.
 
-What the record knows is none of them."""
+Things that the record knows do not count."""
 _LONGEST_POOL: Final = timedelta(days=1)
-"""A job's pool waits for an hour at most, however it is extended: this is longer than that."""
+"""A time longer than any warm pool waits. A job's pool waits for an hour at most, however it is extended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PossibleOrphan:
-    """A finding, and what removes its subject.
+    """A finding, and the function that removes its subject.
 
     Attributes:
         finding: The finding.
-        remove: Removes it. Removing it again changes nothing. None where the controller never does.
+        remove: Removes the subject, and has no effect at a second call. None if the controller never removes it.
     """
 
     finding: Finding
@@ -63,12 +63,15 @@ class PossibleOrphan:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a source found.
+    """The result of a source.
+
+    A thing that cannot be read does not stop the source from examining the others.
 
     Attributes:
         orphans: The findings.
-        looked_to: What it looked at last, by which the next pass goes on. None where it looked at all.
-        unreadable: What of it could not be read, and why: it keeps nothing else from being looked at.
+        looked_to: The last thing that the source examined, or None if it examined all. The next pass continues after
+            it.
+        unreadable: The things that could not be read, with the reasons.
     """
 
     orphans: list[PossibleOrphan] = field(default_factory=list)
@@ -77,18 +80,18 @@ class Found:
 
 
 OrphanSource = Callable[[str | None], Found]
-"""Lists one kind of thing, and judges what follows what it looked at last. Changes nothing."""
+"""Lists one kind of thing, and judges those behind the last one of the previous pass. Changes nothing."""
 
 
 def in_turn(names: Iterable[str], *, after: str | None) -> tuple[list[str], str | None]:
-    """Choose what a pass looks at, so that however much there is, each has its turn: in order, and round again.
+    """Choose the names that a pass examines, in order and around, so that each has its turn.
 
     Args:
-        names: What there is to look at.
-        after: What the pass before looked at last. None to begin.
+        names: All names to examine.
+        after: The last name of the previous pass, or None to begin.
 
     Returns:
-        `MOST_DESCRIBED` at most, and what the next pass goes on from: None where these are all.
+        `MOST_DESCRIBED` names at most, and the name after which the next pass continues, or None if these are all.
     """
     ordered = sorted(set(names))
     if len(ordered) <= MOST_DESCRIBED:
@@ -100,14 +103,15 @@ def in_turn(names: Iterable[str], *, after: str | None) -> tuple[list[str], str 
 
 @dataclass(frozen=True, kw_only=True)
 class OrphanSearch:
-    """What every source has.
+    """The values that every source has.
 
     Attributes:
         table: The run table.
         deployment: The deployment's name.
         prices: On-demand US dollars per hour of an instance, by type.
-        s3_usd_per_gigabyte_month: What storage costs, asked when it is needed. None where it is not known.
-        clock: The time, aware.
+        s3_usd_per_gigabyte_month: Returns the price of S3 storage, in US dollars per gigabyte and month, or None if it
+            is not known.
+        clock: Returns the time, aware.
     """
 
     table: RunTable
@@ -117,7 +121,7 @@ class OrphanSearch:
     clock: Callable[[], datetime]
 
     def context(self) -> Context:
-        """Return what decisions need to know, now."""
+        """Return the values that decisions need, as they are now."""
         return Context(now=self.clock(), prices=self.prices, s3_usd_per_gigabyte_month=self.s3_usd_per_gigabyte_month())
 
     def run_of(self, job_name: str) -> Run | None:
@@ -131,7 +135,7 @@ class OrphanSearch:
         return None if run is None else self.table.get(run)
 
     def is_at_work(self, run: Run | None, environment: Mapping[str, str]) -> bool:
-        """Say whether a job of a queue works on the current attempt of a run: it has the marks of its launch."""
+        """Return True if a queue's job has the launch mark of a run's current attempt, and so works on it."""
         if run is None or run.place.queue is None or run.state.ended:
             return False
         attempt = self.table.attempt(run.run, run.attempt)
@@ -152,14 +156,16 @@ def _look_at(
     unreadable: Mapping[str, str],
     also: Sequence[PossibleOrphan] = (),
 ) -> Found:
-    """Judge those whose turn it is, each by itself.
+    """Judge each name that has its turn.
+
+    A record that cannot be read gives no finding. The things that belong to it are judged by themselves.
 
     Args:
-        names: What there is to look at.
-        after: What the pass before looked at last.
-        judge: Reads one, and returns a finding about it or None.
-        unreadable: Which records could not be read, and why: what is theirs is judged by itself, and is no finding.
-        also: What was found already.
+        names: All names to examine.
+        after: The last name that the previous pass examined.
+        judge: Reads one thing, and returns a finding about it or None.
+        unreadable: The records that could not be read, with the reasons.
+        also: Findings of earlier steps.
     """
     chosen, looked_to = in_turn(names, after=after)
     found = Found(orphans=[*also], looked_to=looked_to, unreadable={**unreadable})
@@ -203,8 +209,8 @@ def orphaned_service_jobs(
 
     Args:
         queues: The service jobs.
-        around: What every source has.
-        after: What the pass before looked at last.
+        around: The values that every source has.
+        after: The last job that the previous pass examined.
         names: The deployment's queues.
     """
     listed = list(queues.unfinished(names))
@@ -230,7 +236,7 @@ def orphaned_service_jobs(
 
 
 def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str | None = None) -> Found:
-    """Find warm pools that wait: those that are recorded cost money, those that are not belong to no run."""
+    """Find warm pools that wait. A recorded pool costs money, and a pool without a record belongs to no run."""
     listed = {summary.name: summary for summary in jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL)}
     unreadable: dict[str, str] = {}
     recorded = [pool for pool in around.table.kept_pools(unreadable=unreadable) if pool.job_name in listed]
@@ -256,7 +262,7 @@ def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str
 
 
 def orphaned_checkpoints(objects: RunObjects, around: OrphanSearch, after: str | None = None) -> Found:
-    """Find what is stored for no run, sweep or schedule that is in the table, and that none of them uses."""
+    """Find objects that belong to no run, sweep or schedule in the table, and that none of them uses."""
     listed = {stored.prefix: stored for stored in objects.runs()}
     ids, names = set[str](), set[str]()
     for run, text in around.table.named_in_records():
@@ -300,16 +306,16 @@ def sources_of(
     queues: ServiceJobs | None = None,
     queue_names: Sequence[str] = (),
 ) -> dict[str, OrphanSource]:
-    """Return every source on real clients, by what it lists.
+    """Return every source with real clients, by the kind of thing that it lists.
 
     Args:
-        around: What every source has.
+        around: The values that every source has.
         jobs: SageMaker's training jobs, as the caller may see them.
-        s3: A client of it.
-        checkpoint_bucket: Where runs' objects are.
-        isolated_teams: Those whose objects are listed besides all others.
-        fleets: What lists EC2. None in a deployment without fleets.
-        queues: The service jobs of AWS Batch. None where the caller may not see them.
+        s3: A client of S3.
+        checkpoint_bucket: The bucket with the runs' objects.
+        isolated_teams: Teams with objects that are listed separately.
+        fleets: Lists EC2's resources, or None in a deployment without fleets.
+        queues: The service jobs of AWS Batch, or None if the caller may not see them.
         queue_names: The deployment's queues.
     """
     objects = RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams)
@@ -327,11 +333,12 @@ def sources_of(
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A prefix below which something is stored for a run, a sweep or a schedule.
+    """A prefix with objects of a run, a sweep or a schedule.
 
     Attributes:
-        run: Its id.
-        prefix: What the keys begin with, `sources/<run>/`: of an isolated team's below the team's own.
+        run: The id of the run, sweep or schedule.
+        prefix: The beginning of the objects' keys, such as `sources/<run>/`. For an isolated team it lies below the
+            team's prefix.
     """
 
     run: str
@@ -347,7 +354,7 @@ class RunObjects:
         Args:
             client: A boto3 client of S3.
             bucket: The checkpoint bucket.
-            isolated_teams: Those whose runs are listed besides all others.
+            isolated_teams: Teams with runs that are listed separately.
         """
         self._client = client
         self._bucket = bucket
@@ -365,7 +372,7 @@ class RunObjects:
                     yield StoredRun(run=key.removeprefix(prefix).rstrip("/"), prefix=key)
 
     def stored(self, run: StoredRun) -> Stored | None:
-        """Add up what is stored below a prefix. None when there is nothing."""
+        """Return the size and number of the objects below a prefix. None when there is no object."""
         total, objects, newest_at = 0, 0, None
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=run.prefix)
         for page in pages:
@@ -376,9 +383,9 @@ class RunObjects:
         return None if newest_at is None else Stored(stored_bytes=total, objects=objects, newest_at=newest_at)
 
     def uri(self, run: StoredRun) -> str:
-        """Return where they are: `s3://bucket/runs/<run>/`."""
+        """Return the address of the objects (`s3://bucket/runs/<run>/`)."""
         return f"s3://{self._bucket}/{run.prefix}"
 
     def named_in(self, text: str) -> Iterator[str]:
-        """Yield the prefixes of runs that a text names addresses below, as far as it names them."""
+        """Yield the prefixes of runs with addresses in a text, or the part of each prefix that the text has."""
         return named_prefixes(text, bucket=self._bucket)

@@ -1,1 +1,1 @@
-"""A run from its launch to its end: launched, reconciled with what AWS says, moved to its next fallback, ended."""
+"""A run from its launch to its end. It is launched, compared with AWS's answers, moved to a fallback, and ended."""

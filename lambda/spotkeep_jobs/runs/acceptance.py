@@ -1,6 +1,6 @@
-"""Whether a document may be launched: what it has wrong, what its caller may not name, what other runs have already.
+"""Checks before a launch, such as the document's errors, the caller's rights, and names that other runs already use.
 
-Everything is judged before anything is refused, so that a refusal names every problem at once (I7).
+All checks are made before anything is refused. So a refusal names every problem at once (I7).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
-"""What a deployment may fill in. It may fill in something else by the time a token comes again."""
+"""The fields that a deployment may fill in. Their values may have changed when the same token is sent again."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,15 @@ class Acceptance:
     deployment: Deployment[LauncherSettings]
 
     def judged(self, document: object, *, caller: Caller | None, default_token: str | None = None) -> Validation:
-        """Judge a document by itself. Of a launch that is repeated, as it was: its deadline has come closer since.
+        """Judge a document by itself. If it names no owner, the caller becomes its owner.
+
+        The document of a repeated launch is judged without the present time, because its deadline has come closer
+        since.
 
         Args:
-            document: A job document, of any type. Its caller becomes its owner where it names none.
-            caller: Who asks, where that is known.
-            default_token: The token of a document that has none. None where nothing is launched.
+            document: A job document, of any type.
+            caller: The caller, if known.
+            default_token: The token of a document that has none, or None if nothing is launched.
         """
         if self.deployment.settings.verify_callers and caller is not None:
             document = with_owner(document, caller=caller)
@@ -86,11 +89,11 @@ class Acceptance:
         Args:
             validation: The judgement.
             default_token: The token of a document that has none.
-            caller: Who asks, where that is known.
-            origin: What the launch follows from.
+            caller: The caller, if known.
+            origin: The sweep or schedule that causes the launch, or a user's own request.
 
         Raises:
-            RequestRefusedError: It carries what the document has wrong and what others have already.
+            RequestRefusedError: It carries the document's errors and every name that is already taken.
         """
         draft = validation.draft
         others = [] if draft is None else self._others(draft, caller=caller)
@@ -102,21 +105,23 @@ class Acceptance:
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def check(self, request: JobRequest) -> Checked:
-        """Return what EC2 says of a request with `backend: ec2`. Nothing of any other."""
+        """Return EC2's answers about a request for the backend `ec2`. Return an empty result for any other request."""
         checks = self.deployment.fleet_checks
         return Checked() if request.backend != "ec2" or checks is None else checks.check(request)
 
     def was_launched(self, request: JobRequest) -> bool:
-        """Say whether the same token launched it before: its volume is in use since, and that is no problem."""
+        """Return True if the same token launched this run before. Its volume is then in use, which is no problem."""
         recorded = self.deployment.table.get(request.run or "")
         return recorded is not None and recorded.token == request.token
 
     def taken(self, request: JobRequest, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
-        """Return what of a request others have already: its id, its prefix, the places for runs in flight.
+        """Return a problem for each thing that is already taken.
+
+        These are the run id, the checkpoint prefix and the places for runs in flight.
 
         Args:
-            request: What is asked for.
-            origin: What the launch follows from.
+            request: The request.
+            origin: The sweep or schedule that causes the launch, or a user's own request.
         """
         problems = [] if request.run is None else problems_of_run_id(self.deployment.table, request.run, origin=origin)
         for member in members_of(request) if request.run is not None else ():
@@ -134,7 +139,7 @@ class Acceptance:
         return problems
 
     def _others(self, request: JobRequest, *, caller: Caller | None) -> list[Problem]:
-        """Return what a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
+        """Return a problem for each owner, team or checkpoint prefix in a request that the caller may not use."""
         rules = caller_rules(self.deployment)
         if rules is None:
             return []
@@ -165,13 +170,13 @@ def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[
     """Refuse a token that comes again with another document.
 
     Args:
-        run: What was launched.
-        request: What is asked for now, of the same one of several runs.
+        run: The run that the token launched.
+        request: The present request for the same run.
         left_out: Fields that the deployment fills in.
-        runs: How many runs are asked for.
+        runs: The number of runs in the present request.
 
     Raises:
-        RequestRefusedError: They differ in more than what the deployment fills in.
+        RequestRefusedError: The documents differ in a field that the deployment does not fill in.
     """
     asked, recorded = request.as_document(), run.request
     differ = differing_fields(asked, recorded, left_out=left_out)
@@ -187,8 +192,8 @@ def differing_fields(asked: Mapping[str, Any], recorded: Mapping[str, Any], *, l
     """Return the fields in which two documents differ, in alphabetical order.
 
     Args:
-        asked: What is asked for now.
-        recorded: What was asked for.
+        asked: The present document.
+        recorded: The document in the record.
         left_out: Fields that do not count.
     """
     fields = (asked.keys() | recorded.keys()) - left_out
@@ -196,12 +201,12 @@ def differing_fields(asked: Mapping[str, Any], recorded: Mapping[str, Any], *, l
 
 
 def token_of_another_document(token: str | None, *, kind: str, launched: str, differ: Sequence[str]) -> Problem:
-    """Say that a token has launched something else.
+    """Return the problem that a token was used before with another document.
 
     Args:
         token: The token.
-        kind: What it launched: `run` or `sweep`.
-        launched: Its id.
+        kind: The kind of thing it launched, `run` or `sweep`.
+        launched: The id of that run or sweep.
         differ: The fields in which the documents differ.
     """
     return Problem(
@@ -213,7 +218,7 @@ def token_of_another_document(token: str | None, *, kind: str, launched: str, di
 
 
 def run_exists(run: str) -> Problem:
-    """Say that the run id is taken."""
+    """Return the problem that the run id is taken."""
     return Problem(
         field="run",
         found=shown(run),
@@ -223,7 +228,7 @@ def run_exists(run: str) -> Problem:
 
 
 def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
-    """Say that a live run writes to the checkpoint prefix."""
+    """Return the problem that a live run writes to the checkpoint prefix."""
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_uri),
@@ -233,7 +238,7 @@ def checkpoint_prefix_taken(checkpoint_uri: str, owner: str) -> Problem:
 
 
 def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
-    """Say that the deployment has as many runs under way as it may."""
+    """Return the problem that the deployment's limit of runs in flight is reached."""
     return Problem(
         field="(runs in flight)",
         found=f"{in_flight} under way",
@@ -246,17 +251,22 @@ def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
 
 _CHOOSE: Final = "Leave `run` out, or choose another id."
 _LOOKED_FOR: Final = 20
-"""So many trials of a sweep that is refused are looked for, to name those whose ids others have."""
+"""The number of trials to search for in the run table when a sweep's id is refused.
+
+The refusal names ids already taken.
+"""
 _MOST_NAMED: Final = 5
 
 
 def problems_of_run_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
-    """Return why a run, or several that are launched as one, may not be called so. Not that there is such a run.
+    """Return the reasons why an id is not free for a run, or for several runs launched as one.
+
+    An existing run with the same id is not among these reasons.
 
     Args:
         table: The run table.
         name: The id of the run, or of all of them.
-        origin: What the launch follows from.
+        origin: The sweep or schedule that causes the launch, or a user's own request.
     """
     if origin.trial is not None:
         return []
@@ -265,12 +275,12 @@ def problems_of_run_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_
 
 
 def problems_of_sweep_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
-    """Return why a sweep may not be called so.
+    """Return the reasons why an id is not free for a sweep.
 
     Args:
         table: The run table.
-        name: Its id.
-        origin: What the launch follows from.
+        name: The sweep's id.
+        origin: The schedule that causes the launch, or a user's own request.
     """
     problems = []
     if table.sweep(name) is not None or table.get(name) is not None:
@@ -285,11 +295,13 @@ def problems_of_sweep_id(table: RunTable, name: str, *, origin: Origin = ASKED_B
 
 
 def problems_of_schedule_id(table: RunTable, name: str, *, now: datetime) -> list[Problem]:
-    """Return why a schedule may not be called so: what it would launch is called like something that is there.
+    """Return the reasons why an id is not free for a schedule.
+
+    A schedule reserves the ids of its future runs. Its id is refused if one of those ids exists already.
 
     Args:
         table: The run table.
-        name: Its id.
+        name: The schedule's id.
         now: The time, aware.
     """
     taken = table.ids_of_firings(name, now=now)
@@ -301,7 +313,7 @@ def problems_of_schedule_id(table: RunTable, name: str, *, now: datetime) -> lis
 
 
 def sweep_exists(sweep: str) -> Problem:
-    """Say that the id is taken."""
+    """Return the problem that the id is taken."""
     return Problem(
         field="run",
         found=shown(sweep),
@@ -311,7 +323,7 @@ def sweep_exists(sweep: str) -> Problem:
 
 
 def id_is_reserved(name: str) -> Problem:
-    """Say that the id became another's while it was asked for."""
+    """Return the problem that another launch took the id at the same time."""
     return Problem(
         field="run", found=shown(name), problem="is the id of something that was launched just now", fix=_CHOOSE
     )
@@ -341,8 +353,8 @@ class GroupMember:
     """One of the runs that a document asks for.
 
     Attributes:
-        request: What it is asked for.
-        group: Which of several it is. None for a run on its own.
+        request: The request of this run.
+        group: The run's number among several runs. None for a run on its own.
     """
 
     request: JobRequest
@@ -350,7 +362,7 @@ class GroupMember:
 
 
 def members_of(request: JobRequest) -> tuple[GroupMember, ...]:
-    """Return the runs that a request asks for, in the order of their numbers: at least one.
+    """Return the runs that a request asks for, at least one, in the order of their numbers.
 
     Args:
         request: With its run id and its token, defaults filled in.
@@ -383,9 +395,11 @@ def _alone(request: JobRequest, *, index: int) -> JobRequest:
 # Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-retries.html
 
 REPEATED_WITHIN: Final = timedelta(hours=1)
-"""How long a document with a `run` and without a token is taken for the same call again. Afterwards its `run` is taken.
+"""The time in which a document with a `run` and without a token counts as the same call again.
 
-Longer than a client tries: the AWS CLI waits a minute for each of its five tries, unless an option has it wait longer.
+Afterwards the launcher refuses the document, because its `run` is taken.
+
+It is longer than a client keeps trying. By default the AWS CLI waits one minute for each of its five tries.
 """
 MAY_LAUNCH_AGAIN: Final = (
     "has neither `run` nor `token`: a client that repeats this call launches another one, and the AWS CLI and SDKs "
@@ -406,7 +420,7 @@ def launches_again(document: Mapping[str, Any]) -> bool:
 
 
 def named_without_token(document: Mapping[str, Any]) -> bool:
-    """Return whether `run` alone says that two calls are one launch."""
+    """Return True if `run` alone identifies two calls as one launch."""
     return document.get("token") is None and document.get("run") is not None
 
 
@@ -414,13 +428,13 @@ def token_of_call(document: object, *, request_id: str, caller: Caller | None) -
     """Return the token of a document that has none.
 
     Args:
-        document: Of any type.
+        document: The document, of any type.
         request_id: AWS Lambda's id of the invocation.
-        caller: The caller, where it is known.
+        caller: The caller, if known.
 
     Returns:
-        Of a document with `run` the same for each call with the same document of the same caller. Of any other the
-        request id, which the tries of one asynchronous invocation share.
+        For a document with `run`, the same token for each call of the same caller with the same document. For any other
+        document, the request id. The tries of one asynchronous invocation share it.
     """
     if not isinstance(document, Mapping) or not named_without_token(document):
         return request_id

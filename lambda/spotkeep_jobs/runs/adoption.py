@@ -1,11 +1,13 @@
-"""Makes a run of a training job that another client created, with the deployment's tag.
+"""Makes a run of a training job that another client created with the deployment's tag.
 
-Other clients are the SageMaker SDK, the console, a pipeline. From then on it is a run like any other: timeline,
-notifications, warm pool, bill, `describe`, `logs`, `stop`. Its id is the name of its job. What its client did not ask
-for stays missing, and the timeline says so: nothing of ours runs in the job, so its steps are not known. Without a
-checkpoint prefix an interruption starts it anew. There is no job file to make a next job of.
+Other clients are, for example, the SageMaker SDK, the console or a pipeline. From then on the job belongs to a run like
+any other. The run has a timeline, notifications, a warm pool, a bill, and the commands `describe`, `logs` and `stop`.
+Features that the client did not ask for stay missing, and the timeline says so. Spotkeep's agent does not run in the
+job, so the run's steps are not known. Without a checkpoint prefix, an interruption starts the training from the
+beginning. Spotkeep cannot create a next job, because there is no job file.
 
-The tag is the only condition, and SageMaker is asked for it: an event or a search that names a job is a hint.
+The tag is the only condition, and Spotkeep asks SageMaker for it. An event or a search result that names a job is only
+a hint.
 """
 
 from __future__ import annotations
@@ -69,11 +71,12 @@ class Adoption:
         return job_name
 
     def adopt_found(self, found: Mapping[str, JobView], *, failures: dict[str, str]) -> list[str]:
-        """Record the runs of jobs in progress whose events were lost.
+        """Record a run for each job in progress that has no run because its events were lost.
 
         Args:
-            found: Jobs with the deployment's tag by name, as the index has them.
-            failures: Which could not be, and why, is put into it. They keep no other from being recorded.
+            found: Jobs with the deployment's tag by name, from SageMaker's search index.
+            failures: Receives each job that could not be recorded, with the reason. The other jobs are recorded all the
+                same.
 
         Returns:
             The ids of the runs.
@@ -100,16 +103,16 @@ class Adoption:
 
 
 def may_be_adopted(job: JobView) -> bool:
-    """Say whether another client created a job: a launcher's has the mark of its run in its environment."""
+    """Return True if another client created a job. A job of the launcher has its run's mark in its environment."""
     return RUN_VARIABLE not in job.environment
 
 
 def surprises_of(job: AdoptableJob, *, tags: Mapping[str, str]) -> list[str]:
-    """Name each difference from a user's expectation, and the setting to change: docs/other-clients.md has more.
+    """Name each difference from a user's expectation, and the setting to change. See docs/other-clients.md.
 
     Args:
-        job: SageMaker's view of it.
-        tags: Its tags.
+        job: SageMaker's description of the job.
+        tags: The job's tags.
     """
     said = []
     if job.starts_by_sdk and (job.checkpoint_uri is not None or job.capacity == "spot"):
@@ -133,11 +136,11 @@ def _lacks_its_execution(checkpoint_uri: str, *, job: AdoptableJob, tags: Mappin
 
 
 def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> NewRun:
-    """Make the run, and its only attempt, of another client's job.
+    """Make the run of another client's job, and the run's only attempt.
 
     Args:
-        job: SageMaker's view of it.
-        tags: Its tags. `spotkeep:owner` names its owner.
+        job: SageMaker's description of the job.
+        tags: The job's tags, of which `spotkeep:owner` names the owner.
         now: The time.
     """
     view = job.view

@@ -1,7 +1,7 @@
-"""What a caller may name and act on, where the deployment verifies who calls (the setting `verify_callers`).
+"""The rights of a caller in a deployment that verifies its callers (the setting `verify_callers`).
 
-A caller is the owner of what they launch. A run is its owner's, its team's and the administrators'. Everybody may read
-every run: the users' policy lets them read the table.
+A caller owns the runs that they launch. The owner, the owner's team and the administrators may act on a run. Every user
+may read every run, because the users' policy lets them read the table.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ _PREFIX_OF_A_RUN: Final = re.compile(r"s3://[^/]+/(?:.+/)?runs/([^/]+)/checkpoin
 
 @dataclass(frozen=True, kw_only=True)
 class CallerRules:
-    """Who belongs to which team, and who may act on everything. A team that is not in it has no members.
+    """The members of each team, and the administrators. A team that is not listed has no members.
+
+    In a pattern, `*` stands for any characters except `:` and `/`.
 
     Attributes:
-        team_members: Patterns of principals' ARNs by team. `*` stands for anything but `:` and `/`.
-        administrators: Patterns of those who may act on every run, and launch for every owner and team.
+        team_members: Patterns of principals' ARNs by team.
+        administrators: Patterns of the principals that may act on every run, and launch for every owner and team.
     """
 
     team_members: Mapping[str, Sequence[str]]
@@ -50,18 +52,18 @@ class CallerRules:
         """Return whether a caller may stop, resume or take over a run, or change its warm pool.
 
         Args:
-            caller: Who calls.
-            run: The run item. Its owner was a verified caller's name when it was launched.
+            caller: The caller.
+            run: The run item, with the verified owner from its launch.
         """
         return self.may_act(caller, owner=run.owner, team=run.request.get("team"))
 
     def may_act(self, caller: Caller, *, owner: str | None, team: object) -> bool:
-        """Return whether a caller may act on what has this owner and this team.
+        """Return whether a caller may act on a run, sweep or schedule with this owner and this team.
 
         Args:
-            caller: Who calls.
-            owner: A verified caller's name when it was launched.
-            team: As its document names it. None for no team.
+            caller: The caller.
+            owner: The name of the verified caller that launched it.
+            team: The team in its document. None for no team.
         """
         return (
             owner == caller.name
@@ -70,11 +72,11 @@ class CallerRules:
         )
 
     def names(self, request: JobRequest, *, caller: Caller) -> Iterator[Problem]:
-        """Yield what a request names that is not its caller's to name: another's owner, a team of others.
+        """Yield a problem for another user's name as the owner, and for a team that the caller does not belong to.
 
         Args:
-            request: Read, but perhaps refused for other reasons already.
-            caller: Who calls.
+            request: A request that was read, but may be refused for other reasons already.
+            caller: The caller.
         """
         if self.administers(caller):
             return
@@ -95,7 +97,7 @@ class CallerRules:
 
 
 def with_owner(document: object, *, caller: Caller) -> object:
-    """Return a job document with its caller as the owner, where it names none."""
+    """Return a job document with its caller as the owner if it names none."""
     if not isinstance(document, Mapping) or document.get("owner") is not None:
         return document
     return {**document, "owner": caller.name}
@@ -108,7 +110,10 @@ def run_of_prefix(checkpoint_prefix: str) -> str | None:
 
 
 def is_made_for(checkpoint_prefix: str, run: Run) -> bool:
-    """Say whether a checkpoint prefix lies beside a run's output: another team may have a folder of the same name."""
+    """Return True if a checkpoint prefix lies beside a run's output.
+
+    Another team may have a folder of the same name.
+    """
     return run.output_prefix == f"{checkpoint_prefix.removesuffix('checkpoints/')}output/"
 
 
@@ -133,7 +138,7 @@ def not_the_callers_prefix(checkpoint_prefix: str, *, caller: Caller) -> Problem
 
 
 def unknown_caller() -> Problem:
-    """Return the problem that an invocation does not say who calls, where the deployment wants to know."""
+    """Return the problem of an invocation that does not name its caller, although the deployment verifies callers."""
     return Problem(
         field="(caller)",
         found="an invocation that AWS names no caller of",
@@ -147,7 +152,7 @@ def _matches(caller: Caller, patterns: Sequence[str]) -> bool:
 
 
 def caller_rules(deployment: Deployment[LauncherSettings]) -> CallerRules | None:
-    """Return the rules for callers. None in a deployment that does not verify who calls."""
+    """Return the rules for callers. None in a deployment that does not verify its callers."""
     settings = deployment.settings
     if not settings.verify_callers:
         return None
@@ -155,7 +160,7 @@ def caller_rules(deployment: Deployment[LauncherSettings]) -> CallerRules | None
 
 
 def authorize_for_run(deployment: Deployment[LauncherSettings], run_id: str, *, caller: Caller | None) -> None:
-    """Refuse a caller who may not act on a run.
+    """Refuse a caller without the right to act on a run.
 
     A run's owner and team never change, so the answer holds for the caller's next action on it.
 
@@ -175,17 +180,17 @@ def authorize(
     team: str | None,
     caller: Caller | None,
 ) -> None:
-    """Refuse a caller who may not act on a run, sweep or schedule of an owner and a team.
+    """Refuse a caller without the right to act on a run, sweep or schedule of an owner and a team.
 
     Args:
         deployment: The deployment.
         subject_id: The id of the run, sweep or schedule.
         owner: Its owner.
-        team: Its team. None for none.
-        caller: The caller, where it is known.
+        team: Its team, or None.
+        caller: The caller, if known.
 
     Raises:
-        RequestRefusedError: It is another's.
+        RequestRefusedError: The caller is neither the owner, nor in the team, nor an administrator.
     """
     rules = caller_rules(deployment)
     if _may_act_on_everything(deployment, caller) or rules is None or caller is None:
@@ -195,7 +200,7 @@ def authorize(
 
 
 def _may_act_on_everything(deployment: Deployment[LauncherSettings], caller: Caller | None) -> bool:
-    """Return whether a caller may act on everything. Refuse an unknown caller where the deployment verifies callers."""
+    """Return whether a caller may act on everything. Refuse an unknown caller if the deployment verifies callers."""
     rules = caller_rules(deployment)
     if rules is None:
         return True
@@ -217,7 +222,7 @@ def known_run(table: RunTable, run: str) -> Run:
 
 
 def unknown_run(run: str) -> Problem:
-    """Say that there is no such run."""
+    """Return the problem that there is no such run."""
     return Problem(
         field="run",
         found=shown(run),

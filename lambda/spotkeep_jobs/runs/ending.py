@@ -1,6 +1,6 @@
-"""The end of an attempt: why it ended, and what that means for its run. Pure.
+"""The end of an attempt, the reason for it, and the consequence for the run. Pure.
 
-Either the run ends with it, or the next attempt follows. Both are one transaction.
+Either the run ends with the attempt, or the next attempt follows. Both are one transaction.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _HAS_MODEL: Final = frozenset(
 
 
 def ended_with_job(facts: JobFacts) -> Attempt:
-    """Return an attempt as it is when its job has ended: why, when, with which model, and what it used.
+    """Return the attempt of an ended job, with the reason and time of its end, its model and its usage.
 
     Args:
-        facts: What is known. A job whose backend does not say when it ended has ended now.
+        facts: The known facts. If the backend does not name the time of the end, the present time is taken.
     """
     attempt, job, log = facts.attempt, facts.job, facts.log
     reason = job.end_reason or EndReason.PLATFORM_ERROR
@@ -82,10 +82,10 @@ def ended_with_job(facts: JobFacts) -> Attempt:
 
 
 def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> bool:
-    """Say whether a script that ended well has paused, or where its log is not known to the end, may have.
+    """Return True if a script that exited without an error has paused, or may have because its log is incomplete.
 
-    Then the run counts as paused: a resume of one that was done has nothing to train, and a run that counted as
-    completed could not be resumed. Of a fleet its record says which it is.
+    Then the run counts as paused. A user can resume a paused run, but not a completed one. If the training was in fact
+    done, the resumed script has nothing to train. For a fleet, the fleet's record says which of the two happened.
     """
     if run.place.backend == "ec2":
         return False
@@ -93,12 +93,12 @@ def _may_have_paused(run: Run, *, pause_at_step: int | None, log: JobLog) -> boo
 
 
 def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str | None = None) -> RunChange:
-    """End an attempt whose training job never was, or is gone. And with it the run, unless another job follows.
+    """End an attempt that has no training job, or has lost it. The run ends too, unless another job follows.
 
     Args:
-        facts: What is known.
-        reason: Why it ends.
-        failure_reason: SageMaker's words, if it refused the job.
+        facts: The known facts.
+        reason: The reason for the end.
+        failure_reason: SageMaker's message, if it refused the job.
     """
     ended = with_changes(
         facts.attempt,
@@ -117,14 +117,14 @@ def close_attempt(
     notifications: Sequence[Notification] = (),
     pool: Pool | None = None,
 ) -> RunChange:
-    """End an attempt, and with it the run. Or lets the next one follow in the same transaction.
+    """End an attempt. In the same transaction either the run ends too, or the next attempt follows.
 
-    One transaction, so that the run is never ended in between, and never releases its checkpoint prefix (I1).
+    With one transaction the run is never ended in between, and never releases its checkpoint prefix (I1).
 
     Args:
-        facts: What is known. The attempt has its end, and its usage.
-        timeline: What else is new in the timeline.
-        notifications: What else the users are notified of.
+        facts: The known facts, with an attempt that has its end and its usage.
+        timeline: Other new entries of the timeline.
+        notifications: Other notifications to the users.
         pool: The warm pool that its job left.
     """
     run, request, attempt, deployment = facts.run, facts.request, facts.attempt, facts.deployment
@@ -313,5 +313,5 @@ def state_after(reason: EndReason) -> RunState:
 
 
 def without_repeats(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Drop what happened once and is listed twice: DynamoDB refuses two writes of one item in a transaction."""
+    """Drop entries that are listed twice. DynamoDB refuses two writes of one item in a transaction."""
     return tuple({(entry.at, entry.kind): entry for entry in entries}.values())

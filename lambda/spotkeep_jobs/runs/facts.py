@@ -1,6 +1,6 @@
-"""What a decision about a run rests on, and what a rule makes of it. Pure types.
+"""The facts behind each decision about a run, and the result of each rule. Pure types.
 
-The facts are made once for each reading of a run, and passed to all that decides.
+The facts are made once for each reading of a run, and passed to every rule.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """A run without a job, or whose job its backend does not know.
+    """The facts of a run without a job, or with a job that its backend does not know.
+
+    The request is None if another version of Spotkeep wrote it with fields unknown to this version.
 
     Attributes:
         run: The run item.
-        request: Its request. None where another version of Spotkeep wrote it with fields that are not known here.
-        attempt: Its current attempt.
+        request: The run's request, or None.
+        attempt: The run's current attempt.
         earlier: The attempts before it.
-        metrics: What the record says that its script measures.
+        metrics: The recorded metrics of the run's script.
         deployment: Names and prices.
         now: The time of the decision.
     """
@@ -43,13 +45,13 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts(RunFacts):
-    """A run with a job.
+    """The facts of a run with a job.
 
     Attributes:
-        job: What its backend says of the attempt's job.
-        log: The job's own events, as far as they were read.
-        plan: The policy that a run with a deadline was launched with. None where it was launched without one.
-        chain_since: When the job took over the instances of a warm pool: since when those have been handed on.
+        job: The backend's description of the attempt's job.
+        log: The job's own events, up to the last line that was read.
+        plan: The policy that a run with a deadline was launched with, if any.
+        chain_since: The time when the job took over the instances of a warm pool. They have been handed on since then.
     """
 
     job: JobView
@@ -60,14 +62,14 @@ class JobFacts(RunFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What a run is held to by one rule, and what follows.
+    """The result of one rule for a run.
 
     Attributes:
-        run: The run item, as the rule leaves it.
-        attempt: The attempt, as the rule leaves it.
-        timeline: What is new in the timeline.
-        notifications: What the users are notified of.
-        due_again_at: When time alone makes a difference to the rule, although nothing happens to the job.
+        run: The run item after the rule.
+        attempt: The attempt after the rule.
+        timeline: New entries of the timeline.
+        notifications: Notifications to the users.
+        due_again_at: The time when the rule may decide differently, even if nothing happens to the job.
     """
 
     run: Run

@@ -1,22 +1,24 @@
-"""Launches runs: whatever is retried, lost or called twice, a run has one live job (I1).
+"""Launches runs. A run never has more than one live job, whatever is retried, lost or called twice (I1).
 
-The order is what makes it safe. A run is recorded first, in one conditional transaction with its token and its
-checkpoint lock. The record holds the exact CreateTrainingJob request under a deterministic name. Only then is the job
-created. So:
+The order of the steps ensures this. The launcher first records a run in one conditional transaction, with its token and
+its checkpoint lock. The record holds the exact CreateTrainingJob request under a deterministic name. Only then does the
+launcher create the job. This covers the following cases.
 
-- The same token again finds the record, launches nothing and answers the same. So does the same document with `run` and
-  without a token, for an hour (`acceptance`).
-- Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
-- A lost answer of CreateTrainingJob: the retry hears that the name is taken, describes the job, knows it by its
-  launch's id, and answers with it.
-- Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
-- A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
+- The same token comes again. The launcher finds the record, launches nothing and gives the same answer. For an hour
+  this also holds for the same document with `run` and without a token (`acceptance`).
+- Two calls come at once. One of them records the run, and both may create the job. SageMaker accepts only one of the
+  two equal names.
+- The answer of CreateTrainingJob is lost. SageMaker answers the retry that the name is taken. The launcher then
+  describes the job, recognises it by its launch's id, and answers with it.
+- One document asks for several runs. They are recorded in one transaction, all of them or none. Each is then completed
+  alone.
+- A launcher dies between record and create. The run stays in LAUNCHING. The next call with the token, or the
   controller, completes it (`LaunchCompletion`).
-- A stop that meets a launch halfway is recorded first. The function that creates the job afterwards sees it and stops
-  the job.
-- A run without a job ends only when no function can be creating one any more. The function that wrote an attempt may
-  create its job. Any other function first records that it begins to. So a refusal, or a stop, sees which other
-  functions are at it, and leaves the end to the controller until they are over.
+- A stop arrives halfway through a launch. The stop is recorded first. The function that creates the job afterwards sees
+  it and stops the job.
+- A run without a job ends only when no function can still be creating one. The function that wrote an attempt may
+  create its job. Any other function first records that it begins to. So a refusal, or a stop, knows the other functions
+  at work. It leaves the end to the controller until they are over.
 """
 
 from __future__ import annotations
@@ -74,13 +76,13 @@ class ValidDocument:
     """A document that would be launched.
 
     Attributes:
-        request: Its request, with every default filled in.
-        warnings: What is allowed but probably not meant.
-        offers: What spot capacity costs now, by type and zone, for a run on EC2.
-        usd_per_hour: The on-demand price of one instance. Of several types that a run may come to, the dearest's. None
-            where the deployment does not know it.
-        worst_case_usd: What the run can come to, in US dollars of instance time.
-        limits: What a run may spend in this deployment.
+        request: The document's request, with every default filled in.
+        warnings: Settings that are allowed but probably not meant.
+        offers: The present price of spot capacity by type and zone, for a run on EC2.
+        usd_per_hour: The on-demand price of one instance of the most expensive possible type, in US dollars per hour,
+            if known.
+        worst_case_usd: The most that the run can cost, in US dollars of instance time.
+        limits: The deployment's limits on the cost of a run.
     """
 
     request: JobRequest
@@ -111,13 +113,13 @@ class Launcher:
         Args:
             document: A job document, of any type.
             default_token: The token of a document that has none.
-            plan: What the run was planned with, and is steered by if it has a deadline.
-            caller: Who asks, where that is known.
-            origin: What the launch follows from: a sweep or a schedule, which has ids of its own.
+            plan: The plan of the run, which steers a run with a deadline.
+            caller: The caller, if known.
+            origin: The sweep or schedule that causes the launch and reserves its own ids, or a user's own request.
 
         Raises:
-            RequestRefusedError: Nothing was launched. It carries every problem.
-            LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
+            RequestRefusedError: Nothing was launched. The error carries every problem.
+            LaunchUnfinishedError: AWS gave no certain answer. Call again with the same token.
         """
         acceptance, deployment = Acceptance(self.deployment), self.deployment
         validation = acceptance.judged(document, caller=caller, default_token=default_token)
@@ -159,11 +161,11 @@ class Launcher:
 
         Args:
             document: A job document, of any type.
-            caller: Who asks, where that is known.
-            origin: What the launch follows from.
+            caller: The caller, if known.
+            origin: The sweep or schedule that would cause the launch, or a user's own request.
 
         Raises:
-            RequestRefusedError: It would be refused. It carries every problem.
+            RequestRefusedError: The launch would be refused. The error carries every problem.
         """
         acceptance, policy = Acceptance(self.deployment), self.deployment.policy
         validation = acceptance.judged(document, caller=caller)

@@ -1,6 +1,6 @@
-"""The completion of a launch: the job of a recorded run is created, or stopped if its user asked for that.
+"""The completion of a launch. The job of a recorded run is created, or stopped if a user asked for that.
 
-Any function completes a launch. A run that waits for the account's quota is completed in its turn.
+Any function can complete a launch. A run that waits for the account's quota is completed in its turn.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ if TYPE_CHECKING:
 
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""A function that began to create a job this long ago is dead: none runs so long, even with a minute for the clocks."""
+"""The age at which a function that began to create a job is over for certain.
+
+No function runs so long, even with a minute for differences between clocks.
+"""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 
 @dataclass(frozen=True)
 class LaunchCompletion:
-    """Creates the job of a recorded run, or stops it if its user asked for that.
+    """Creates the job of a recorded run, or stops it if a user asked for that.
 
-    Safe to call at any time, by any function, any number of times: by a launch with a token used before, by the
-    controller on every run in LAUNCHING or STOPPING.
+    Any function may call it at any time, any number of times. A launch calls it for a token used before. The controller
+    calls it for every run in LAUNCHING or STOPPING.
     """
 
     deployment: Deployment[DeploymentSettings]
@@ -63,23 +66,24 @@ class LaunchCompletion:
         wrote_attempt: bool = False,
         room_is_free: bool = False,
     ) -> Run:
-        """Finish what a launcher began.
+        """Finish the work that a launcher began.
 
         Args:
             run: The run's id.
-            read: The run item and its current attempt, as the caller has just read or written them. None to read them.
-            wrote_attempt: Whether the caller has just recorded this attempt: its job is then the caller's to create.
-            room_is_free: Whether a job has just ended: then a run that waits for quota is asked for at once.
+            read: The run item and its current attempt, as the caller has just read or written them, or None to read
+                them.
+            wrote_attempt: True if the caller has just recorded this attempt, and so may create its job.
+            room_is_free: True if a job has just ended. SageMaker is then asked at once for a run that waits for quota.
 
         Returns:
-            The run item afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED. One
-            that it refuses for the account's quota lets the run wait (`quota_wait`).
+            The run item afterwards. If SageMaker refuses the job for good, the run has ended with LAUNCH_REFUSED. If
+            SageMaker refuses it for the account's quota, the run waits (`quota_wait`).
 
         Raises:
-            RunNotRecordedError: No such run.
+            RunNotRecordedError: There is no such run.
             RunChangedError: The run kept changing under every try.
-            DeploymentIsBeingDeletedError: The job is not created, because of that.
-            AwsCallError: SageMaker did not answer for certain, or may not be asked. Call again later.
+            DeploymentIsBeingDeletedError: The job is not created, because the deployment is being deleted.
+            AwsCallError: SageMaker gave no certain answer, or may not be asked. Call again later.
         """
         as_read = [] if read is None else [read]
         wrote = read[1].attempt if read is not None and wrote_attempt else None
@@ -98,7 +102,7 @@ class LaunchCompletion:
         raise RunChangedError(run)
 
     def stop(self, run: str) -> Run:
-        """Record that a run is to end, and end its job. That is ended even where DynamoDB does not take the record.
+        """Record that a run is to end, and end its job. The job is ended even if DynamoDB refuses the record.
 
         Raises:
             RunNotRecordedError: No such run.
@@ -119,7 +123,7 @@ class LaunchCompletion:
         """End the job of an attempt, if there is one, without a record that says so.
 
         Args:
-            attempt: As it was read.
+            attempt: The attempt as it was read.
         """
         if attempt.job_arn is None:
             job = self.deployment.backends.of(attempt).observe(attempt.job_name)
@@ -137,7 +141,7 @@ class LaunchCompletion:
         return run_item, attempt
 
     def _act(self, run: Run, attempt: Attempt, *, wrote_it: bool, room_is_free: bool) -> tuple[Run, Attempt | None]:
-        """Do what the run needs next. Return its item, and the attempt that follows one that was refused."""
+        """Take the run's next step. Return the run item, and the attempt that follows a refused one."""
         if run.state.ended:
             return run, None
         if run.job_arn != attempt.job_arn:
@@ -181,9 +185,12 @@ class LaunchCompletion:
         return self._created(run, attempt, job_arn=job_arn), None
 
     def _is_settled(self, run: Run, attempt: Attempt) -> bool:
-        """Return whether the function that began to create the attempt's job is over: the job exists, or never will.
+        """Return True if the function that began to create the attempt's job is over.
 
-        The one that let the run wait for quota was over when it wrote that, and before its time nothing begins.
+        The job then exists, or never will.
+
+        A function that let the run wait for quota was over when it wrote that. No other function begins before the
+        wait's time.
         """
         if run.quota_wait is not None and attempt.create_begun_at is None:
             return True
@@ -265,7 +272,7 @@ def is_ours(job: JobView, attempt: Attempt) -> bool:
 
 
 def refused_by_its_backend(run: Run) -> Problem:
-    """Say that SageMaker, AWS Batch or EC2 refused the job."""
+    """Return the problem that SageMaker, AWS Batch or EC2 refused the job."""
     field, found = "(SageMaker)", f"training job {run.job_name}"
     fix = "Correct the document or the account (quotas, permissions)"
     if run.place.backend == "ec2":
@@ -283,13 +290,13 @@ def refused_by_its_backend(run: Run) -> Problem:
 
 
 REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
-"""How a run ends whose job AWS refused to create."""
+"""The ending of a run after AWS refused to create its job."""
 
 
 class LaunchUnfinishedError(SpotkeepJobsError):
-    """AWS did not answer for certain: the run is recorded and will be completed, or nothing happened at all.
+    """AWS gave no certain answer. Either the run is recorded and will be completed, or nothing happened at all.
 
-    Calling again with the same token is safe, and so is waiting: the controller completes what is recorded.
+    A second call with the same token is safe. Waiting is safe too, because the controller completes every recorded run.
     """
 
     def __init__(self, *, run: str, doing: str, cause: Exception, token: str | None = None) -> None:
@@ -307,10 +314,10 @@ class Launched:
     """A run that has its job, or several that were launched as one.
 
     Attributes:
-        run: The run item. Of several, the first one's.
-        others: The others', in the order of their numbers.
-        replayed: Whether it was launched by an earlier call. This one launched nothing.
-        warnings: What is allowed but probably not meant.
+        run: The run item, or the first one of several.
+        others: The other run items, in the order of their numbers.
+        replayed: True if an earlier call launched the run, and this one launched nothing.
+        warnings: Settings that are allowed but probably not meant.
     """
 
     run: Run
@@ -326,12 +333,12 @@ class Launched:
 
 @contextlib.contextmanager
 def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = None) -> Iterator[None]:
-    """Raise LaunchUnfinishedError where AWS did not answer for certain, or the run kept changing under every try.
+    """Raise LaunchUnfinishedError if AWS gave no certain answer, or if the run kept changing under every try.
 
     Args:
         run: The run's id.
         doing: The action on it, in one word.
-        token: The launch's token, where it is a launch: with it the next call finishes this one.
+        token: The launch's token, if it is a launch, with which the next call finishes this one.
     """
     try:
         yield
@@ -353,11 +360,11 @@ def refuse_if_its_backend_did(run: Run) -> Run:
 def runs_by_quota(
     deployment: Deployment[DeploymentSettings], *, unreadable: Unreadable | None = None
 ) -> Sequence[Sequence[Run]]:
-    """Return the runs that wait for quota: those of each quota, the one that waits longest first.
+    """Return the runs that wait for quota, grouped by quota, with the longest wait first in each group.
 
     Args:
         deployment: The deployment.
-        unreadable: Takes those that cannot be read. None to raise at the first.
+        unreadable: Receives each run that cannot be read. None to raise at the first.
     """
     return by_quota(deployment.table.waiting_for_quota(unreadable=unreadable))
 
@@ -371,17 +378,19 @@ def advance_quota(
 ) -> Iterator[tuple[Run, Run]]:
     """Create the jobs that a quota has room for, and end the runs that have waited for as long as they may.
 
+    A run that cannot be read does not stop the runs behind it.
+
     Args:
         deployment: The deployment.
         waiting: The runs that wait for one quota, in their order.
-        unreadable: Takes what of a run cannot be read. Those behind it have their turn.
-        room_is_free: Whether a job has just ended: then SageMaker is asked however short ago it refused.
+        unreadable: Receives each run that cannot be read.
+        room_is_free: True if a job has just ended. SageMaker is then asked even if it refused a moment ago.
 
     Yields:
-        Each run that was asked for, before and after.
+        Each run that SageMaker was asked for, before and after.
 
     Raises:
-        AwsCallError: SageMaker did not answer for certain.
+        AwsCallError: SageMaker gave no certain answer.
         RunChangedError: A run kept changing under every try.
     """
     may_have_room = True

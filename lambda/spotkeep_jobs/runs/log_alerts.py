@@ -1,6 +1,6 @@
-"""What a live job's log is read for before a decision, and which alerts follow from it. Pure.
+"""Decides when the log of a live job must be read before a decision, and which alerts follow from it. Pure.
 
-Two things in a log alert a run's users: that no fresh checkpoint is in it, and that not all of it could be taken.
+A log alerts a run's users for two reasons. It has no fresh checkpoint, or a part of it could not be read.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.with_changes import with_changes
 
 METRICS_READ_EVERY: Final = timedelta(minutes=10)
-"""How often the log of a run is read that names metrics: seven calls each time."""
+"""The time between two readings of a log for the metrics that a job file names. Each reading costs seven calls."""
 CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
-"""How often a log is read that says of no checkpoint, or of none that is fresh."""
+"""The time between two readings of a log that has no fresh checkpoint."""
 
 
 _NOT_ALL_READ: Final = {
@@ -34,11 +34,11 @@ _NOT_ALL_READ: Final = {
 def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
     """Return whether the log of a live job has to be read before anything is decided about its run.
 
-    A deadline asks how far it is. A checkpoint that seems stale may only be one whose line was not read yet. Metrics
-    that the job file names are shown while it trains.
+    A run with a deadline needs its progress. A checkpoint that seems stale may only be one with an unread log line.
+    Metrics that the job file names are shown while it trains.
 
     Args:
-        facts: What is known without it.
+        facts: The facts that are known without the log.
         job: The run's job, not ended.
     """
     if facts.run.deadline_at is not None:
@@ -51,10 +51,10 @@ def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
 
 
 def hold_to_log(facts: JobFacts) -> Held:
-    """Notify of a checkpoint that is too old, once for each. Say when the log is read again for a new one, or metrics.
+    """Notify once of each checkpoint that is too old, and set the time of the next reading of the log.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     attempt, now = facts.attempt, facts.now
     freshness, metrics_at = _checkpoint_freshness(facts, facts.job), _metrics_read_at(facts, facts.job)
@@ -85,7 +85,10 @@ def hold_to_log(facts: JobFacts) -> Held:
 
 
 def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
-    """Return when a live job's log is to be read for its metrics. None where none are named, or none trains."""
+    """Return the next time to read a live job's log for metrics.
+
+    None if no metrics are named, or the job does not train.
+    """
     request, since = facts.request, training_since(job)
     # The metrics of a job without a command are in CloudWatch alone: no runner prints events.
     if request is None or request.command is None or not request.metrics or since is None:
@@ -94,7 +97,7 @@ def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
 
 
 def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
-    """Return how fresh the newest checkpoint is. None where that was not asked for, or none is due."""
+    """Return the freshness of the newest checkpoint. None if that was not asked for, or no checkpoint is due."""
     run, request, since = facts.run, facts.request, training_since(job)
     if NotificationKind.CHECKPOINT_STALE not in run.notify or run.asked_to_end is not None:
         return None
@@ -112,10 +115,10 @@ def _newest_at(attempt: Attempt, freshness: Freshness) -> datetime:
 
 
 def hold_to_whole_log(facts: JobFacts) -> Held:
-    """Notify, once for each run, of what of the log was not taken: what makes it so goes on doing it.
+    """Notify once for each run that a part of its log was not read. The cause persists at later readings.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     warning = None if run.log_warning is not None else _log_warning(facts.log, job_name=attempt.job_name)
@@ -133,10 +136,12 @@ def hold_to_whole_log(facts: JobFacts) -> Held:
 
 
 def _log_warning(log: JobLog, *, job_name: str) -> str | None:
-    """Return what of a job's log was not taken, in a person's words. None where everything was, or AWS did not answer.
+    """Return a sentence about the part of a job's log that was not read.
+
+    None if all of it was read, or AWS gave no answer.
 
     Args:
-        log: What was read of it.
+        log: The result of reading the log.
         job_name: The job.
     """
     refused = ", ".join(f"{count:,} {what.value}" for what, count in log.refused.items())

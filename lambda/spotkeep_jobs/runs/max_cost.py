@@ -1,6 +1,6 @@
-"""What a run may cost (max_cost): a notification when most of it is spent, and when its live job has to end. Pure.
+"""The limit on the cost of a run (max_cost). Notifies when most of it is spent, and ends the job when all is. Pure.
 
-The limit holds without this, too: SageMaker ends a job whose max_run was cut to what is left of the money.
+The limit holds even without this module. SageMaker ends a job after its max_run, which is cut to the rest of the money.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.with_changes import with_changes
 
 NEAR: Final = 0.8
-"""The part of max_cost whose spending is worth a notification."""
+"""The part of max_cost that, once spent, causes a notification."""
 
 
 def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = False) -> Held:
     """Record that most of a run's max_cost is spent while it goes on, once for each max_cost.
 
     Args:
-        facts: What is known.
-        spent_usd: What the run has cost. None where that is not known.
-        about: Whether a live job is counted, whose bill is not known.
+        facts: The known facts.
+        spent_usd: The cost of the run so far, in US dollars, or None if it is not known.
+        about: True if the cost includes an estimate for a live job without a known bill.
 
     Returns:
-        The run, what to add to its timeline, and a notification if the run asked for it.
+        The run, the new entry of its timeline, and a notification if the run asked for it.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     limit = None if facts.request is None else facts.request.max_cost
@@ -51,21 +51,21 @@ def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = Fal
 
 
 def stays_near(limit: float | None, *, before: float | None, spent_usd: float) -> bool:
-    """Return whether most of a max_cost is still spent, and was notified, when a resume may have changed it.
+    """Return True if most of a max_cost is still spent after a resume, so that it is not notified again.
 
     Args:
-        limit: The max_cost from now on, in US dollars. None for no bound.
-        before: The one until now.
-        spent_usd: What is spent.
+        limit: The max_cost from now on, in US dollars, or None for no bound.
+        before: The max_cost until now, in US dollars.
+        spent_usd: The cost of the run so far, in US dollars.
     """
     return limit == before or (limit is not None and spent_usd >= NEAR * limit)
 
 
 def hold_to_max_cost(facts: JobFacts) -> Held:
-    """Hold what a run has cost so far against its max_cost: notify when it is near, end the live job when it is spent.
+    """Compare a run's cost so far with its max_cost. Notify when it is near, and end the live job when it is spent.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     request, attempt, job, now = facts.request, facts.attempt, facts.job, facts.now
     if request is None or request.max_cost is None:

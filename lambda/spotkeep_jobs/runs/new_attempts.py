@@ -1,7 +1,7 @@
-"""What a launch records before it creates a job: the run item and the attempt, with the exact request of its job.
+"""The run item and the attempt that a launch records before it creates a job, with the exact request of the job.
 
-It records nothing itself. It keeps the training spec of SageMaker's jobs in S3 first, so a job with a recorded request
-finds its spec.
+This module records nothing itself. It first keeps the training spec of SageMaker's jobs in S3, so a job with a recorded
+request finds its spec.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NewAttempts:
     deployment: Deployment[LauncherSettings]
 
     def checkpoint_uri(self, request: JobRequest, *, run: str) -> str:
-        """Return where a run keeps its checkpoints."""
+        """Return the address of a run's checkpoints."""
         return checkpoint_uri_for(request=request, run=run, platform=self.deployment.platform)
 
     def too_long(self, request: JobRequest) -> list[Problem]:
@@ -82,10 +82,10 @@ class NewAttempts:
         """Make a new run with its first attempt.
 
         Args:
-            member: What it is asked for.
-            plan: What it is planned with, if it is.
-            caller: Who asks, where that is known.
-            origin: What the launch follows from.
+            member: The request of the run.
+            plan: The plan of the run, if any.
+            caller: The caller, if known.
+            origin: The sweep or schedule that causes the launch, or a user's own request.
 
         Raises:
             RequestRefusedError: AWS Batch would not take the request of its job.
@@ -128,11 +128,11 @@ class NewAttempts:
         Args:
             run: The run item.
             request: Its request, validated again.
-            spent_usd: What the run has cost.
-            changed: Whether the request is to take the place of the recorded one.
+            spent_usd: The cost of the run so far, in US dollars.
+            changed: True if the request replaces the recorded one.
 
         Raises:
-            RequestRefusedError: It has cost what it may, or AWS Batch would not take the request of its job.
+            RequestRefusedError: The run has spent its max_cost, or AWS Batch would not take the request of its job.
             AwsCallError: S3 did not take the training spec of its job.
         """
         now = self.deployment.now()
@@ -248,7 +248,7 @@ def _in_queue(request: JobRequest, job_request: Mapping[str, Any], place: QueueP
 
 
 def _too_long(place: QueuePlace, job_request: Mapping[str, Any]) -> Problem:
-    """Say that AWS Batch would not take the request of the job, without the parts that the training spec holds."""
+    """Return the problem that AWS Batch refuses the job's request, even without the parts in the training spec."""
     return Problem(
         field="queue",
         found=shown(place.queue),
@@ -293,7 +293,7 @@ def _changed(run: Run, attempt: Attempt, document: Mapping[str, Any]) -> tuple[T
 
 
 def _spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
-    """Say that the run has cost what it may."""
+    """Return the problem that the run has already spent its max_cost."""
     return Problem(
         field="max_cost",
         found=shown(request.max_cost),

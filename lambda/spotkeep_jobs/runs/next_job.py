@@ -1,4 +1,4 @@
-"""What follows a run's last job: another job on one of its fallbacks, or the end of the run. Pure."""
+"""The step after a run's last job. Either another job follows on one of its fallbacks, or the run ends. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class NoMoreJobs:
     """The run ends here.
 
     Attributes:
-        because: Which bound stopped a job that could have followed, in a sentence. None when none could.
-        max_cost_is_spent: Whether it was max_cost.
+        because: A sentence about the bound that stopped a next job, or None if no job could have followed.
+        max_cost_is_spent: True if that bound was max_cost.
     """
 
     because: str | None = None
@@ -49,15 +49,16 @@ def next_job(
     prices: Mapping[str, float],
     deadline_at: datetime | None = None,
 ) -> NextJob | NoMoreJobs:
-    """Say what follows the run's last job, which has ended.
+    """Return the step after the run's last job, which has ended.
+
+    The run may train until its deadline. Repeated work must not make the run end earlier.
 
     Args:
         request: The validated request.
-        attempts: All attempts of the run, first to last. The last one has its end and its usage.
-        cost: What they have cost. None where that is not known.
+        attempts: All attempts of the run, first to last, of which the last one has its end and its usage.
+        cost: The cost of the attempts, or None if it is not known.
         prices: On-demand US dollars per instance and hour, by instance type.
-        deadline_at: When the run must be done, if so. It may train until then: work done twice must not cost it its
-            end.
+        deadline_at: The time of the run's deadline, if it has one.
     """
     last = attempts[-1]
     fallbacks = fallbacks_of(request)
@@ -128,10 +129,11 @@ def next_job(
 def _asked_again(
     attempts: Sequence[Attempt], *, request: JobRequest, deadline_at: datetime | None
 ) -> tuple[int, datetime] | None:
-    """Say when SageMaker is asked again that had no capacity for the run's last job.
+    """Return the time to ask SageMaker again after it had no capacity for the run's last job.
 
     Returns:
-        In how many seconds, and since when it has had none. None where the run has waited for as long as it may.
+        The seconds until then, and the time since when there has been no capacity. None if the run's longest wait is
+        over.
     """
     last = attempts[-1]
     ended_at = last.ended_at or last.created_at
@@ -148,7 +150,7 @@ def _asked_again(
 
 
 def _pause_after_errors_of_sagemaker(attempts: Sequence[Attempt]) -> int:
-    """Return for how many seconds the next job waits: the first one not, those that follow errors in a row do."""
+    """Return the seconds that the next job waits. It waits only after two or more errors of SageMaker in a row."""
     in_a_row = 0
     for attempt in reversed(attempts):
         if not is_internal_server_error(attempt.failure_reason):

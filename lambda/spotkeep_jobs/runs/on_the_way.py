@@ -1,6 +1,6 @@
-"""What the timeline and the users are shown of a job on its way: each of its phases, once. Pure.
+"""The phases of a job, shown once each in the timeline and in the users' notifications. Pure.
 
-The record counts the phases that it has. What is new is a range of positions in what the backend lists.
+The record counts the phases that it has. The new ones are a range of positions in the backend's list.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _TIMELINE: Final = {
 
 
 def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntry], list[Notification]]:
-    """Return what the timeline says of a job's phases, and what the run's users asked to be notified of.
+    """Return the timeline's entries about a job's phases, and the notifications that the run's users asked for.
 
-    That is: that it was interrupted, resumed, or begins to train at the full price.
+    A notification says that the run was interrupted, was resumed, or begins to train at the full price.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
         positions: The positions of the phases among all of the job's.
     """
     entries, notifications = [], []
@@ -80,14 +80,14 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
 
 
 def _begins_dearer(facts: JobFacts, position: int) -> bool:
-    """Say whether the training that begins here is the attempt's first, on demand, of a run that wanted spot."""
+    """Return True if this is the attempt's first training, on demand, of a run that wanted spot."""
     first = not has_trained(facts.job, before=position)
     looked_for_spot = any(before.place.capacity == "spot" for before in facts.earlier)
     return first and looked_for_spot and facts.attempt.place.capacity == "on-demand"
 
 
 def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:
-    """Return the entries about where the script took up its work, as the log of its ended job says."""
+    """Return the entries about the step at which the script continued, from the log of its ended job."""
     entries = [
         _resume_entry(attempt, at=resumed.at, step=resumed.step, text=_resumed_text(resumed)) for resumed in log.resumes
     ]

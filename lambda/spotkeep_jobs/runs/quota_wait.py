@@ -1,9 +1,9 @@
-"""Which run waits for room in the account's quota, for how long, and which one is tried next. Pure.
+"""The wait of a run for room in the account's quota, its longest duration, and the order of the next tries. Pure.
 
 A quota of SageMaker counts instances of one type, for spot and on demand apart. While others use it up, SageMaker
-refuses CreateTrainingJob. It has no queue. So the run waits in the table: the controller asks again when a job ends,
-and with each of its passes. The run that waits longest is asked for first. When SageMaker refuses it, the others of the
-same quota are not asked for, so a thousand of them cost no more calls than one.
+refuses CreateTrainingJob. SageMaker has no queue, so the run waits in the table. The controller asks again when a job
+ends, and with each of its passes. It asks first for the run that waits longest. When SageMaker refuses it, the
+controller does not ask for the others of the same quota. So a thousand waiting runs cost no more calls than one.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html (ResourceLimitExceeded)
 """
@@ -24,25 +24,25 @@ from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.with_changes import with_changes
 
 TRIED_AGAIN_AFTER: Final = timedelta(minutes=4)
-"""How long a refusal is taken for SageMaker's answer: a little less than the controller's passes are apart."""
+"""The time for which a refusal counts as SageMaker's answer. It is a little less than the time between two passes."""
 _FILLED: Final = re.compile(r"is (?P<limit>\d+) Instances.*request delta of (?P<asked>\d+) Instances", re.DOTALL)
 
 
 def wait_for_quota(
     run: Run, *, request: JobRequest | None, attempt: Attempt, reason: str, now: datetime
 ) -> RunChange | None:
-    """Let a run wait whose job SageMaker has just refused for the account's quota.
+    """Let a run wait after SageMaker has just refused its job for the account's quota.
 
     Args:
         run: The run item.
-        request: Its request. None where it cannot be read.
+        request: Its request, or None if it cannot be read.
         attempt: Its attempt.
-        reason: SageMaker's words.
+        reason: SageMaker's message.
         now: The time.
 
     Returns:
-        The change. None where the run does not wait: another fallback follows, the whole quota is smaller than the job,
-            or it has waited for as long as it may.
+        The change, or None if the run does not wait. It does not wait if another fallback follows, if the whole quota
+        is smaller than the job, or if its longest wait is over.
     """
     if request is None or attempt.fallback + 1 < len(fallbacks_of(request)) or _never_fits(reason):
         return None
@@ -71,12 +71,12 @@ def wait_for_quota(
 
 
 def is_due(run: Run, *, now: datetime) -> bool:
-    """Return whether a run's job may be asked for now. A run that waits for no quota is never in the way of it."""
+    """Return True if a run's job may be asked for now. That always holds for a run that waits for no quota."""
     return run.quota_wait is None or now - run.quota_wait.refused_at >= TRIED_AGAIN_AFTER
 
 
 def request_after_wait(run: Run, *, parameters: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Return a CreateTrainingJob request with what a wait for quota leaves of its longest wait for capacity.
+    """Return a CreateTrainingJob request with a longest wait for capacity reduced by the wait for quota.
 
     Args:
         run: The run item.
@@ -105,11 +105,11 @@ def by_quota(runs: Iterable[Run]) -> Sequence[Sequence[Run]]:
 
 
 def has_waited_enough(run: Run, *, request: JobRequest | None, now: datetime) -> bool:
-    """Return whether a run has waited for quota for as long as it may: the next refusal ends it.
+    """Return True if a run has waited for quota for as long as it may. The next refusal ends it.
 
     Args:
         run: The run item.
-        request: Its request. None where it cannot be read, which bounds no wait.
+        request: Its request, or None if it cannot be read and so bounds no wait.
         now: The time.
     """
     if run.quota_wait is None:
@@ -123,6 +123,6 @@ def _ends_at(run: Run, *, request: JobRequest, since: datetime) -> datetime:
 
 
 def _never_fits(reason: str) -> bool:
-    """Return whether SageMaker names a quota that is below what the job asks for, whatever else runs."""
+    """Return True if the quota that SageMaker names is smaller than the job, even with nothing else running."""
     named = _FILLED.search(reason)
     return named is not None and int(named["limit"]) < int(named["asked"])

@@ -1,4 +1,6 @@
-"""What may change in a run's request when it is resumed: the work and where it runs, not what it is and whose. Pure.
+"""The fields of a run's request that a resume may change. Its work and its place may change, but not its identity.
+
+Pure.
 
 A run that failed by a bug in its script goes on from its last checkpoint with another source. The changed request is
 judged as a whole, by the rules of a launch.
@@ -37,7 +39,7 @@ _TYPES: Final = ("instance_type", "instance_types")
 
 
 def fields_that_stay(changes: Mapping[str, Any]) -> list[Problem]:
-    """Return what the changes name that a resume does not change.
+    """Return the fields among the changes that a resume may not change.
 
     Args:
         changes: New values by field.
@@ -59,13 +61,13 @@ def changed_document(
 ) -> dict[str, Any]:
     """Return a run's request with its changes, to be judged.
 
-    What the deployment filled in is filled in again where it follows from what has changed: the image from the instance
-    types, the longest wait from the longest run.
+    Some values of the deployment follow from other fields and are filled in again. For example, the image follows from
+    the instance types, and the longest wait follows from the longest run.
 
     Args:
         recorded: The request, as the run item has it.
-        changes: New values by field. None for what the deployment fills in, or nothing.
-        defaults: What it fills in.
+        changes: New values by field, with None to remove a value or to let the deployment fill it in.
+        defaults: The values that the deployment fills in.
     """
     document = dict(recorded)
     if changes and not any(field in changes for field in _STAYS):
@@ -80,11 +82,11 @@ def changed_document(
 
 
 def changes_in_words(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return which fields of a request are others now, without their values: an environment is not for a timeline.
+    """Return the names of the changed fields, without their values. A timeline must not show an environment.
 
     Args:
         before: The request as it was recorded.
-        after: As it is recorded now.
+        after: The request as it is recorded now.
     """
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return ", ".join(f"source ({_version(after.get(name))})" if name == "source" else name for name in changed)

@@ -1,4 +1,4 @@
-"""What users do with a run that was launched: stop it, resume it, describe it, have its notifications sent again."""
+"""Actions of users on a launched run, such as stop, resume, describe, and sending its notifications again."""
 
 from __future__ import annotations
 
@@ -69,12 +69,14 @@ class RunActions:
         return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)
 
     def stop(self, run_id: str) -> Run:
-        """Ask a run to stop: recorded first, then passed to its backend. Stopping an ended run changes nothing.
+        """Ask a run to stop. The request is recorded first, then passed to the run's backend.
+
+        A stop of an ended run changes nothing.
 
         Raises:
             RequestRefusedError: The run is not known.
-            RecordRefusedError: DynamoDB does not take the record. Its job was asked to stop all the same.
-            LaunchUnfinishedError: AWS did not answer for certain. The controller stops the job.
+            RecordRefusedError: DynamoDB does not take the record. The run's job was asked to stop all the same.
+            LaunchUnfinishedError: AWS gave no certain answer. The controller stops the job.
         """
         with unfinished_without_an_answer(run_id, doing="stopping"):
             try:
@@ -83,7 +85,7 @@ class RunActions:
                 raise RequestRefusedError([unknown_run(run_id)]) from None
 
     def replay_notifications(self, run_id: str) -> tuple[str, ...]:
-        """Put what could not be sent of a run into the outbox again.
+        """Put the run's notifications that could not be sent into the outbox again.
 
         Returns:
             The ids of the notifications that go out again, each once. Empty when none was dead.
@@ -101,7 +103,7 @@ class RunActions:
         )
 
     def describe(self, run_id: str) -> tuple[Run, ScriptMetrics | None]:
-        """Return the item of a run, and what its script measures.
+        """Return the item of a run, and the metrics of its script.
 
         Raises:
             RequestRefusedError: The run is not known.
@@ -111,18 +113,24 @@ class RunActions:
     def _begin_next(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
         """Record the next attempt of a run.
 
+        A refusal has one or more reasons, such as the following.
+
+        - The run is not known, or has completed.
+        - The run's last job is not over (I1).
+        - The run would pause again at once.
+        - The changed request would not be launched.
+
         Args:
             run_id: The run.
             changes: New values of fields of its request. None takes a field away.
 
         Returns:
-            The run item, and the attempt. None for the attempt when an earlier call has recorded it: it has no job yet,
-                or was resumed so within the hour.
+            The run item, and the attempt. The attempt is None if an earlier call has recorded it. It then has no job
+            yet, or was resumed in the same way within the hour.
 
         Raises:
-            RequestRefusedError: The run is not known, has completed, its last job is not over (I1), it would pause
-                again at once, or the changed request would not be launched. It carries every problem.
-            RunChangedError: Another process has changed the run meanwhile: call again.
+            RequestRefusedError: The run cannot be resumed. The error carries every problem.
+            RunChangedError: Another process has changed the run meanwhile. Call again.
             AwsCallError: AWS did not say whether the last job is over.
         """
         run = known_run(self.deployment.table, run_id)
@@ -146,7 +154,7 @@ class RunActions:
         return self._record_next(run, validation.accepted(), changed=bool(changes))
 
     def _begun_before(self, run: Run) -> bool:
-        """Return whether an earlier call has begun this same resume: a client repeats a call by itself."""
+        """Return True if an earlier call has begun this same resume. A client repeats a call by itself."""
         if run.state is RunState.LAUNCHING and run.job_arn is None:
             return True
         if run.state.ended or run.asked_to_end is not None:
@@ -181,7 +189,7 @@ class RunActions:
         yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix, temporary=temporary)
 
     def _has_live_job(self, run: Run) -> bool:
-        """Return whether SageMaker says that the run's last job is not over, whatever the record says."""
+        """Return True if SageMaker says that the run's last job is not over, even if the record differs."""
         attempt = self.deployment.table.attempt(run.run, run.attempt)
         job = self.deployment.backends.of(attempt or run).observe(run.job_name)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
@@ -236,7 +244,7 @@ def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
 
 
 def _of_another_client(run: Run) -> Problem:
-    """Say that there is nothing to make a next job of."""
+    """Return the problem that there is no job file for a next job."""
     return Problem(
         field="run",
         found=shown(run.run),
@@ -246,7 +254,7 @@ def _of_another_client(run: Run) -> Problem:
 
 
 def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
-    """Say that a run's team was isolated, or is no more, since the run was launched."""
+    """Return the problem that a run's team was isolated, or has ceased to be, since the run's launch."""
     return Problem(
         field="team",
         found=shown(run.request.get("team")),
@@ -257,7 +265,7 @@ def _lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
 
 
 def _cost_not_known(request: JobRequest) -> Problem:
-    """Say that the bill of a run with a max_cost has no dollars, so that the rest of the money is not known."""
+    """Return the problem that a run with a max_cost has no bill in dollars, so its remaining money is not known."""
     return Problem(
         field="max_cost",
         found=shown(request.max_cost),
@@ -279,7 +287,7 @@ def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, 
         The run item afterwards.
 
     Raises:
-        RequestRefusedError: The run is not known, is in no queue, or has ended. Or this is no priority.
+        RequestRefusedError: The run is not known, is in no queue, or has ended, or the value is no priority.
         LaunchUnfinishedError: AWS did not answer for certain. Call again.
     """
     wanted = _priority(priority)

@@ -1,16 +1,19 @@
-"""Reconciles one run with what its backend says: read, describe, decide, write. Again if another function was faster.
+"""Reconciles one run with the state of its job at its backend. It reads, describes, decides and writes.
 
-What the record asks of AWS (the next job of a run, the end of a job that waited too long, or that a user stopped and
-whose launcher died of it, the schedules of a warm pool) is done after it is written, by the same code that completes a
-launch. A function that dies in between leaves it to the next reconciliation.
+It starts again if another function was faster.
 
-Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
-recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
-not read any more. An end waits for a log that CloudWatch Logs does not answer for, as long: the bill and the
-notification rest on it.
+Some records ask AWS to do something. Examples are the next job of a run, the end of a job that waited too long, and the
+schedules of a warm pool. Another is the end of a job that a user stopped before its launcher died. These steps follow
+after the record is written, by the same code that completes a launch. If a function dies in between, the next
+reconciliation takes the step.
 
-The controller calls it for every event, and every five minutes for every run in flight. Both do the same, so it does
-not matter which of them comes first, or how often.
+Reading a job's log is the only step with a cost that depends on the job. Each reading is bounded in bytes and seconds,
+and recorded before it begins. The record moves the run to the end of those in flight. If function after function ends
+while it reads a log, the log is not read any more. An end also waits, for as many tries, for a log that CloudWatch Logs
+does not return. The bill and the notification depend on that log.
+
+The controller calls it for every event, and every five minutes for every run in flight. Both calls do the same. So
+their order and their number do not matter.
 """
 
 from __future__ import annotations
@@ -45,15 +48,17 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import ControllerSettings
 
 MOST_UNFINISHED_READINGS: Final = 3
-"""So many readings of an attempt's log may be without an end: their functions ended, or CloudWatch Logs did not answer.
+"""The most readings of an attempt's log that may stay unfinished.
 
-Functions that ended pass it over after that. Where it was not answered, what it would have said is not known. With a
-pass every five minutes an end waits for ten."""
+A reading is unfinished if its function ended, or if CloudWatch Logs gave no answer. If functions ended, the log is
+passed over after that. If CloudWatch Logs gave no answer, the log's content counts as unknown. With a pass every five
+minutes, an end waits for ten minutes."""
 _LONGEST_TRIED: Final = timedelta(seconds=30)
-"""A run that keeps changing is not tried again after that: each try may read its log for 20 seconds, and a pass has
-others to come to."""
+"""The time after which a run that keeps changing is not tried again.
+
+Each try may read the run's log for 20 seconds, and a pass has other runs to reconcile."""
 _STILL_WRITES_SECONDS: Final = 600
-"""So long after it was asked to stop, lines of a training job may still arrive in its log."""
+"""The seconds after a training job was asked to stop in which lines may still arrive in its log."""
 _NOTHING_SEARCHED: Final[Mapping[str, JobView]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
@@ -62,14 +67,15 @@ _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attem
 class ReconciledRun:
     """A run after a reconciliation.
 
+    The job is None without a job. It is also None if the run had ended before, and its backend was not asked.
+
     Attributes:
         run: The run item, up to date.
-        changed_before: When the run was last changed before this reconciliation.
-        job: What SageMaker says of the current attempt's job. None when there is none, or when the run had ended before
-            and the backend was not asked.
-        changes: How many changes were written.
-        notifications: The run's notifications, sent or not, those of the changes last.
-        happened: What those changes add to the deployment's metrics.
+        changed_before: The time of the run's last change before this reconciliation.
+        job: SageMaker's description of the current attempt's job, or None.
+        changes: The number of changes that were written.
+        notifications: The run's notifications, sent or not, with the newest ones last.
+        happened: The counts that those changes add to the deployment's metrics.
     """
 
     run: Run
@@ -82,7 +88,7 @@ class ReconciledRun:
 
 @dataclass
 class _Written:
-    """What a reconciliation has written so far, over all its tries."""
+    """The changes that a reconciliation has written so far, over all its tries."""
 
     changes: int = 0
     happened: list[RunMetrics] = field(default_factory=list)
@@ -106,7 +112,7 @@ class _Written:
 
 @dataclass(frozen=True)
 class RunReconciler:
-    """Reconciles runs with what their backends say."""
+    """Reconciles runs with the state of their jobs at their backends."""
 
     deployment: Deployment[ControllerSettings]
 
@@ -114,7 +120,7 @@ class RunReconciler:
         """Reconcile the run that a job works on.
 
         Args:
-            job_name: As an event names it.
+            job_name: The job's name from an event.
 
         Returns:
             None when the job belongs to no run of this deployment.
@@ -155,10 +161,12 @@ class RunReconciler:
     def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:
         """Reconcile a run by its id. Return None for one that is not known.
 
+        SageMaker's search index lags behind. Its results may be recorded. But the job is described before a
+        notification or an action follows from them.
+
         Args:
             run: Its id.
-            in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
-                but before a notification or an action follows from it, the job is described.
+            in_progress: Jobs by name, from a search a moment ago.
         """
         written = _Written()
         searched = [in_progress]
@@ -217,7 +225,7 @@ class RunReconciler:
         return written.reconciled(run_item, job, notifications, as_read=as_read)
 
     def _described(self, attempt: Attempt) -> JobView | None:
-        """Return the attempt's job as it is now, after what was due about it is done."""
+        """Return the present description of the attempt's job, after the steps that were due are done."""
         backend = self.deployment.backends.of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
@@ -257,10 +265,10 @@ class RunReconciler:
         return changes
 
     def _log_once_recorded(self, facts: RunFacts, job: JobView) -> tuple[JobLog, bool]:
-        """Return what a log says, and whether it was recorded that it is read.
+        """Return the content of a log, and whether the reading was recorded first.
 
-        Where DynamoDB does not take that, nothing is read. What the run is held to is decided all the same: the change
-        is refused as well, and what is to end ends first.
+        If DynamoDB refuses that record, the log is not read. The limits of the run are checked all the same. The run's
+        change is refused as well, but a job that has to end is ended first.
         """
         try:
             self.deployment.table.begin_log_reading(facts.run, now=facts.now)
@@ -269,7 +277,7 @@ class RunReconciler:
         return self._log(facts, job), True
 
     def _log(self, facts: RunFacts, job: JobView) -> JobLog:
-        """Return all of an ended job's log. Of a live one what is new."""
+        """Return all of an ended job's log, or the new part of a live job's log."""
         run = facts.run
         launch = launch_id_of(facts.attempt)
         if launch is None:
@@ -290,15 +298,20 @@ class RunReconciler:
 
 
 def _reads_log(facts: RunFacts, job: JobView) -> bool:
-    """Return whether a decision rests on the log: of an ended job, and of a live one where the run asks for it.
+    """Return True if a decision depends on the log.
 
-    Nothing of ours writes into the log of an adopted run's job.
+    That holds for every ended job, and for a live job if its run needs it.
+
+    It never holds for an adopted run, because Spotkeep's agent does not write into its job's log.
     """
     return not facts.run.adopted and (job.ended or asks_for_its_log(facts, job))
 
 
 def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:
-    """Return whose logs are to be read: in a queue, those of the training jobs that were not over before a time."""
+    """Return the names of the jobs with logs to read.
+
+    In a queue these are the training jobs that were not over before a time.
+    """
     if not job.training_jobs:
         return (job.name,)
     earlier = job.earlier_training_jobs
@@ -313,7 +326,7 @@ def _may_have_written(left_at: datetime | None, *, since: float | None) -> bool:
 
 
 def _ends_functions(run: Run, now: datetime) -> bool:
-    """Say whether function after function ended while it read the log. Those that may still read it do not count."""
+    """Return True if function after function ended while reading the log. Those that may still read do not count."""
     reading = run.log_reading
     if reading is None or reading.unfinished < MOST_UNFINISHED_READINGS:
         return False
@@ -321,7 +334,7 @@ def _ends_functions(run: Run, now: datetime) -> bool:
 
 
 def _may_be_answered_later(run: Run, attempt: Attempt) -> bool:
-    """Say whether a reading that was not answered stays unfinished, for the next reconciliation to read again."""
+    """Return True if a reading without an answer stays unfinished, so that the next reconciliation tries it again."""
     if launch_id_of(attempt) is None:
         return False  # Its lines have no mark to ask for.
     before = 0 if run.log_reading is None else run.log_reading.unfinished
@@ -329,7 +342,7 @@ def _may_be_answered_later(run: Run, attempt: Attempt) -> bool:
 
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
-    """Return whether more comes of the changes than a record that says where the job is."""
+    """Return True if the changes do more than record the job's phase."""
     left = attempt.asked_to_end
     return any(change.notifications or change.ends_run or change.attempt.asked_to_end != left for change in changes)
 
@@ -339,7 +352,7 @@ _END_FOR_GOOD: Final = frozenset({EndReason.MAX_COST, EndReason.MAX_RUNTIME_EXCE
 
 
 def _is_to_end(change: RunChange) -> bool:
-    """Say whether a live job is to end for good: nothing follows it, and each hour of it is billed."""
+    """Return True if a live job has to end for good. Nothing follows it, and each hour of it is billed."""
     asked = change.attempt.asked_to_end
     return change.run.asked_to_end is not None or (asked is not None and asked.reason in _END_FOR_GOOD)
 
@@ -353,10 +366,10 @@ def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:
 
 
 def run_of_job(job_name: str) -> str | None:
-    """Return the run whose attempts are named like this job (`<run>-<attempt>`), or None.
+    """Return the run that a job's name belongs to (`<run>-<attempt>`), or None.
 
     Args:
-        job_name: A training job's name. Anything else is no run's.
+        job_name: A training job's name. Any other name belongs to no run.
     """
     match = _JOB_NAME.fullmatch(job_name)
     return None if match is None else match["run"]

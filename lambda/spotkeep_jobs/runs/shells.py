@@ -1,7 +1,7 @@
-"""A shell in a run: where its job trains now, and a session of Systems Manager there.
+"""A shell in a run. It finds the machine where the run trains now, and opens a session of Systems Manager there.
 
-The launcher opens the session and hands its token to the caller, whose plugin of Session Manager connects. So who may
-open a shell in a run is who may stop it, and no user has a permission of Systems Manager's.
+The launcher opens the session and hands its token to the caller. The caller's Session Manager plugin then connects. So
+a caller may open a shell in a run if the caller may stop it. No user has a permission for Systems Manager.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def open_shell(
     Args:
         deployment: The deployment.
         run_id: The run.
-        command: What to run instead of an interactive shell, as a shell reads it.
-        host: In which of the job's instances, from 1.
-        asked_by: Who asks, where that is known: AWS's record of the session says it.
+        command: A shell command to run instead of an interactive shell.
+        host: The number of the job's instance, from 1.
+        asked_by: The caller's name for AWS's record of the session, if known.
 
     Raises:
-        RequestRefusedError: There is no such run, or no shell can be opened in it now. It says what to do.
+        RequestRefusedError: There is no such run, or no shell can be opened in it now. The error names the next step.
         LaunchUnfinishedError: AWS did not answer.
     """
     run = known_run(deployment.table, run_id)
@@ -80,13 +80,13 @@ def session_parameters(
 
     Args:
         run: The run.
-        view: What its backend says of its job. None where there is none.
-        command: What to run instead of an interactive shell.
-        host: In which of the job's instances, from 1.
-        asked_by: Who asks.
+        view: The backend's description of the run's job, or None if there is none.
+        command: A shell command to run instead of an interactive shell.
+        host: The number of the job's instance, from 1.
+        asked_by: The caller's name, if known.
 
     Raises:
-        RequestRefusedError: Nothing takes a session now.
+        RequestRefusedError: No instance takes a session now.
     """
     if run.request.get("algorithm") is not None:
         raise RequestRefusedError([_is_an_algorithms(run)])

@@ -1,8 +1,9 @@
-"""Whether a run with a deadline stays on spot, waits for it, or goes on demand. Pure.
+"""The choice for a run with a deadline to stay on spot, wait for spot capacity, or go on demand. Pure.
 
-The solved policy (`Plan.table`) decides where there is one. The guard decides whether that is safe, whatever the policy
-says, and alone where there is none. Both are `spotkeep_planner.steering`. This module gives them where the run stands.
-Managed spot finds capacity by itself and in every zone at once: the policy sees one source, which is there or not.
+If the run has a solved policy (`Plan.table`), the policy decides. The guard checks that the decision is safe, and
+decides alone if there is no policy. Both are in `spotkeep_planner.steering`. This module gives them the run's present
+state. Managed spot training finds capacity by itself and in every zone at once. So the policy sees only one source,
+which is available or not.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ BETWEEN_PASSES_SECONDS: Final = 300
 DECISION_INTERVAL_SECONDS: Final = 2 * BETWEEN_PASSES_SECONDS
 """One pass of the controller may be late, or lost."""
 HANDOVER_SECONDS: Final = 300
-"""The job before is over first (I1): SageMaker gives it 120 s and its uploads, and a lost event costs one pass."""
+"""The time between two jobs of a run, because the first one must be over before the next begins (I1).
+
+SageMaker gives the first job 120 s to stop, and time for its uploads. A lost event costs one pass of the controller.
+"""
 
 _STEERED_TEXT: Final = {
     Choice.WAIT: "Waits for spot",
@@ -47,11 +51,11 @@ _STEERED_TEXT: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a run with a deadline stands.
+    """The present state of a run with a deadline.
 
     Attributes:
-        using: What it uses, and has.
-        since: Since when there has been capacity, or none.
+        using: The capacity that the run uses, or its wait for capacity.
+        since: The time since when the run has had capacity, or has waited for it.
         now: The time.
     """
 
@@ -61,10 +65,10 @@ class Standing:
 
 
 def steer(facts: JobFacts) -> Held:
-    """Do what the run's policy and its guard say now. With an entry of the timeline only where that is new.
+    """Apply the present decision of the run's policy and its guard. Only a new decision gets an entry of the timeline.
 
     Args:
-        facts: What is known. Its job is live, and is asked to end where the run leaves spot.
+        facts: The known facts, with a live job that is asked to end if the run leaves spot.
     """
     run, request, attempt, now = facts.run, facts.request, facts.attempt, facts.now
     as_it_is = Held(run=run, attempt=attempt)
@@ -87,12 +91,12 @@ def steer(facts: JobFacts) -> Held:
 
 
 def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
-    """Return an entry of the timeline about what the policy decided."""
+    """Return an entry of the timeline about the policy's decision."""
     return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
 
 
 def _standing(facts: JobFacts) -> Standing | None:
-    """Return what the run uses. None where its job stops, or its backend's word for it says neither."""
+    """Return the present state of the run. None if its job stops, or if its backend does not say if it has capacity."""
     job, now = facts.job, facts.now
     if job.phase is JobPhase.STOPPING:
         return None
@@ -108,14 +112,14 @@ def _standing(facts: JobFacts) -> Standing | None:
 def choose(
     request: JobRequest, *, deadline_at: datetime, plan: Plan | None, progress: Progress | None, standing: Standing
 ) -> Steered:
-    """Choose what a run with a deadline does until the next decision, and why.
+    """Choose the capacity of a run with a deadline until the next decision, and give the reason.
 
     Args:
         request: Its validated request.
-        deadline_at: When it must be done.
-        plan: The policy it was launched with. None where it was launched without one.
-        progress: What its jobs have said.
-        standing: Where it stands.
+        deadline_at: The time of its deadline.
+        plan: The policy it was launched with, or None if it was launched without one.
+        progress: The progress that its jobs have logged.
+        standing: Its present state.
     """
     left = work_left(progress, work_seconds=request.work_seconds)
     clock = _clock(deadline_at, request, left=left, standing=standing)
@@ -127,11 +131,11 @@ def choose(
 
 
 def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: datetime) -> str | None:
-    """Return why a launch (or a resume) goes on demand at once. None where spot can be tried.
+    """Return the reason why a launch (or a resume) goes on demand at once. None if spot can be tried.
 
     Args:
         request: The validated request.
-        deadline_at: When it must be done, if so.
+        deadline_at: The time of its deadline, if it has one.
         now: The time of the launch.
     """
     if deadline_at is None or request.capacity == "on-demand":
@@ -146,13 +150,13 @@ def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: 
 def on_demand_at_the_latest(
     request: JobRequest, *, deadline_at: datetime, now: datetime, progress: Progress | None = None
 ) -> datetime:
-    """Return when the guard would send a run on demand, should nothing more be done until then. Not before now.
+    """Return the time when the guard would send a run on demand if it made no progress until then. Never before now.
 
     Args:
         request: Its validated request.
-        deadline_at: When it must be done.
+        deadline_at: The time of its deadline.
         now: The time.
-        progress: What its jobs have said.
+        progress: The progress that its jobs have logged.
     """
     left = work_left(progress, work_seconds=request.work_seconds)
     clock = _clock(deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))

@@ -1,11 +1,11 @@
-"""What the record must become, given what SageMaker says. Pure: the same facts give the same record.
+"""The next state of a run's record, given SageMaker's answer. Pure, so the same facts give the same record.
 
-An event is only a hint that a job changed. DescribeTrainingJob is the fact (events come twice, late, out of order or
-not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
-Applied in any order of events, by any number of callers, they lead to one record and one set of notifications (I4).
+An event is only a hint that a job changed. Events come twice, late, out of order or not at all. DescribeTrainingJob
+gives the fact. `decide` compares the fact with the record and answers with the missing changes, each one transaction.
+Their result is one record and one set of notifications, for any order of events and any number of callers (I4).
 
-This module holds which changes there are, and their order. What a live job is held against has a module each:
-`steering`, `max_cost`, `max_run`, `waiting`, `log_alerts`. What the end of an attempt means is in `ending`.
+This module holds the kinds of changes, and their order. Each limit of a live job has its own module, such as
+`steering`, `max_cost`, `max_run`, `waiting` and `log_alerts`. The consequences of an attempt's end are in `ending`.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ _RULES: Final[tuple[Callable[[JobFacts], Held], ...]] = (
     hold_to_max_run,
     hold_to_log,
 )
-"""What a run with a live job is held to, one after the other: each sees what those before it have made of the run."""
+"""The rules for a run with a live job, applied one after the other. Each rule sees the changes of the earlier rules."""
 
 
 def decide(facts: RunFacts) -> list[RunChange]:
-    """Decide what is missing in the record.
+    """Return the changes that are missing in the record.
 
     Args:
-        facts: What is known. Without a job where the backend knows none of the attempt.
+        facts: The known facts, without a job if the backend knows no job of the attempt.
 
     Returns:
-        The changes in order, each one transaction on the version the one before it leaves. Empty when the record says
-        it all already, when the run has ended (an ending is final), or when the job is not the run's.
+        The changes in order, each one transaction on the version that the one before it leaves. Empty if the record is
+        up to date, if the run has ended (an ending is final), or if the job is not the run's.
     """
     run, attempt = facts.run, facts.attempt
     if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:
@@ -81,7 +81,7 @@ def decide(facts: RunFacts) -> list[RunChange]:
 
 
 def _changes(facts: JobFacts) -> Iterator[RunChange]:
-    """Yield the changes in order: first the timeline in portions, with the last of them the state."""
+    """Yield the changes in order. The timeline comes first, in portions, and the last portion carries the state."""
     job, recorded = facts.job, facts
     facts, created = _launched(facts)
     while job.phase_count - facts.attempt.recorded_transitions > _ENTRIES_AT_ONCE:
@@ -104,7 +104,7 @@ def _changes(facts: JobFacts) -> Iterator[RunChange]:
 
 
 def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry], list[Notification]]:
-    """Return the facts with more of the job's transitions recorded, and what the timeline and the users see of them."""
+    """Return the facts with more of the job's transitions recorded, and the new timeline entries and notifications."""
     job, attempt = facts.job, facts.attempt
     # Those that no function saw while they were listed are counted, and not shown.
     new = range(max(attempt.recorded_transitions, job.earlier_phases.count), upto)
@@ -153,7 +153,7 @@ def _ended(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
 
 
 def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[Notification]) -> RunChange:
-    """Return where a live job is, and what follows from what its run is held to."""
+    """Return the present phase of a live job, and the results of the rules for its run."""
     state = _live_state(facts)
     facts = replace(
         facts,
@@ -184,7 +184,7 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
 
 
 def _launched(facts: JobFacts) -> tuple[JobFacts, list[TimelineEntry]]:
-    """Return the facts with the job's ARN in the attempt, and what the timeline says of it where it was not there."""
+    """Return the facts with the job's ARN in the attempt, and a timeline entry if the ARN is new."""
     job, attempt = facts.job, facts.attempt
     if attempt.job_arn is not None:
         return facts, []
@@ -194,7 +194,7 @@ def _launched(facts: JobFacts) -> tuple[JobFacts, list[TimelineEntry]]:
 
 
 def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
-    """Return the run with what is known of it by its attempt and its job."""
+    """Return the run with the values that follow from its attempt and its job."""
     run, job = facts.run, facts.job
     return with_changes(
         run,

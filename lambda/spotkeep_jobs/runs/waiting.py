@@ -1,4 +1,7 @@
-"""How long a job may wait for capacity: until its users are notified, and until its fallback is left. Pure."""
+"""The longest waits of a job for capacity. After one the users are notified, and after another the fallback changes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from spotkeep_jobs.with_changes import with_changes
 
 
 def hold_to_waits(facts: JobFacts) -> Held:
-    """Hold a live job's wait against how long it may be: leave its fallback, or notify the users, once for each wait.
+    """Compare a live job's wait with its limits. Leave its fallback, or notify the users once for each wait.
 
-    No wait is too long for a run that a user stops.
+    No limit applies to a run that a user stops.
 
     Args:
-        facts: What is known. Its deployment says which wait is long, where the request does not.
+        facts: The known facts. The deployment's limit applies if the request has none.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     since = waiting_since(facts.job)
@@ -49,10 +52,10 @@ def hold_to_waits(facts: JobFacts) -> Held:
 
 
 def hold_to_waits_without_a_job(facts: RunFacts) -> Held:
-    """Notify the users, once, that a run waits long before its job can be created: for quota, or for capacity.
+    """Notify the users once that a run waits long for quota or capacity, before its job can be created.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     run = facts.run
     since = facts.attempt.no_capacity_since if run.quota_wait is None else run.quota_wait.since
@@ -66,7 +69,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
     """Notify the users, once an attempt, that AWS Batch can never give its job a turn, and that others wait behind it.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     stops = run.asked_to_end is not None
@@ -115,7 +118,7 @@ def _fallback(facts: RunFacts) -> Fallback | None:
 
 
 def _notifies(facts: RunFacts) -> bool:
-    """Return whether the users asked to be notified of a long wait, and were not of this one."""
+    """Return True if the users asked for a notification of a long wait, and have not got one for this wait."""
     asked = NotificationKind.WAITING_TOO_LONG in facts.run.notify
     return asked and facts.attempt.long_wait_notified != facts.attempt.interruptions
 
@@ -128,10 +131,10 @@ def _long_wait(facts: RunFacts) -> timedelta:
 
 
 def hold_to_max_run(facts: JobFacts) -> Held:
-    """Have a live job end that has trained for as long as it may, over all its training jobs.
+    """End a live job that has trained for as long as it may, over all its training jobs.
 
     Args:
-        facts: What is known.
+        facts: The known facts.
     """
     run, attempt, job, now = facts.run, facts.attempt, facts.job, facts.now
     if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.asked_to_end is not None:

@@ -1,6 +1,6 @@
-"""The schedule of a job document: when it is launched, and what each firing launches. Pure.
+"""The schedule of a job document, with the times and the documents of its firings. Pure.
 
-What is beside `schedule` is the job document that each firing launches, with or without `sweep`.
+The fields beside `schedule` are the job document that each firing launches, with or without `sweep`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ScheduleRequest(DocumentModel):
 
 
 class _Document(DocumentModel):
-    """What of a document is judged here."""
+    """The part of a document that is judged here."""
 
     model_config = ConfigDict(extra="ignore")
     schedule: Annotated[ScheduleRequest, BeforeValidator(_with_expression)]
@@ -71,7 +71,8 @@ def read_schedule(document: Mapping[str, Any], *, now: datetime) -> tuple[Schedu
         now: The time, aware.
 
     Returns:
-        The request, None where it cannot be read. And what is wrong with it, alone and with the fields beside it.
+        The request, or None if it cannot be read, and the problems of the schedule, alone and with the fields beside
+        it.
     """
     try:
         request = _Document.model_validate(document).schedule
@@ -103,14 +104,16 @@ def _beside(document: Mapping[str, Any]) -> list[Problem]:
 
 
 def _behind_the_id(document: Mapping[str, Any]) -> int:
-    """Return how many characters come behind a schedule's id in the ids of what it launches."""
+    """Return the number of characters behind a schedule's id in the ids of the runs and trials that it launches."""
     of_sweep = kind_of(launched_by_a_schedule(document)) == "sweep"
     sweep = read_sweep(document, tpe=True)[0] if of_sweep else None
     return _FIRING_DIGITS + (0 if sweep is None else 1 + len(str(sweep.most_trials)))
 
 
 def schedule_id_for(document: Mapping[str, Any], *, token: str) -> str:
-    """Return the id of a schedule: what the document names, or its name and the beginning of its token's hash.
+    """Return the id of a schedule.
+
+    It is the id in the document. Without one it is the document's name and the beginning of its token's hash.
 
     Args:
         document: The document.
@@ -120,19 +123,20 @@ def schedule_id_for(document: Mapping[str, Any], *, token: str) -> str:
 
 
 def first_firing(request: ScheduleRequest, *, now: datetime) -> datetime | None:
-    """Return when a schedule that is made now first fires. None for never, or where its zone is not known here."""
+    """Return the first firing of a new schedule. None if it never fires, or if its time zone is not known here."""
     return next_after(request.expression, request.timezone, at=now, begins_at=begins_at(request, now=now))
 
 
 def next_firing(schedule: Schedule, *, now: datetime) -> datetime | None:
-    """Return when a schedule fires next. None for never, or where its zone is not known here."""
+    """Return the next firing of a schedule. None if it never fires, or if its time zone is not known here."""
     return next_after(schedule.expression, schedule.timezone, at=now, begins_at=schedule.begins_at)
 
 
 def begins_at(request: ScheduleRequest, *, now: datetime) -> datetime:
-    """Return the time before which a schedule that is made now does not fire: of a rate, its first firing.
+    """Return the time before which a new schedule does not fire. For a rate this is its first firing.
 
-    Without such a time EventBridge Scheduler fires a rate at once. Who wants that launches the document beside it.
+    Without such a time EventBridge Scheduler fires a rate at once. A user that wants an immediate launch also launches
+    the document by itself.
     """
     read = read_expression(request.expression)
     now = now.replace(microsecond=0)
@@ -140,11 +144,11 @@ def begins_at(request: ScheduleRequest, *, now: datetime) -> datetime:
 
 
 def firing_document(schedule: Schedule, *, at: datetime) -> dict[str, Any]:
-    """Return the job document that a firing launches: the same firing has the same run and token.
+    """Return the job document that a firing launches. The same firing always has the same run and token.
 
     Args:
         schedule: The schedule.
-        at: When it fires, by the schedule.
+        at: The scheduled time of the firing.
     """
     run = id_of_firing(schedule.schedule, at)
     return {

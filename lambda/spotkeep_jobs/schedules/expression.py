@@ -1,4 +1,4 @@
-"""When a schedule fires: the cron and rate expressions of EventBridge Scheduler, read and computed. Pure.
+"""The firing times of a schedule, from the cron and rate expressions of EventBridge Scheduler. Pure.
 
 Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
 """
@@ -26,12 +26,15 @@ _LAST_YEAR: Final = 2199
 _SATURDAY: Final = 7
 _MINUTES: Final = 60
 _COUNTED_AS_AWS_DOES: Final = frozenset({"2-6", "1,7", "7,1", "1-7"})
-"""Working days, weekends, and all days: as AWS counts them. Counted otherwise, no one would write these."""
+"""Working days, weekends and all days, in AWS's numbers. A user of crontab's numbers would hardly write these."""
 _NO_ZONES: Final = frozenset({"Factory", "localtime", "posixrules"})
-"""Names beside the zones in the database or on the machine: the last two are another zone on each machine."""
+"""Names that stand beside the time zones in the database or on the machine.
+
+The last two are another zone on each machine.
+"""
 
 DayRule: TypeAlias = Callable[[date], bool]
-"""Whether a schedule fires on a day."""
+"""Returns True if a schedule fires on a day."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +68,8 @@ class Cron:
         minutes: Those of the hours.
         hours: Those of the days.
         months: From 1.
-        years: With four digits.
-        fires_on: Which days of these months.
+        years: The years, with four digits.
+        fires_on: The days of these months.
     """
 
     minutes: Sequence[int]
@@ -101,7 +104,7 @@ class Cron:
 
 
 def next_after(expression: str, timezone: str, *, at: datetime, begins_at: datetime) -> datetime | None:
-    """Return the first firing after a time, in UTC. None for never, or where the time zone is not known here.
+    """Return the first firing after a time, in UTC. None if there is none, or if the time zone is not known here.
 
     Args:
         expression: One that was read before.
@@ -116,13 +119,13 @@ def next_after(expression: str, timezone: str, *, at: datetime, begins_at: datet
 
 
 def read_expression(value: object) -> Rate | Cron:
-    """Return what an expression means.
+    """Return the meaning of an expression.
 
     Args:
-        value: As it was written, of any type.
+        value: The value in the document, of any type.
 
     Raises:
-        PydanticCustomError: It is no such expression. Says what is wrong and what to do.
+        PydanticCustomError: It is no such expression. The message names the problem and the correction.
     """
     if not isinstance(value, str):
         raise wrong("is not text", FORMS)
@@ -159,7 +162,7 @@ def expression_warnings(expression: str) -> Iterator[str]:
 
 
 def read_zone(value: object) -> str:
-    """Return the name of a time zone. Where there is no list of zones, as in some images, AWS judges it.
+    """Return the name of a time zone. Without a list of zones, as in some images, AWS judges the name.
 
     Raises:
         PydanticCustomError: There is no such zone.
@@ -174,13 +177,13 @@ def read_zone(value: object) -> str:
 
 @functools.cache
 def _known_zones() -> frozenset[str]:
-    """Return the names of the IANA database, where there is one: not every file beside its zones is one of them."""
+    """Return the time zones of the IANA database, if the machine has one. Its other files are left out."""
     zones = frozenset(available_timezones()) - _NO_ZONES
     return zones if "Europe/Berlin" in zones else frozenset()
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """Return a time zone. None where it is not known here."""
+    """Return a time zone. None if it is not known here."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -276,7 +279,7 @@ def _days_of_week(field: str) -> DayRule:
 
 
 def _weekday(day: date) -> int:
-    """Return AWS's number of a weekday: Sunday is 1."""
+    """Return AWS's number of a weekday, which is 1 for Sunday."""
     return day.isoweekday() % 7 + 1
 
 

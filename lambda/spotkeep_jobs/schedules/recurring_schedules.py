@@ -1,4 +1,4 @@
-"""Recurring schedules in EventBridge Scheduler: the only module that makes and deletes them.
+"""Recurring schedules in EventBridge Scheduler. No other module makes or deletes them.
 
 Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.schedule import Schedule
 
 LAUNCH_SCHEDULED: Final = "launch-scheduled"
-"""The action of the launcher that a schedule asks for: by an invocation, never at the function's URL."""
+"""The launcher's action that a schedule asks for. It works only in an invocation, never at the function's URL."""
 SCHEDULED_TIME: Final = "<aws.scheduler.scheduled-time>"
 """Scheduler writes the firing's time in its place, the same at each try.
 Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html"""
@@ -31,7 +31,7 @@ class RecurringSchedules:
 
         Args:
             client: Makes the client of EventBridge Scheduler, when it is needed.
-            target: Where schedules live and what they do.
+            target: The group and the target of the schedules.
         """
         self._client = client
         self._target = target
@@ -45,7 +45,7 @@ class RecurringSchedules:
 
         Raises:
             AwsRefusedError: AWS will not take it.
-            AwsBusyError: Whether it was made is not known.
+            AwsBusyError: It is not known if the schedule was created.
         """
         payload = {"action": LAUNCH_SCHEDULED, "schedule": schedule.schedule, "firing": SCHEDULED_TIME}
         self._call(
@@ -66,7 +66,7 @@ class RecurringSchedules:
 
         Raises:
             AwsRefusedError: AWS does not do it.
-            AwsBusyError: Whether it was deleted is not known.
+            AwsBusyError: It is not known if the schedule was deleted.
         """
         self._call("delete_schedule", unless="ResourceNotFoundException", Name=schedule, GroupName=self._target.group)
 

@@ -1,7 +1,8 @@
-"""Schedules from their launch to their removal, and what each firing launches.
+"""Schedules from their launch to their removal, and the launches of their firings.
 
-The record comes first and decides: a schedule of EventBridge Scheduler without one does nothing when it fires. What a
-firing launches is a document like any other, judged again then, in the name of who asked for the schedule.
+The record comes first and decides. A schedule of EventBridge Scheduler without a record does nothing when it fires. A
+firing launches a document like any other. The document is judged again at the firing, in the name of the schedule's
+creator.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _SHORTEN: Final = "Put long texts into a file of the source."
 _OF_THE_LAUNCH: Final = frozenset({"schedule", "run", "token", "plan"})
-"""What the schedule itself takes of a document, and what each launch has its own of."""
+"""The fields of a document that belong to the schedule itself, or that each launch sets anew."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
@@ -52,9 +53,9 @@ class AskedSchedule:
     """A document with a schedule, as it was read.
 
     Attributes:
-        schedule: Its item, as it would be recorded. None where its schedule cannot be read.
-        judged: The document that is judged in its place: that of its first firing.
-        first_firing: When that is. None for a time zone that is not known here.
+        schedule: The item that would be recorded, or None if the document's schedule cannot be read.
+        judged: The document of the first firing, which is judged in place of the schedule's.
+        first_firing: The time of the first firing, or None for a time zone that is not known here.
         problems: The schedule's faults.
         warnings: Probable mistakes in its expression.
     """
@@ -72,9 +73,9 @@ class Firing:
 
     Attributes:
         schedule: The schedule.
-        at: When it fires, by the schedule: the same at each try.
-        document: What is launched.
-        caller: In whose name.
+        at: The scheduled time of the firing, which is the same at each try.
+        document: The document to launch.
+        caller: The user that the launch is made for.
     """
 
     schedule: Schedule
@@ -85,7 +86,7 @@ class Firing:
 
 @dataclass(frozen=True)
 class ScheduledLaunches:
-    """Records schedules, and says what they launch."""
+    """Records schedules, and returns the documents that they launch."""
 
     deployment: Deployment[LauncherSettings]
 
@@ -100,7 +101,7 @@ class ScheduledLaunches:
         Args:
             document: A job document with `schedule`.
             default_token: The token of a document that has none.
-            caller: Who asks, where that is known.
+            caller: The caller, if known.
         """
         now = self.deployment.now()
         request, problems = read_schedule(document, now=now)
@@ -145,13 +146,13 @@ class ScheduledLaunches:
         )
 
     def begin(self, schedule: Schedule) -> tuple[Schedule, bool]:
-        """Record a schedule that was judged, and make it.
+        """Record a schedule that was judged, and create it in EventBridge Scheduler.
 
         Returns:
             Its item, and whether the same token began it before.
 
         Raises:
-            RequestRefusedError: Its id is taken, or one of what it would launch. Or AWS refused it.
+            RequestRefusedError: The schedule's id is taken, an id of its future runs is taken, or AWS refused it.
             LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
         """
         try:
@@ -200,7 +201,7 @@ class ScheduledLaunches:
         return item
 
     def remove(self, schedule: Schedule) -> None:
-        """Remove a schedule. What it launched goes on.
+        """Remove a schedule. The runs that it launched go on.
 
         Raises:
             LaunchUnfinishedError: AWS did not do it for certain. Call again.
@@ -210,11 +211,11 @@ class ScheduledLaunches:
         self.deployment.table.forget_schedule(schedule.schedule)
 
     def firing(self, schedule: object, at: object) -> Firing | None:
-        """Return what a firing launches. None for a schedule that is not recorded, or was not when it fired.
+        """Return the launch of a firing. None if the schedule is not recorded, or was not recorded at the firing.
 
         Args:
-            schedule: Its id, as Scheduler says it.
-            at: The time of the firing, as Scheduler says it: `2026-11-26T02:00:00Z`.
+            schedule: The schedule's id from EventBridge Scheduler.
+            at: The time of the firing from EventBridge Scheduler, such as `2026-11-26T02:00:00Z`.
         """
         item = self.deployment.table.schedule(schedule) if isinstance(schedule, str) and schedule else None
         fires_at = _time_of(at)
@@ -229,15 +230,15 @@ class ScheduledLaunches:
         return Firing(schedule=item, at=fires_at, document=firing_document(item, at=fires_at), caller=caller)
 
     def keep(self, firing: Firing, *, launched: str | None = None, refusal: str | None = None) -> None:
-        """Write what came of a firing, and notify its owner of a refusal that the firing before did not have.
+        """Record the result of a firing, and notify the schedule's owner of a new refusal.
 
-        A late try leaves what a later firing has written. Where the table is busy the function fails, and AWS Lambda
-        tries its event again, which launches nothing twice.
+        A refusal is new if the firing before did not have it. A late try does not change the record of a later firing.
+        If the table is busy, the function fails. AWS Lambda then tries its event again, which launches nothing twice.
 
         Args:
             firing: The firing.
-            launched: The id of what it launched.
-            refusal: Why it launched nothing.
+            launched: The id of the run or sweep that it launched.
+            refusal: The reason why it launched nothing.
 
         Raises:
             RunChangedError: Another transaction was at the record. Nothing was written.
@@ -263,7 +264,7 @@ class ScheduledLaunches:
 
 
 def _wants_to_know(schedule: Schedule) -> bool:
-    """Say whether the owner asked to be notified of what fails."""
+    """Return True if the owner asked for notifications of failures."""
     return NotificationKind.FAILED in notify_of(schedule.document)
 
 
@@ -289,7 +290,7 @@ def _another_document(schedule: Schedule) -> Problem:
 
 
 def schedule_exists(schedule: str) -> Problem:
-    """Say that the id is taken."""
+    """Return the problem that the id is taken."""
     return Problem(
         field="run",
         found=shown(schedule),

@@ -1,1 +1,1 @@
-"""The deletion of the stack: what its runs still have running is ended before the functions that could end it."""
+"""The deletion of the stack. All running work is ended before the functions that can end it are deleted."""

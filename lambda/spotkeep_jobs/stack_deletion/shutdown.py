@@ -1,12 +1,14 @@
-"""The end of a deployment: what its runs still have running is ended before the functions that could go.
+"""The end of a deployment. All running work is ended before the functions that can end it are deleted.
 
-CloudFormation asks when it deletes the stack, and waits. No function waits here for a training to save: the request is
-kept in the run table, every pass asks whatever lives to stop, and the pass that finds nothing alive answers.
+CloudFormation sends a request when it deletes the stack, and waits for the answer. No function waits here until a
+training job has saved its state. Instead the request is kept in the run table. Every pass of the controller asks all
+live work to stop. The pass that finds nothing alive answers.
 
-While the request is recorded nothing begins: the transactions that would open a run, an attempt, a sweep or a schedule
-ask for it (`DeploymentTable`). So what is alive only gets less, and the last look, which reads the whole table as it is
-written, misses nothing. It stays recorded after the answer, for the functions live a little longer. A deployment that
-stays or comes again clears it: CloudFormation's request when the resource is made or changed, or a person.
+Nothing new begins while the request is recorded. The transactions that would open a run, an attempt, a sweep or a
+schedule check for it (`DeploymentTable`). So the live work only decreases. The last check reads the whole table with
+strong consistency, and so misses nothing. The request stays recorded after the answer, because the functions exist a
+little longer. If the deployment stays or comes again, the record is cleared. CloudFormation's request clears it when
+the resource is created or changed. A person may clear it too.
 """
 
 from __future__ import annotations
@@ -36,19 +38,21 @@ if TYPE_CHECKING:
 _FoundT = TypeVar("_FoundT")
 _COUNTS_AS_ALIVE: Final = "It counts as alive, and what to do is in docs/runbook.md (`cdk destroy` waits)"
 WAITS: Final = timedelta(hours=1)
-"""How long CloudFormation waits for an answer (the longest ServiceTimeout). Then the deletion has failed."""
+"""The time that CloudFormation waits for an answer (the longest ServiceTimeout). Then the deletion has failed."""
 
 
 @dataclass(kw_only=True)
 class Alive:
-    """What still runs.
+    """The work that still runs.
+
+    The next pass asks again for each failure.
 
     Attributes:
         runs: Ids of runs that have not ended.
         sweeps: Ids of sweeps that were not asked to stop yet.
         pools: Names of the jobs that left warm pools.
-        unreadable: What cannot be read, and counts as alive.
-        failures: What could not be asked to stop, and why. The next pass asks again.
+        unreadable: Records that cannot be read, and so count as alive.
+        failures: The work that could not be asked to stop, with the reasons.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -59,24 +63,25 @@ class Alive:
 
     @property
     def anything(self) -> bool:
-        """Whether anything runs, or may."""
+        """True while anything runs, or may run."""
         return bool(self.runs or self.sweeps or self.pools or self.unreadable)
 
 
 @dataclass(frozen=True)
 class Shutdown:
-    """Ends what runs when the deployment is deleted."""
+    """Ends all running work when the deployment is deleted."""
 
     deployment: Deployment[ControllerSettings]
     stacks: Stacks
 
     def begin(self, request: StackRequest) -> bool:
-        """Take CloudFormation's request.
+        """Take CloudFormation's request. Answer it at once unless the stack is being deleted.
+
+        An update may delete the resource alone, and then nothing has to end. A request to create or change the resource
+        clears the record of an earlier deletion.
 
         Returns:
-            Whether there is something to end first. Else the request is answered: nothing is to be done when the
-            resource alone is deleted, by an update that has it no more. And when it is made or changed, an earlier
-            deletion is over.
+            True if the stack is being deleted, so that running work must end first.
         """
         try:
             leaves = request.kind == "Delete" and self.stacks.is_being_deleted(request.stack_id)
@@ -105,10 +110,10 @@ class Shutdown:
         return request
 
     def clear(self) -> str:
-        """Let work begin again after a deletion that failed, because who runs the deployment asks for it.
+        """Let work begin again after a deletion that failed, because the deployment's operator asks for it.
 
         Returns:
-            What was done, in a sentence. Or why nothing was.
+            A sentence about the result, or the reason why nothing was done.
         """
         request = self.deployment.table.deletion()
         if request is None:
@@ -119,14 +124,20 @@ class Shutdown:
         return f"the deletion asked for at {request.asked_at:%Y-%m-%d %H:%M} UTC is cleared: work may begin again"
 
     def stop_everything(self) -> Alive:
-        """Forget each schedule. Ask each sweep and run to stop, and each warm pool to end. Gives what was alive."""
+        """Delete the record of each schedule. Ask each sweep, run and warm pool to end.
+
+        Returns the work that was alive.
+        """
         # What fires for a schedule that is not recorded does nothing; CloudFormation deletes it with its group.
         for schedule in self.deployment.table.schedule_ids():
             self.deployment.table.forget_schedule(schedule)
         return self._look(consistent=False, asks=True)
 
     def answer_if_over(self, request: StackRequest) -> Alive:
-        """Answer when nothing runs any more. Gives what does. What no index showed before is asked to stop."""
+        """Answer CloudFormation if nothing runs any more, and return the work that still runs.
+
+        Work that no index showed before is asked to stop.
+        """
         alive = self._look(consistent=False, asks=False)
         if not alive.anything:
             alive = self._look(consistent=True, asks=True)
@@ -136,7 +147,10 @@ class Shutdown:
         return alive
 
     def _look(self, *, consistent: bool, asks: bool) -> Alive:
-        """Return what is alive, asked to stop where `asks`. The jobs of other clients go on without the deployment."""
+        """Return the work that is alive. If `asks` is true, ask it to stop.
+
+        The jobs of other clients go on without the deployment.
+        """
         alive = Alive()
         found: list[Run | Sweep | Pool] = []
         for each in self.deployment.table.alive(consistent=consistent):

@@ -1,4 +1,4 @@
-"""CloudFormation's side of a custom resource: its requests, its answers, and whether a stack is on its way out.
+"""CloudFormation's requests for a custom resource, the answers to them, and the check if a stack is being deleted.
 
 Sources: "Custom resource request types", "Custom resource response types", CloudFormation user guide.
 """
@@ -24,7 +24,7 @@ def stack_request(event: object, *, now: datetime) -> StackRequest | None:
     """Read CloudFormation's request. None for an event that is none.
 
     Args:
-        event: What the function was invoked with.
+        event: The event of the invocation.
         now: The time, aware.
     """
     if not isinstance(event, dict) or "ResponseURL" not in event:
@@ -42,32 +42,32 @@ def stack_request(event: object, *, now: datetime) -> StackRequest | None:
 
 
 class Stacks:
-    """CloudFormation's stacks, as far as the end of a deployment needs them."""
+    """The calls to CloudFormation that the end of a deployment needs."""
 
     def __init__(self, make_client: Callable[[], CloudFormationClient]) -> None:
         """Bind the client.
 
         Args:
-            make_client: Makes a client of CloudFormation, when it is first needed: in nearly no invocation.
+            make_client: Makes a client of CloudFormation, when it is first needed, which is in nearly no invocation.
         """
         self._make_client = make_client
 
     def is_being_deleted(self, stack_id: str, /, *, still: bool = False) -> bool:
-        """Say whether the whole stack goes, and not a resource of it alone.
+        """Return True if the whole stack is being deleted, and not only a resource of it.
 
         Args:
             stack_id: The stack.
-            still: Whether CloudFormation is at it now. A deletion that has failed does not count then.
+            still: True to count only a deletion in progress, and not one that has failed.
         """
         (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
         status = stack["StackStatus"]
         return status == "DELETE_IN_PROGRESS" if still else status.startswith("DELETE_")
 
     def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
-        """Answer a request with what failed, or that all is well.
+        """Answer a request with a failure, or with success.
 
         Raises:
-            OSError: It could not be put there.
+            OSError: The answer could not be put at CloudFormation's address.
         """
         body = {
             "Status": "SUCCESS" if failed is None else "FAILED",
