@@ -1,14 +1,15 @@
-"""Says whether a file of a known format is whole, from its head and its end. Nothing in it is loaded.
+"""Tells if a file of a known format is whole, from its head and its end. Nothing in it is loaded.
 
-A process that is killed during a write leaves a file that ends too early, and so does a copy during that write. Each of
-these formats holds its length, or has an end of its own.
+A process that is killed during a write leaves a file that ends too early. A copy during that write is too short, too.
+Each of these formats holds its length, or has an end of its own.
 
-- HDF5: the superblock holds the end-of-file address, and is written last. Source: HDF5 File Format Specification, II.A.
-- Zip: the central directory is written last.
-- Safetensors: the head holds the offsets of every tensor.
-- `.npy`: the head holds the array's type and shape.
-- zlib and gzip: the stream has an end of its own.
-- The index of a TensorFlow checkpoint: a table whose last eight bytes are a magic number.
+- HDF5 writes its superblock last, and the superblock holds the end-of-file address. Source: HDF5 File Format
+  Specification, II.A.
+- Zip writes its central directory last.
+- Safetensors holds the offsets of every tensor in its head.
+- `.npy` holds the array's type and shape in its head.
+- zlib and gzip streams have an end of their own.
+- The index of a TensorFlow checkpoint is a table whose last eight bytes are a magic number.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def may_be_booster(name: str) -> bool:
 
 
 def ends_before_it_says_what_it_is(path: Path) -> bool:
-    """Say whether a file is so short that it may be the beginning of a booster's model, whose name says nothing.
+    """Tell if a file is so short that it may be the beginning of a booster's model with a name of no format.
 
     Raises:
         OSError: It cannot be read.
