@@ -323,7 +323,7 @@ def checked_manifest(raw: bytes, step: int) -> Manifest:
 
 
 def outline(manifest: Manifest) -> list[Entry]:
-    """List what a state holds, in its order. Pure: it reads no data.
+    """List the values of a state in its order. Pure. It reads no data.
 
     Lists and tuples of plain values are one entry. An empty container is an entry too.
 

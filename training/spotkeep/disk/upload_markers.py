@@ -30,7 +30,7 @@ class UploadWatch:
     """Knows if a checkpoint has reached a place that outlives this machine.
 
     Attributes:
-        platform_copies: SageMaker copies the directory. Elsewhere only the disk has a checkpoint.
+        platform_copies: True if SageMaker copies the directory. Elsewhere only the disk has a checkpoint.
         unmarked_grace_seconds: Seconds after which a checkpoint without any marker counts as copied.
     """
 
