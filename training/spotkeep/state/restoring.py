@@ -172,7 +172,7 @@ def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int
 
 @dataclass(frozen=True)
 class LiveBytes:
-    """Bytes of a live state, and what was saved at their place.
+    """Bytes of a live state, and the saved bytes at their place.
 
     Attributes:
         form: Their place, in the state and in the checkpoint.
@@ -184,7 +184,7 @@ class LiveBytes:
 
 
 def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[LiveBytes]]:
-    """Compare a live state with the document it was restored from, as far as its objects say what they hold.
+    """Compare a live state with the document it was restored from, except for objects that do not give their content.
 
     Returns:
         The differences, and the bytes that are still to be compared with those of the checkpoint.
