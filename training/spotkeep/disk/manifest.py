@@ -96,7 +96,7 @@ class Progress:
         epochs_completed: Number of completed epochs, when the training counts them.
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
-        made_by: Short texts that describe the training's code and data, by name.
+        made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
     """
 
     epochs_completed: int | None = None
@@ -118,7 +118,7 @@ class Manifest:
         state: The state document of `state_encoding`. Of several ranks, the state that all of them have in common.
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
-        made_by: Short texts that describe the training's code and data, by name.
+        made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
         ranks: The part of each rank. Empty when one process wrote all of it.
     """
 

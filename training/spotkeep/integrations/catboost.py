@@ -47,7 +47,7 @@ def train_resumably(
     state: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Call this instead of `model.fit(...)`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `model.fit(...)`. It goes on where an earlier attempt was interrupted.
 
     ```python
     model = CatBoostClassifier(iterations=1000, eval_metric="AUC")
@@ -55,17 +55,18 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. CatBoost's snapshot is saved: trees, random numbers, the history of the evaluations, the counts of early
-    stopping. So are the states of callbacks with `state_dict` and `load_state_dict`. The model is that of `model.fit`.
+    code 75. CatBoost's snapshot is saved, with the trees, random numbers, the history of the evaluations and the counts
+    of early stopping. So are the states of callbacks with `state_dict` and `load_state_dict`. The model is that of
+    `model.fit`.
 
     Args:
         model: A `CatBoost`, `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`. It is trained in place.
-        *data: As for `model.fit`: a Pool, or the features and the labels.
+        *data: As for `model.fit`. It is a Pool, or the features and the labels.
         callbacks: As for `model.fit`.
         rounds_per_step: Rounds of a step. Each begins by preparing the data again, unless it is a quantized Pool.
         state: More to save, as for `Checkpointer`.
-        **options: As for `model.fit` and for `Checkpointer`: `eval_set`, `cat_features`, `early_stopping_rounds`, ...,
-            and `directory`, `every_steps`, `every_seconds`, ...
+        **options: As for `model.fit` and for `Checkpointer`, such as `eval_set`, `cat_features`,
+            `early_stopping_rounds`, `directory`, `every_steps` and `every_seconds`.
 
     Returns:
         The model, as `model.fit` does.

@@ -87,7 +87,7 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     Args:
         trainer: A `transformers.Trainer`, ready to train, in one process or in each of several that torchrun started.
         state: More to save, as for `Checkpointer`, for objects that the training changes and Trainer does not know.
-        **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
+        **options: As for `Checkpointer`, such as `directory`, `every_steps`, `every_seconds` and `keep_last`.
 
     Returns:
         The result of `trainer.train`.
