@@ -2,8 +2,8 @@
 
 It leaves too after the step at which the run pauses. A later process goes on from there.
 
-In a distributed training every rank has one. The ranks decide together, so all of them save the same step, restore the
-same checkpoint, and leave after the same step when a notice reaches any of them.
+In a distributed training every rank has one. The ranks decide together. So all of them save the same step and restore
+the same checkpoint. They leave after the same step when a notice reaches any of them.
 """
 
 from __future__ import annotations
@@ -467,7 +467,7 @@ class Checkpointer:
         return self._session
 
     def _require_more(self, total_steps: int) -> None:
-        """Refuse a second loop without a step: it would train nothing, and say nothing."""
+        """Refuse a second loop without a step, because it would train nothing and report nothing."""
         if 0 < total_steps <= self._done_before:
             raise UsageError(
                 f"this Checkpointer has gone through {self._done_before} steps already, and a loop over {total_steps} "

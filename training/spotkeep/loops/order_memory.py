@@ -40,8 +40,8 @@ class OrderMemory:
     """The state of objects that decides an order.
 
     It takes random generators as they are. It takes plain values (numbers, texts, small containers), arrays and long
-    lists of whole numbers that changed since this memory was made, because the script sets up the others again. It
-    takes the whole state of an object that can save itself. Of a dataset with indices it takes the generators alone.
+    lists of whole numbers if they changed since this memory was made. The script sets up the others again. It takes the
+    whole state of an object that can save itself. Of a dataset with indices it takes the generators alone.
 
     Args:
         roots: The objects, by names for paths. The order of a list counts, too.

@@ -1,4 +1,4 @@
-"""torch's DataLoader, whose passes can resume in the middle without loading the earlier batches.
+"""torch's DataLoader with passes that can resume in the middle without loading the earlier batches.
 
 The script's loader stays unchanged. A copy of it gets the samplers and the dataset of this module. In the middle of a
 pass the sampler gives the indices of the earlier batches again, and none is loaded. Loading in this process draws

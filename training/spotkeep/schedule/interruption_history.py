@@ -99,8 +99,8 @@ class InterruptionHistory:
 def expect(prior: InterruptionOutlook, lives: Sequence[ProcessLife]) -> InterruptionOutlook:
     """Correct an expectation by the run's history.
 
-    The prior counts as one interruption after its mean time, noticed with its chance (the mean of a gamma and of a beta
-    distribution that are updated).
+    The prior counts as one interruption after its mean time, noticed with its chance. The result is the mean of a gamma
+    and of a beta distribution that are updated.
 
     Args:
         prior: The expectation before the first process.

@@ -149,8 +149,8 @@ class SaveSchedule:
     Args:
         every_steps: The interval in steps. It is kept exactly, so a save waits for one that is still running.
         every_seconds: The interval in seconds, or `auto` for the best interval. While a save is running, none is due.
-        auto: Choose the seconds.
-        outlook: For `auto`.
+        auto: True to choose the seconds.
+        outlook: The expected interruptions, for `auto`.
     """
 
     def __init__(
