@@ -173,9 +173,9 @@ class _Stay:
     """A training in a place.
 
     Attributes:
-        training: Which one.
-        step: How many steps it had done when it left.
-        ended: Whether it came to its end. None where it left and that is not known, False while it is there.
+        training: The training.
+        step: Number of steps that it had done when it left.
+        ended: True if it came to its end. None where it left and that is not known, False while it is there.
     """
 
     training: weakref.ref[Any]
@@ -222,7 +222,7 @@ class TrainingsHere:
         Args:
             training: The object that entered.
             step: Completed steps.
-            ended: Whether it has come to its end. None where that is not known. One that was broken off may be taken up
+            ended: True if it has come to its end. None where that is not known. One that was broken off may be taken up
                 again.
         """
         with self._lock:

@@ -85,7 +85,7 @@ def checksum_from_rest(sums: Any, rest: Buffer, *, whole: bool) -> str:
     Args:
         sums: The sums of the columns, bytes-like.
         rest: Its bytes after the last row.
-        whole: Whether it has no row, so that these are all its bytes.
+        whole: True if it has no row, so that these are all its bytes.
     """
     return f"{zlib.crc32(rest) if whole else zlib.crc32(rest, zlib.crc32(sums)):08x}"
 

@@ -62,7 +62,7 @@ class Span:
     Attributes:
         file_index: Number of the data file, from 0.
         offset: First byte within it.
-        size: How many bytes.
+        size: Number of bytes.
     """
 
     file_index: int

@@ -135,7 +135,7 @@ class Manifest:
 
     @property
     def world_size(self) -> int:
-        """How many ranks wrote it."""
+        """The number of ranks that wrote it."""
         return len(self.ranks) or 1
 
     @property

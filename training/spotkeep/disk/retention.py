@@ -60,7 +60,7 @@ class Retention:
 
     @property
     def newest(self) -> int:
-        """How many of the newest good ones stay."""
+        """The number of the newest undamaged checkpoints that stay."""
         return max(self.last, _FEWEST)
 
     def document(self) -> dict[str, Any]:

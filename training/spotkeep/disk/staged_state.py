@@ -78,7 +78,7 @@ class StagedState:
 
     @property
     def capacity_bytes(self) -> int:
-        """How much memory is held."""
+        """The size of the memory held, in bytes."""
         return 0 if self._memory is None else len(self._memory)
 
     def arrange(self, blobs: Sequence[Blob]) -> list[FileImage]:

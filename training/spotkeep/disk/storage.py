@@ -80,7 +80,7 @@ class ReadableFile:
 
         Args:
             target: The memory to fill.
-            offset: Where the bytes are.
+            offset: Offset of the bytes in the file.
             cached: Read through the page cache. Otherwise past it, as far as `target` and `offset` are aligned.
         """
         filled = 0

@@ -66,12 +66,12 @@ class UploadWatch:
         )
 
     def has_arrived(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool = True) -> bool:
-        """Say whether the markers tell that every file of this checkpoint has been copied.
+        """Tell if the markers show that every file of this checkpoint has been copied.
 
         Args:
             checkpoint: Its directory.
             storage: The file operations.
-            manifest_here: Whether the manifest must be among the files.
+            manifest_here: True if the manifest must be among the files.
         """
         names = set(storage.names(checkpoint))
         files = {name for name in names if not _is_marker(name)}

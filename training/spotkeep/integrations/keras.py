@@ -355,7 +355,7 @@ class _Position:
         """Compare the batches that were passed over with those that were trained on.
 
         Args:
-            certain: Whether the data gives the same again in every run.
+            certain: True if the data gives the same again in every run.
 
         Raises:
             UsageError: If they are others.

@@ -217,7 +217,7 @@ class _Continued:
     Args:
         callback: The user's.
         rounds: The rounds of the whole training.
-        noted: Where parameters are noted that it sets.
+        noted: A dictionary for the parameters that it sets.
     """
 
     def __init__(self, callback: Any, rounds: int, noted: dict[str, Any]) -> None:

@@ -222,7 +222,7 @@ def is_generator(value: Any) -> bool:
 
 
 def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -> Iterator[tuple[str, Any, bool]]:
-    """Give an object and the objects in it, with their paths, and whether their plain values count."""
+    """Give an object and the objects in it, with their paths, and with True if their plain values count."""
     if type(value) in _PLAIN or id(value) in known or depth > _DEEPEST or len(known) > _MOST_OBJECTS:
         return
     if is_generator(value):

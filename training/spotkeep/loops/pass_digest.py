@@ -22,7 +22,7 @@ class PassDigest:
     """The digest of the batches of a pass so far.
 
     Attributes:
-        count: How many batches.
+        count: Number of batches.
     """
 
     def __init__(self) -> None:

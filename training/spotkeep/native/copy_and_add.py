@@ -20,7 +20,7 @@ from typing import Any, Callable
 from spotkeep.state.arrays import Buffer
 
 ROW_WORDS = 511
-"""How many 64-bit words there are in a row, and sums of each chunk."""
+"""The number of 64-bit words in a row, which is also the number of sums of each chunk."""
 
 ByteRun = tuple[int, Buffer]
 """Consecutive bytes, with their place in a file and their content."""

@@ -195,7 +195,7 @@ def parse_spot_action(raw: bytes, *, server_time: float) -> SpotAction:
 
     Args:
         raw: Its bytes.
-        server_time: When it was sent by the sender's clock, seconds since the epoch.
+        server_time: Time of its sending by the sender's clock, in seconds since the epoch.
 
     Raises:
         MetadataUnavailableError: If it is no such document.

@@ -90,7 +90,7 @@ class NoticeWatch:
     Args:
         on_change: Called in the watch's own thread when there is a notice, when there is one that ends sooner, and when
             the time to act on it is over.
-        environment: Where the settings are. The process's own by default.
+        environment: The variables with the settings. The process's own by default.
 
     Raises:
         UsageError: If a setting makes no sense.

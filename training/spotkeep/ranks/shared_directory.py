@@ -126,7 +126,7 @@ class SharedDirectory(CheckpointDirectory):
             raise
 
     def prune(self, retention: Retention) -> list[int]:
-        """Remove checkpoints that are not retained. Rank 0 decides. Hosts with their own disk follow at the next save."""
+        """Remove checkpoints that are not retained. Rank 0 decides. Hosts with own disks follow at the next save."""
         if self._ranks.rank != 0:
             return []
         removed = super().prune(retention)

@@ -109,12 +109,12 @@ class SecondTier:
             )
 
     def finish(self, seconds_left: Callable[[], float]) -> bool:
-        """Wait until all has arrived that can arrive in the time that is left, and say so if something has not.
+        """Wait for everything that can arrive in the time that is left, and warn if something has not arrived.
 
-        Returns whether all has that is this rank's to upload.
+        Gives True if all of this rank's own uploads have arrived.
 
         Args:
-            seconds_left: How long at most. Asked again and again.
+            seconds_left: Gives the longest wait in seconds. Asked again and again.
         """
         if self._upload is None:
             return True

@@ -44,12 +44,12 @@ class Receivers:
 
 
 def receivers_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> Receivers:
-    """Find the processes that a signal is meant for which reaches this one.
+    """Find the processes for which a signal to this one is meant.
 
     Args:
         shell: A process id.
         signum: The signal.
-        processes: Where the kernel shows processes. Where it shows none, `ps` does.
+        processes: The folder in which the kernel shows processes. Where there is none, `ps` shows them.
     """
     known = _known(processes)
     children: dict[int, list[int]] = {}

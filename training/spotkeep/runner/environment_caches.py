@@ -36,7 +36,7 @@ class EnvironmentCache:
     Args:
         place: `s3://bucket/prefix/`.
         secret: The launch's id.
-        cut_short: Says whether the machine goes away: then nothing more is fetched or sent.
+        cut_short: Gives True once the machine goes away. Then nothing more is fetched or sent.
 
     Raises:
         MissingLibraryError: If boto3 is not installed.

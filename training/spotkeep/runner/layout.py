@@ -78,7 +78,7 @@ class JobLayout:
 
     @property
     def source(self) -> Path:
-        """Where the source is unpacked and the command runs."""
+        """The directory in which the source is unpacked and the command runs."""
         return self.base / "source"
 
     @property
@@ -93,7 +93,7 @@ class JobLayout:
 
     @property
     def put_aside(self) -> Path:
-        """Where checkpoints go that an interruption cut off."""
+        """The directory for checkpoints that an interruption cut off."""
         return self.base / "put-aside"
 
     def relocated(self, path: str) -> Path:

@@ -38,10 +38,10 @@ def write_all(descriptor: int, raw: bytes) -> None:
 
 
 class BetweenLines:
-    """A stream of the script's, passed on as it comes, with lines of ours between its own.
+    """A stream of the script's, passed on as it comes, with Spotkeep's lines between its own.
 
     Args:
-        descriptor: Where to.
+        descriptor: The file descriptor to write to.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -64,7 +64,7 @@ class BetweenLines:
             write_all(self._descriptor, piece)
 
     def insert(self, line: bytes) -> None:
-        """Write a line of ours, at once or when the script's has ended.
+        """Write a line of Spotkeep, at once or when the script's has ended.
 
         Args:
             line: With its end.

@@ -25,7 +25,7 @@ from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, event_line, progress_
 from spotkeep_fleet.training_spec import SearchedMetric
 
 MOST_LINE_BYTES = 4096
-"""How many of a line's first bytes are searched."""
+"""The number of a line's first bytes that are searched."""
 _SEARCH_SECONDS = 0.1
 _MOST_LATE_SEARCHES = 3
 _MOST_STEPS = 2**53
@@ -127,7 +127,7 @@ class MetricSearch:
         return self._given.get(name, -math.inf) + self._seconds_between - now
 
     def _search_for(self, metric: _CompiledMetric, line: str, *, now: float) -> bool:
-        """Search a line for a metric. Says whether that took no longer than it may."""
+        """Search a line for a metric. Gives False if that took longer than it may."""
         try:
             step = None if metric.step is None else _number_in(self._search(metric.step, line))
             value = _number_in(self._search(metric.pattern, line))

@@ -27,7 +27,7 @@ from typing import IO, Any, Callable
 from spotkeep.errors import SourceError
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
-"""How the name of an archive ends."""
+"""The name endings of an archive."""
 
 _MAX_UNPACKED_BYTES = 20 * 2**30
 _MAX_MEMBERS = 500_000

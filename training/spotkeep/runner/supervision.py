@@ -109,10 +109,10 @@ class Supervisor:
         Args:
             command: Its words, or a block of lines for bash.
             arguments: They follow the words, or are `"$@"` in the block.
-            environment: All of it.
-            directory: Where.
-            metrics: The metrics to search for in the command's output, by name. Without any, its standard output is
-                the command's own.
+            environment: The command's whole environment.
+            directory: The working directory.
+            metrics: The metrics to search for in the command's output, by name. Without any, its standard output is the
+                command's own.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
@@ -150,7 +150,7 @@ class Supervisor:
 
     @property
     def announced(self) -> bool:
-        """Whether there is a notice of the platform, or of EC2 to some process of the job."""
+        """True once there is a notice of the platform, or of EC2 to some process of the job."""
         return self.notice is not None or self._notice_file.exists()
 
     def hold_until_deadline(self) -> None:

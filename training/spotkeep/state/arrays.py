@@ -206,7 +206,7 @@ class DeviceBytes:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where they begin."""
+        """The address of the first byte."""
         return (str(self._tensor.device), self._tensor.data_ptr())
 
     def sums(self) -> Any:

@@ -35,7 +35,7 @@ from .state_dicts import (
 _logger = logging.getLogger("spotkeep")
 
 _NAMED = 5
-"""How many entries of a module are named."""
+"""The number of a module's entries that are named."""
 
 _WAY_OUT = ": let load_state_dict of this object keep what state_dict gave"
 
@@ -68,7 +68,7 @@ def check_state(state: Mapping[str, Any]) -> bool:
     """Refuse a state that could not be saved, or not be restored in place, before any training is spent on it.
 
     Returns:
-        Whether it holds arrays or tensors, into which a checkpoint is read.
+        True if it holds arrays or tensors, into which a checkpoint is read.
 
     Raises:
         UsageError: If it is not a mapping of names.
@@ -202,8 +202,8 @@ def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Differ
 def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:
     """Judge the differences from the saved state.
 
-    Plain values of objects that are neither torch's nor ours may change at a load, for example a count of resumes. The
-    log names such changes, and they are no error.
+    Plain values of objects that are neither torch's nor Spotkeep's may change at a load, for example a count of
+    resumes. The log names such changes, and they are no error.
 
     Raises:
         StateMismatchError: Arrays or tensors differ, or values of torch's objects, generators or plain parts of the

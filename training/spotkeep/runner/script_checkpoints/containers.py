@@ -32,7 +32,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 ZIP = b"PK\x03\x04"
 NPY = b"\x93NUMPY"
 COMPRESSED = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
-"""How gzip and zlib begin."""
+"""The first bytes of gzip and zlib streams."""
 _OPEN_FOR_WRITING = 1 | 4
 """The consistency flags of a file whose writer has not closed it. One is for any writer, one for concurrent readers."""
 _OBJECT_HEADERS = (b"OHDR", b"\x01\0")
