@@ -1,9 +1,9 @@
 """Keep a training's state through the loss of its machine.
 
 A training script imports `Checkpointer`. A job is started by `python3 spotkeep.pyz run -- <command>`. Only the standard
-library is needed: NumPy and torch are used when the script already uses them.
+library is needed. NumPy and torch are used when the script already uses them.
 
-What is exported is imported on first use: a process that only starts a training, or only moves its volume, starts
+Exported names are imported on first use. A process that only starts a training, or only moves its volume, starts
 sooner.
 """
 
@@ -81,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is exported."""
+    """Import an exported name."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = next((home for home, names in _HOMES.items() if name in names), "errors")
@@ -90,5 +90,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List what is exported, imported or not."""
+    """List the exported names, imported or not."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The command line of the zipapp: `python3 spotkeep.pyz run`, and by hand `python3 spotkeep.pyz run -- <command>`."""
+"""The command line of the zipapp, `python3 spotkeep.pyz run`. By hand it is `python3 spotkeep.pyz run -- <command>`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 It leaves too after the step at which the run pauses. A later process goes on from there.
 
-In a distributed training every rank has one. The ranks decide together, so all of them save the same step, restore the
-same checkpoint, and leave after the same step when a notice reaches any of them.
+In a distributed training every rank has one. The ranks decide together. So all of them save the same step and restore
+the same checkpoint. They leave after the same step when a notice reaches any of them.
 """
 
 from __future__ import annotations
@@ -62,35 +62,36 @@ class Checkpointer:
     that beside it, and gets its own back. The objects that each rank has for itself go into `per_rank`.
 
     Args:
-        state: Names and objects. An object is a NumPy array, a torch module, optimizer or tensor, a random generator,
-            an object with `state_dict` and `load_state_dict`, or a dictionary or list of plain values. All are changed
-            in place. Plain values may stand at the top of a dictionary too, and are put back into it.
-        directory: Folder of the checkpoints of this training alone. Default: SPOTKEEP_CHECKPOINT_DIR, else
+        state: Names and objects. An object is a NumPy array, a random generator, or torch's module, optimizer or
+            tensor. It may also be an object with `state_dict` and `load_state_dict`, or a dictionary or list of plain
+            values. All are changed in place. Plain values may stand at the top of a dictionary too, and are put back
+            into it.
+        directory: Folder of the checkpoints of this training alone. The default is SPOTKEEP_CHECKPOINT_DIR, else
             `/opt/ml/checkpoints` if it exists, else `checkpoints`. A relative path lies in the first or second of these
-            if there is one, else in the directory that the script was started from.
-        every_steps: Completed steps from one save to the next.
+            if there is one. Otherwise it lies in the directory that the script was started from.
+        every_steps: Number of completed steps from one save to the next.
         every_seconds: Seconds from the begin of one save to the begin of the next. `"auto"` chooses the seconds that
-            lose the least time, from the measured cost of a checkpoint and from `outlook`. Default: 300 s without
+            lose the least time, from the measured cost of a checkpoint and from `outlook`. The default is 300 s without
             `every_steps`.
         keep_last: Number of good checkpoints that stay, at least two.
         keep_every: Checkpoints of steps that are multiples of this number stay too.
         keep_best: The best checkpoint by a logged metric stays too, for example by `Best("loss", "min")`.
-        outlook: Expected interruptions, for `"auto"`. Default: SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS (three
+        outlook: Expected interruptions, for `"auto"`. The default is SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS (three
             hours) and SPOTKEEP_NOTICE_CHANCE (0.5). The interruptions of the run itself correct it.
-        remote: Place of the checkpoints in S3, `s3://bucket/prefix`, for a machine whose checkpoints the platform does
-            not copy. A thread uploads them, and the newest checkpoint of both places is restored. It needs boto3.
-            Default: SPOTKEEP_CHECKPOINT_URI.
+        remote: Place of the checkpoints in S3, such as `s3://bucket/prefix`. It is for a machine with checkpoints that
+            the platform does not copy. A thread uploads them, and the newest checkpoint of both places is restored. It
+            needs boto3. The default is SPOTKEEP_CHECKPOINT_URI.
         per_rank: More names and objects, those that each rank of a distributed training has for itself. Examples are
             random generators and places in the data. The training then goes on with the same number of ranks only.
         name: Name of the training, for a script with several of them. Its checkpoints lie in a folder of this name,
             here and in S3. It has letters, digits, `.`, `_` and `-`.
         allow_world_size_change: True lets another number of ranks take the common state. `per_rank` then stays as the
             script made it, and the run does not end as an uninterrupted one would. Floating-point arrays in `per_rank`
-            are refused, since they are parts of a model or of an optimizer that would be lost.
+            are refused. They are parts of a model or of an optimizer that would be lost.
         on_restore: Function for a training that adds a parameter group or layers, or resizes an embedding, on its way.
             It gives the state its earlier form before a checkpoint is put back. All ranks call it once, with the
-            completed steps and the completed epochs of the checkpoint (None for a training that counts none). Example:
-            `on_restore=lambda step, epoch: optimizer.add_param_group(...)`.
+            completed steps and the completed epochs of the checkpoint (None for a training that counts none). An
+            example is `on_restore=lambda step, epoch: optimizer.add_param_group(...)`.
 
     Raises:
         UsageError: If an argument makes no sense.
@@ -467,7 +468,7 @@ class Checkpointer:
         return self._session
 
     def _require_more(self, total_steps: int) -> None:
-        """Refuse a second loop without a step: it would train nothing, and say nothing."""
+        """Refuse a second loop without a step, because it would train nothing and report nothing."""
         if 0 < total_steps <= self._done_before:
             raise UsageError(
                 f"this Checkpointer has gone through {self._done_before} steps already, and a loop over {total_steps} "

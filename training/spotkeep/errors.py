@@ -16,15 +16,15 @@ SpotkeepError
 │   └── RankLostError           another rank of a distributed training is gone
 ├── UsageError                  the library was called in a way that cannot work
 └── JobError                    the job could not be started (carries the exit code)
-    ├── ConfigurationError      the platform's files under input/config are not what they should be
+    ├── ConfigurationError      the platform's files under input/config are missing or malformed
     ├── SourceError             the source archive or commit cannot be used
     ├── MissingToolError        a program the job needs is not in the image
     ├── HostNameError           the name of another host of the job does not resolve
-    ├── InstallError            what the script needs cannot be installed, or its `setup` failed
+    ├── InstallError            the script's requirements cannot be installed, or its `setup` failed
     └── CommandError            the command does not exist or may not be executed
 ```
 
-A message says what is wrong, what was found, and what to do.
+A message names the problem, the finding and the remedy.
 """
 
 from __future__ import annotations

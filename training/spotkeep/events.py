@@ -2,10 +2,12 @@
 
 The platform carries standard output to the logs. The controller, the command line and the rehearsal read these lines
 there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch). `step`
-is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which `spotkeep run` sets:
-a script that is run by hand stays quiet. In a job that Spotkeep launched the object also has `launch`, the id of the
-launch from `SPOTKEEP_LAUNCH`: what follows the run passes over lines without it. Where a script has several trainings,
-each with a folder of its own, an event of one of them has `training`, what it is called.
+is always the number of completed steps.
+
+Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which `spotkeep run` sets. So a script that is run by hand stays
+quiet. In a job that Spotkeep launched the object also has `launch`, the id of the launch from `SPOTKEEP_LAUNCH`. A
+reader of the run ignores lines without it. A script may have several trainings, each with a folder of its own. Then an
+event of one of them has the training's name as `training`.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ _DEFAULT_PROGRESS_SECONDS = 10.0
 
 _last_progress: float | None = None
 _training: ContextVar[str | None] = ContextVar("training", default=None)
-"""What the training is called that reports."""
+"""The name of the training that reports."""
 _held_back: dict[tuple[str | None, str], tuple[int, Any]] = {}
-"""What was measured since the last progress event, by training and name: the step, and the value."""
+"""Metrics since the last progress event, by training and name, each with its step and value."""
 # Events come from several threads; a line is never torn.
 _printing = threading.Lock()
 
@@ -46,7 +48,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def of_training(label: str | None) -> Iterator[None]:
-    """Report what is reported in this block as the training's of this name. None where the script has one alone."""
+    """Give the events in this block to the training of this name. None where the script has one training."""
     before = _training.set(label)
     try:
         yield
@@ -76,9 +78,9 @@ def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launc
 
     Args:
         event: The kind of event.
-        time_seconds: When, in seconds since the epoch.
-        fields: JSON values, or what `float` takes.
-        launch: The id of the launch that the job is of. None for a job of none.
+        time_seconds: Its time, in seconds since the epoch.
+        fields: JSON values, or numbers that `float` takes.
+        launch: The id of the job's launch. None for a job without one.
     """
     own = {} if launch is None else {"launch": launch}
     document = {"event": event, "time": round(time_seconds, 3), **fields, **own}
@@ -109,11 +111,11 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
 
 
 def report_metrics(*, step: int, **metrics: float) -> None:
-    """Report what was measured and has not gone out yet, at the end of a process. `Checkpointer` does this by itself.
+    """Report the metrics that have not gone out yet, at the end of a process. `Checkpointer` does this by itself.
 
     Args:
-        step: Completed steps.
-        **metrics: What was measured since the last step.
+        step: Number of completed steps.
+        **metrics: The values since the last step, by name.
     """
     _report_held_back(except_for=metrics)
     if metrics:

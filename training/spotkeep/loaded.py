@@ -1,4 +1,4 @@
-"""Libraries that a script uses anyway: looked at when they are there, never imported for it."""
+"""Libraries that a script uses anyway. They are used when they are there, and never imported for it."""
 
 from __future__ import annotations
 

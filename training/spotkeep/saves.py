@@ -71,7 +71,7 @@ class BackgroundWriter:
     """Copies a state, writes the copy in a thread, and tidies up when the checkpoint is durable. One save at a time.
 
     Attributes:
-        save: The newest save whose end nothing has collected. None for none.
+        save: The newest save with an end that nothing has collected. None for none.
 
     Args:
         directory: The directory of the checkpoints.
@@ -186,7 +186,7 @@ class BackgroundWriter:
 
 
 class Saves:
-    """The saves of one training: begins them, waits for them, and reports their ends.
+    """Begins the saves of one training, waits for them, and reports their ends.
 
     Attributes:
         durable_step: Completed steps of the newest checkpoint that is durable and collected. None for none.
@@ -395,7 +395,10 @@ class Saves:
         self._writer.prune(last=2)
 
     def _wait_until_idle(self) -> None:
-        """Wait until old checkpoints are removed: gigabytes may have to be verified. On a notice there is no time."""
+        """Wait until old checkpoints are removed, which may need gigabytes to be verified.
+
+        On a notice there is no time.
+        """
         while self._leaving.notice() is None and not self._writer.wait_until_idle(_WATCH_SECONDS):
             pass
 

@@ -1,7 +1,7 @@
-"""The session of a training: all that there is of a Checkpointer once its process has met the other ranks.
+"""The session of a training, which is the working part of a Checkpointer from when the ranks have met.
 
 A Checkpointer makes one when it is entered, or at its first restore or save. The session decides after each step, and
-leaves the work to its parts: `saves`, `restoring` and `leaving`.
+leaves the work to its parts, which are `saves`, `restoring` and `leaving`.
 """
 
 from __future__ import annotations

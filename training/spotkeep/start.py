@@ -1,4 +1,4 @@
-"""How this process was started: a script may be elsewhere by the time that it is asked."""
+"""Facts about the start of this process. A script may have changed its directory by the time that it asks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ except OSError:  # it is gone
 def directory_at_start() -> Path | None:
     """Give the working directory that the script was started in. None where that is not known.
 
-    Hydra says it. Else the script's path does: Python makes it absolute at the start, and leaves the argument as it was
-    given. Else it is the directory at the import of this library.
+    Hydra gives it. Otherwise it comes from the script's path, which Python makes absolute at the start, while the
+    argument stays as it was given. Otherwise it is the directory at the import of this library.
     """
     configuration = getattr(loaded("hydra.core.hydra_config"), "HydraConfig", None)
     if configuration is not None and configuration.initialized():

@@ -1,7 +1,7 @@
-"""What makes a training what it is, in short texts: its arguments, hyperparameters, script, data.
+"""The description of a training in short texts, such as its arguments, hyperparameters, script and data.
 
-Each checkpoint holds the description of the training that made it. A resume compares it with its own and says what
-differs. It is no error: a longer training, or a new path of the data, are changed arguments as well.
+Each checkpoint holds the description of the training that made it. A resume compares it with its own and reports the
+differences. A difference is no error, because a longer training, or a new path of the data, changes arguments as well.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _RANK_OPTION = re.compile(r"--?local[-_]rank")
 def describe_process(
     *, main: Any = None, arguments: Sequence[str] | None = None, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Describe the training by how its process was started.
+    """Describe the training by the start of its process.
 
-    A notebook has no script, and its process has arguments of the notebook server's: there only the environment counts.
+    A notebook has no script, and its process has arguments of the notebook server's. There only the environment counts.
 
     Args:
         main: The module `__main__`, by default this process's.
-        arguments: Those of the script, by default this process's.
-        environment: The process's.
+        arguments: The script's arguments, by default this process's.
+        environment: The process's environment.
     """
     hyperparameters, from_hyperparameters = _hyperparameters(environment)
     described = {f"hyperparameter {name}": described_value(name, value) for name, value in hyperparameters.items()}
@@ -67,11 +67,11 @@ def describe_process(
 def describe_settings(state: Any, name: str = "state") -> Iterator[tuple[str, str]]:
     """Describe the settings of the optimizers and schedules in a state, before anything is restored into it.
 
-    They come back with the checkpoint: a script that has others now would go on with the old ones.
+    They come back with the checkpoint, so a script with other settings would go on with the old ones.
 
     Args:
         state: The state of a training, or a part of it.
-        name: Where it is.
+        name: The path of the state.
     """
     if isinstance(state, (Mapping, list, tuple)):
         items = state.items() if isinstance(state, Mapping) else enumerate(state)
@@ -91,7 +91,7 @@ def describe_settings(state: Any, name: str = "state") -> Iterator[tuple[str, st
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """List what differs, one text for each. Nothing where nothing was described before."""
+    """List the differences, one text for each. Empty where there was no description before."""
     if not before:
         return []
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -122,7 +122,7 @@ def text_of(value: Any) -> str:
 def array_text(array: Any) -> str:
     """Describe an array by shape, dtype and a digest of its beginning and end. Anything else by its type and length.
 
-    The digest is of a mebibyte at most: it tells other data, and not a value that was changed somewhere.
+    The digest covers a mebibyte at most. It shows other data, but not every single changed value.
     """
     shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
     if shape is None or dtype is None:
@@ -167,7 +167,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def _code_in(folder: Path, script: str) -> list[str]:
-    """Give the files of the code that is the script's own: itself, and what it has imported from its folder."""
+    """Give the files of the script's own code.
+
+    They are the script and the modules that it has imported from its folder.
+    """
     above = str(folder) + os.sep
     files = {script}
     for name, module in list(sys.modules.items()):

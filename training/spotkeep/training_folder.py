@@ -1,7 +1,7 @@
-"""Where a training keeps its checkpoints: one folder for each training, and the same one at each start of its script.
+"""The folder of a training's checkpoints. Each training has one, the same at each start of its script.
 
-A folder belongs to one training. In one process, a second training would find the checkpoints of the first one there,
-take them for its own, and have nothing left to do. So a process remembers the folders of its trainings.
+A folder belongs to one training. In one process, a second training would find the checkpoints of the first one there.
+It would take them for its own, and have nothing left to do. So a process remembers the folders of its trainings.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class TrainingFolder:
     """The folder of a training.
 
     Attributes:
-        path: Where its checkpoints are. Absolute, but for the one that the environment gives.
-        label: What the training is called in job events: the folder's place in the one that is kept. None for that one
-            itself.
-        kept: Whether it lies in a folder that the platform keeps for the run, which is in no other run's way.
-        warning: What is wrong with the place. None where nothing is.
+        path: The folder of its checkpoints. Absolute, but for the one that the environment gives.
+        label: The training's name in job events, which is the folder's path below the platform's kept folder. None for
+            that folder itself.
+        kept: True if it lies in a folder that the platform keeps for this run alone.
+        warning: The problem with the place. None for no problem.
     """
 
     path: Path
@@ -74,13 +74,14 @@ def find_folder(
 ) -> TrainingFolder:
     """Find the folder of a training.
 
-    On a platform that keeps a folder, a relative path is one in there: the working directory is lost with the machine.
-    Elsewhere it is one in the directory that the script was started from: a library may have gone to a new working
-    directory since, another one at each start (Hydra), and a later start would find no checkpoint.
+    Where a platform keeps a folder, a relative path is one in there, because the working directory is lost with the
+    machine. Elsewhere a relative path is one in the directory that the script was started from. A library may have
+    changed the working directory since, to another one at each start (Hydra). A later start would then find no
+    checkpoint.
 
     Args:
-        directory: As it was given to `Checkpointer`.
-        environment: The process's by default.
+        directory: The argument of `Checkpointer`.
+        environment: The environment, by default the process's.
     """
     kept = kept_folder(environment)
     if kept is None:
@@ -105,7 +106,7 @@ def find_folder(
 
 
 def name_problems(name: Any) -> list[str]:
-    """List what is wrong with the name of a training: it becomes the name of a folder, and a part of a key in S3."""
+    """List the problems of a training's name, which becomes the name of a folder and a part of a key in S3."""
     if not isinstance(name, str):
         return [f"it is of the type {type(name).__name__}, no text"]
     problems = []
@@ -172,9 +173,9 @@ class _Stay:
     """A training in a place.
 
     Attributes:
-        training: Which one.
-        step: How many steps it had done when it left.
-        ended: Whether it came to its end. None where it left and that is not known, False while it is there.
+        training: The training.
+        step: Number of steps that it had done when it left.
+        ended: True if it came to its end. None where it left and that is not known, False while it is there.
     """
 
     training: weakref.ref[Any]
@@ -183,18 +184,18 @@ class _Stay:
 
 
 class TrainingsHere:
-    """The trainings of this process, by their places: folders, and prefixes in S3."""
+    """The trainings of this process, by their folders and their prefixes in S3."""
 
     def __init__(self) -> None:
         self._stays: dict[str, _Stay] = {}
         self._lock = threading.Lock()
 
     def enter(self, training: Any, places: Iterable[str]) -> list[str]:
-        """Take note that a training begins, or goes on, in its places. Gives what a person should know of them.
+        """Take note that a training begins, or goes on, in its places. Gives warnings for people.
 
         Args:
             training: The object that trains. The same one may come again.
-            places: Each is one text however it was spelled.
+            places: The places. Each is one text, however it was spelled.
 
         Raises:
             UsageError: If another training is in one of them, or has ended there.
@@ -221,7 +222,7 @@ class TrainingsHere:
         Args:
             training: The object that entered.
             step: Completed steps.
-            ended: Whether it has come to its end. None where that is not known. One that was broken off may be taken up
+            ended: True if it has come to its end. None where that is not known. One that was broken off may be taken up
                 again.
         """
         with self._lock:
@@ -245,7 +246,7 @@ TRAININGS_HERE = TrainingsHere()
 
 
 def _ways_out(place: str) -> str:
-    """Say what several trainings of one script do."""
+    """Give advice for several trainings in one script."""
     of_its_own = "remote=" if place.startswith("s3://") else "directory="
     return (
         f'give each training of the script a name of its own, the same one at each start (name="fold-2"), or a '

@@ -345,7 +345,7 @@ class CheckpointDirectory:
         return found
 
     def _outlives_us(self, step: int) -> bool:
-        """Say whether a checkpoint is where the loss of this machine does not matter, if there is such a place."""
+        """Tell if a checkpoint lies in a place that outlives this machine, if there is such a place."""
         return self._uploads.is_durable(self._at(step), self._storage)
 
     def _candidate(self, step: int) -> Candidate:

@@ -7,15 +7,15 @@ speed. So a chunk is added up first, in one pass that a processor does at the sp
 - The checksum is a CRC-32 of the sums of the columns (modulo 2^64, little-endian, eight bytes each), then of the bytes
   that are less than a row. Below one row it is the plain CRC-32.
 
-It notices these changes, but for the chance of CRC-32 itself (one in 2^32).
+It notices these changes, apart from CRC-32's own chance of one in 2^32.
 
 - Any change within 4088 bytes in a row. Each of its words is in a column of its own.
 - Blocks of 4096 bytes that read as zeros, any number of them in a row, over any equal words. A block is one word longer
-  than a row, so of two columns one loses an odd number of words, which never adds up to zero.
+  than a row, so one of two columns loses an odd number of words. Such a loss never adds up to zero.
 - Blocks that changed places, because they meet other columns.
 
 An error elsewhere stays unnoticed when it leaves all 511 sums unchanged. Examples are rows of 4088 bytes that changed
-places, and a change by an attacker. It is no signature.
+places, and a change by an attacker. The checksum is no signature.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def checksum_from_rest(sums: Any, rest: Buffer, *, whole: bool) -> str:
     Args:
         sums: The sums of the columns, bytes-like.
         rest: Its bytes after the last row.
-        whole: Whether it has no row, so that these are all its bytes.
+        whole: True if it has no row, so that these are all its bytes.
     """
     return f"{zlib.crc32(rest) if whole else zlib.crc32(rest, zlib.crc32(sums)):08x}"
 

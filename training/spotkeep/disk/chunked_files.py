@@ -32,7 +32,7 @@ _DISK_READ_BYTES = CHUNK_BYTES
 _COMPARED_BYTES = 16 * CHUNK_BYTES
 
 Target = tuple[int, memoryview]
-"""Where in a file some bytes are, and the memory they belong to."""
+"""A place in a file, and the memory that its bytes belong to."""
 
 
 class AlteredChunkError(Exception):

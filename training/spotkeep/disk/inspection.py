@@ -62,7 +62,7 @@ class Span:
     Attributes:
         file_index: Number of the data file, from 0.
         offset: First byte within it.
-        size: How many bytes.
+        size: Number of bytes.
     """
 
     file_index: int
@@ -323,7 +323,7 @@ def checked_manifest(raw: bytes, step: int) -> Manifest:
 
 
 def outline(manifest: Manifest) -> list[Entry]:
-    """List what a state holds, in its order. Pure: it reads no data.
+    """List the values of a state in its order. Pure. It reads no data.
 
     Lists and tuples of plain values are one entry. An empty container is an entry too.
 

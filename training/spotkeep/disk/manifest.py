@@ -1,6 +1,6 @@
-"""The manifest: the file that makes a directory of bytes a checkpoint. Pure text in, values out.
+"""The manifest, which is the file that makes a directory of bytes a checkpoint. Pure, with text in and values out.
 
-It is written last, so a directory without one is not a checkpoint. Its first bytes are a digest of the rest, so a
+It is written last, so a directory without one is not a checkpoint. Its first bytes are a digest of the rest. So a
 manifest that was cut short or altered is noticed before anything in it is believed. See docs/checkpoint-format.md.
 """
 
@@ -24,9 +24,9 @@ FORMAT_VERSION = 3
 CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 LARGEST_NUMBER = 2**53 - 1
-"""The largest step, epoch or size: up to here all readers of JSON agree on every whole number (RFC 8259)."""
+"""The largest step, epoch or size. Up to it all readers of JSON agree on every whole number (RFC 8259)."""
 LATEST_SECONDS = 2**33
-"""The latest time, in seconds since the epoch: in the year 2242."""
+"""The latest time, in seconds since the epoch. It is in the year 2242."""
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_LIBRARY = 80
 _LONGEST_MADE_BY = 400
@@ -60,12 +60,14 @@ class DataFile:
 
 @dataclass(frozen=True)
 class RankShare:
-    """What one rank of a distributed training has for itself: its random numbers, its place in the data, its shards.
+    """The part of a checkpoint that belongs to one rank of a distributed training.
+
+    Examples are its random numbers, its place in the data and its shards.
 
     Attributes:
-        file_count: How many of the data files are its own.
+        file_count: Number of the data files that are its own.
         state: Its state document. The file numbers in it are those of the checkpoint.
-        differences: What it has otherwise than rank 0 in what all ranks are said to have in common.
+        differences: Its differences from rank 0 in the state that all ranks should have in common.
     """
 
     file_count: int
@@ -75,10 +77,10 @@ class RankShare:
 
 @dataclass(frozen=True)
 class RankView:
-    """What one rank reads of a checkpoint.
+    """The part of a checkpoint that one rank reads.
 
     Attributes:
-        state: The state document: what all ranks have in common, and what is the rank's own.
+        state: The state document, with the common state of all ranks and the rank's own state.
         file_indices: Numbers of the data files that it may refer to. None for all.
     """
 
@@ -88,13 +90,13 @@ class RankView:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the training was, besides its step and its state.
+    """The progress of the training, besides its step and its state.
 
     Attributes:
-        epochs_completed: Completed epochs, when the training counts them.
-        metrics: What the script had logged.
-        measured_at: At which step.
-        made_by: What makes the training what it is, in short texts.
+        epochs_completed: Number of completed epochs, when the training counts them.
+        metrics: The values that the script had logged, by name.
+        measured_at: The step of each logged value, by name.
+        made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
     """
 
     epochs_completed: int | None = None
@@ -105,19 +107,19 @@ class Progress:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint says about itself.
+    """The description of a checkpoint in its manifest.
 
     Attributes:
-        step: Completed steps.
-        epochs_completed: Completed epochs, when the training counts them.
-        created: Seconds since the epoch.
-        library: Who wrote it, for example `spotkeep 0.1.0`.
-        files: The data files, in order: those of the state, then those of each rank.
-        state: The state document of `state_encoding`. Of several ranks, what all of them have in common.
-        metrics: What the script had logged.
-        measured_at: At which step.
-        made_by: What makes the training what it is, in short texts.
-        ranks: What each rank has for itself. Empty when one process wrote all of it.
+        step: Number of completed steps.
+        epochs_completed: Number of completed epochs, when the training counts them.
+        created: Time of its creation, in seconds since the epoch.
+        library: The library that wrote it, for example `spotkeep 0.1.0`.
+        files: The data files in order. Those of the state come first, then those of each rank.
+        state: The state document of `state_encoding`. Of several ranks, the state that all of them have in common.
+        metrics: The values that the script had logged, by name.
+        measured_at: The step of each logged value, by name.
+        made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
+        ranks: The part of each rank. Empty when one process wrote all of it.
     """
 
     step: int
@@ -133,17 +135,17 @@ class Manifest:
 
     @property
     def world_size(self) -> int:
-        """How many ranks wrote it."""
+        """The number of ranks that wrote it."""
         return len(self.ranks) or 1
 
     @property
     def own_ranks(self) -> int:
-        """How many ranks it suits, and no other number without a loss. 0 where no rank has anything for itself."""
+        """The number of ranks that it suits. Any other number loses state. 0 where no rank has a state of its own."""
         own = any(list(state_pairs(share.state)) or share.differences is not None for share in self.ranks)
         return len(self.ranks) if own else 0
 
     def view(self, rank: int) -> RankView:
-        """Give what one of the ranks that wrote it reads."""
+        """Give the part that one of its ranks reads."""
         if not self.ranks:
             return RankView(self.state)
         common = self.common_view().file_indices or ()
@@ -154,12 +156,12 @@ class Manifest:
         return RankView(state, (*common, *own))
 
     def common_view(self) -> RankView:
-        """Give what all ranks have in common."""
+        """Give the part that all ranks have in common."""
         count = len(self.files) - sum(share.file_count for share in self.ranks)
         return RankView(self.state, tuple(range(count)))
 
     def whole_state(self) -> Any:
-        """Give one state document of everything. What is a rank's own stands under `rank 0`, `rank 1` and so on."""
+        """Give one state document of everything, with the own state of each rank under `rank 0`, `rank 1` and so on."""
         if not self.ranks:
             return self.state
         pairs = list(state_pairs(self.state))
@@ -184,21 +186,21 @@ def files_document(files: Sequence[DataFile]) -> list[dict[str, Any]]:
 
 
 def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
-    """Read what `files_document` wrote.
+    """Read a document of `files_document`.
 
     Args:
-        document: Anything.
+        document: Any JSON value.
         first: The number of the first file.
 
     Raises:
-        MalformedManifestError: If it is not what `files_document` writes.
+        MalformedManifestError: If it is no document of `files_document`.
     """
     _expect(isinstance(document, list), "files", document)
     return tuple(_data_file(first + index, file) for index, file in enumerate(document))
 
 
 def share_document(share: RankShare) -> dict[str, Any]:
-    """Write what a rank has for itself as it stands in a manifest."""
+    """Write a rank's own part in the form of a manifest."""
     document: dict[str, Any] = {"files": share.file_count, "state": share.state}
     if share.differences is not None:
         document["differences"] = share.differences
@@ -206,10 +208,10 @@ def share_document(share: RankShare) -> dict[str, Any]:
 
 
 def parse_share(share: Any) -> RankShare:
-    """Read what `share_document` wrote.
+    """Read a document of `share_document`.
 
     Raises:
-        MalformedManifestError: If it is not what `share_document` writes.
+        MalformedManifestError: If it is no document of `share_document`.
     """
     _expect(isinstance(share, dict), "ranks", share)
     count, state, found = share.get("files"), share.get("state"), share.get("differences")
@@ -227,7 +229,7 @@ def state_pairs(state: Any) -> Iterator[Any]:
 
 
 def with_files_from(state: Any, first: int) -> Any:
-    """Give a state document whose file numbers begin with `first` instead of 0."""
+    """Give a state document with file numbers that begin with `first` instead of 0."""
     if isinstance(state, list):
         return [with_files_from(item, first) for item in state]
     if not isinstance(state, dict):
@@ -265,7 +267,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     """Read a manifest from the bytes of its file.
 
     Raises:
-        MalformedManifestError: If they are not what `manifest_bytes` writes.
+        MalformedManifestError: If they are no bytes of `manifest_bytes`.
         NewerFormatError: If they are whole, but in a format from the future.
     """
     start = len(_HEAD) + 64 + len(_NECK)

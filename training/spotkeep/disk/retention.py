@@ -17,7 +17,7 @@ class Best:
 
     Attributes:
         metric: Name that the script passes to `log`, for example `loss`.
-        mode: `min` for a metric whose least value is best, `max` for the greatest.
+        mode: Either `min`, where the least value is best, or `max` for the greatest.
     """
 
     metric: str
@@ -26,13 +26,13 @@ class Best:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A checkpoint that may have to go.
+    """A checkpoint that may have to be removed.
 
     Attributes:
-        step: Completed steps.
-        metrics: What the script had logged when it was made.
-        damaged: Whether it is known to be worth nothing.
-        own_ranks: How many ranks it suits (`Manifest.own_ranks`). 0 for any number.
+        step: Number of completed steps.
+        metrics: The values that the script had logged when it was made, by name.
+        damaged: True if it is known to be damaged.
+        own_ranks: The number of ranks that it suits (`Manifest.own_ranks`). 0 for any number.
     """
 
     step: int
@@ -43,15 +43,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Retention:
-    """Which checkpoints stay.
+    """The rule for the checkpoints that stay.
 
-    Whatever was asked for, so does the newest one for each other number of ranks: what each rank had for itself there
-    was not taken over, and is nowhere else.
+    The newest checkpoint for each other number of ranks stays in any case. The own state of its ranks was not taken
+    over, and exists nowhere else.
 
     Attributes:
-        last: The newest so many good ones. Two always stay: one may turn out to be damaged.
-        every: And each one whose step is a multiple of this.
-        best: And the best one by a metric.
+        last: Number of the newest undamaged checkpoints that stay. Two always stay, because one may prove damaged.
+        every: Each checkpoint with a step that is a multiple of this number stays, too.
+        best: The best checkpoint by this metric stays, too.
     """
 
     last: int = 3
@@ -60,7 +60,7 @@ class Retention:
 
     @property
     def newest(self) -> int:
-        """How many of the newest good ones stay."""
+        """The number of the newest undamaged checkpoints that stay."""
         return max(self.last, _FEWEST)
 
     def document(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Retention:
 
 
 def read_retention(document: object) -> Retention | None:
-    """Read what `Retention.document` gave. None when it is anything else."""
+    """Read a document of `Retention.document`. None for anything else."""
     found = document if isinstance(document, Mapping) else {}
     last, every, best = _count(found.get("last")), found.get("every"), found.get("best")
     chosen = Best(**best) if isinstance(best, Mapping) and set(best) == {"metric", "mode"} else None

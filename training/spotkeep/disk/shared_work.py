@@ -1,7 +1,7 @@
-"""A few threads that share one row of work: what keeps a disk, or the memory, busy from Python.
+"""A few threads that share one row of work, to keep a disk or the memory busy from Python.
 
-Copying, adding up, reading and writing let go of the interpreter's lock, so a second thread is worth a second
-processor. Two requests keep a disk busy. Memory is as fast as the processors that ask it, up to a few.
+Copying, adding up, reading and writing release the interpreter's lock, so a second thread uses a second processor. Two
+requests keep a disk busy. A few processors at once reach the full speed of memory.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def usable_processors() -> int:
 
 
 def memory_threads() -> int:
-    """Say how many threads move memory: one for each processor, up to eight, and two at least.
+    """Give the number of threads that move memory. It is one for each processor, up to eight, and at least two.
 
-    One core of a server draws a small part of what its memory gives, some of them draw all of it. The ranks that
-    torchrun started on this machine (LOCAL_WORLD_SIZE) save at the same moment, so they share its processors.
+    One core of a server uses a small part of its memory's bandwidth, and some cores together use all of it. The ranks
+    that torchrun started on this machine (LOCAL_WORLD_SIZE) save at the same moment, so they share its processors.
     """
     ranks = 1
     with contextlib.suppress(ValueError):
@@ -39,19 +39,20 @@ def memory_threads() -> int:
 
 
 def pieces(size: int, piece_bytes: int) -> Iterator[Piece]:
-    """Cut a length into pieces: the start and end of each."""
+    """Cut a length into pieces. Each has a start and an end."""
     return ((start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes))
 
 
 def share(items: Iterable[Item], work: Callable[[Iterator[Item]], None], *, threads: int = 2) -> None:
     """Let this thread and, for more than one item, others go through some items in their order.
 
-    Returns, or raises what one of them raised, when all are done: none starts another item after a failure.
+    It returns when all threads are done, or raises the error of one of them. No thread starts another item after a
+    failure.
 
     Args:
-        items: What is to be done.
-        work: Called in every thread with the items that are left, for as long as it asks for more.
-        threads: How many, this one included. Never more than there are items, or than the system starts.
+        items: The items of work.
+        work: Called in every thread with the items that remain, for as long as it asks for more.
+        threads: Number of threads, this one included. Never more than there are items, or than the system starts.
     """
     row = list(items)
     left = _ItemsLeft(row)

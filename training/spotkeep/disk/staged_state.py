@@ -1,7 +1,8 @@
-"""One copy of the state in memory that is kept and used again: what is written while the training goes on.
+"""One copy of the state in memory, which is written while the training goes on. It is kept and used again.
 
-Fresh memory costs many times what a copy into used memory does, because the system hands it out page by page. So the
-memory is taken once, touched, and kept: one state's worth, the only memory beyond the state that saving takes.
+Fresh memory costs many times more than a copy into used memory, because the system hands it out page by page. So the
+memory is taken once, touched, and kept. It has the size of one state, and saving takes no other memory beyond the
+state.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ class FileImage:
     """The content of one data file.
 
     Attributes:
-        index: Its number.
-        raw: Its bytes. A multiple of 4096, aligned in memory. They are there as far as `StagedState.wait` says.
-        start: Where it begins in the staged state.
-        checksums: Those of its chunks, there when their bytes are.
+        index: The number of the file.
+        raw: Its bytes. A multiple of 4096, aligned in memory. They are valid up to the end that `StagedState.wait` has
+            waited for.
+        start: The offset of its first byte in the staged state.
+        checksums: The checksums of its chunks, valid when their bytes are.
     """
 
     index: int
@@ -60,9 +62,9 @@ class FileImage:
 
 
 class StagedState:
-    """A copy of the blobs of a state, laid out as the data files will be.
+    """A copy of the blobs of a state in the layout of the data files.
 
-    The training's thread calls `arrange` and `copy`. Others may write what `wait` says is there.
+    The training's thread calls `arrange` and `copy`. Other threads may write the bytes that `wait` has waited for.
     """
 
     def __init__(self) -> None:
@@ -76,7 +78,7 @@ class StagedState:
 
     @property
     def capacity_bytes(self) -> int:
-        """How much memory is held."""
+        """The size of the memory held, in bytes."""
         return 0 if self._memory is None else len(self._memory)
 
     def arrange(self, blobs: Sequence[Blob]) -> list[FileImage]:
@@ -99,9 +101,9 @@ class StagedState:
         return images
 
     def copy(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
-        """Copy the blobs in and add them up, telling those who wait. The state must not change meanwhile.
+        """Copy the blobs in, add them up and wake the waiting threads. The state must not change meanwhile.
 
-        All processors do that. What is on a GPU comes first, all of it at once, into locked pages.
+        All processors do that. The data on a GPU comes first, all of it at once, into locked pages.
         """
         try:
             self._copy_from_devices(blobs, images)
@@ -115,7 +117,7 @@ class StagedState:
             raise
 
     def abandon(self) -> None:
-        """Give the copy up, and tell those who wait for it."""
+        """Give the copy up, and wake the threads that wait for it with an error."""
         with self._progress:
             self._abandoned = True
             self._progress.notify_all()
@@ -191,11 +193,12 @@ class StagedState:
 
 
 def pieces_to_copy(size: int, *, threads: int) -> Iterator[Piece]:
-    """Cut a file into whole chunks that threads take in turn, copy, and tell of.
+    """Cut a file into whole chunks that threads take in turn, copy and report.
 
-    Small pieces first, so that the disk soon has something to write. Then large ones, because Python takes its time for
-    each. Then ever smaller ones, so that no thread is left with a large one when the others are done: half of its part
-    of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987, doi.org/10.1109/TC.1987.5009495).
+    Small pieces come first, so that the disk soon has something to write. Then come large ones, because Python takes
+    its time for each. Ever smaller ones follow, so that no thread has a large one when the others are done. Each is
+    half of a thread's part of the rest (guided self-scheduling, Polychronopoulos and Kuck 1987,
+    doi.org/10.1109/TC.1987.5009495).
     """
     start = 0
     while start < size:
@@ -211,7 +214,7 @@ _of_parents: list[object] = []
 
 
 def _forget_all_after_fork() -> None:
-    """Let a child take memory of its own when it saves: the parent's is not there."""
+    """Let a child process take memory of its own when it saves, because its parent's memory is not there."""
     for staged in list(_holding):
         staged._forget_after_fork()
     _holding.clear()
@@ -224,8 +227,8 @@ if hasattr(os, "register_at_fork"):
 def new_memory(size: int) -> mmap.mmap:
     """Take memory from the system, aligned for direct I/O, in large pages where it has them.
 
-    Large pages make a write of it eight times cheaper for the processor. Linux has them for private memory: what Python
-    maps by default is shared with children, and comes in small ones.
+    Large pages make a write of it eight times cheaper for the processor. Linux has them for private memory. Python's
+    default mapping is shared with children, and comes in small pages.
 
     Raises:
         OSError: If there is not enough.

@@ -1,10 +1,13 @@
-"""The few file operations that a checkpoint rests on: the one seam between the format and a disk.
+"""The few file operations of a checkpoint, as the one seam between the format and a disk.
 
-Reading trusts nothing: no link is followed, only regular files are opened, and a size is known before a byte is read.
-Large files go past the page cache (O_DIRECT) where the file system has that: the bytes of a checkpoint are read once,
-if ever, and would push out the training's data. Blocks are not allocated beforehand: on ext4 that gains nothing. A file
-is written once, into an inode of its own: writing over one that is not needed any more would be faster, but `cp`, an
-upload or a backup that has it open would get the bytes of two checkpoints.
+Reading trusts nothing. No link is followed, only regular files are opened, and a size is known before a byte is read.
+
+Large files go past the page cache (O_DIRECT) where the file system has that. The bytes of a checkpoint are read once,
+if ever, and would push out the training's data. Blocks are not allocated beforehand, because on ext4 that gains
+nothing.
+
+A file is written once, into an inode of its own. Writing over an old file would be faster. But `cp`, an upload or a
+backup that has it open would get the bytes of two checkpoints.
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ from typing import Any
 from spotkeep.state.arrays import Buffer
 
 ALIGNMENT_BYTES = 4096
-"""What direct I/O wants of a place in a file, a place in memory, and a length."""
+"""The alignment that direct I/O needs for a place in a file, a place in memory, and a length."""
 
 WRITE_BYTES = 16 * 2**20
-"""What large files are written in: more gains nothing on the disks tried, less leaves them waiting."""
+"""The bytes of one write of a large file. More gains nothing on the disks tried, and less leaves them waiting."""
 
 _CACHE_PLACES = 16
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -38,7 +41,7 @@ _FILL_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _CLOEXEC
 
 
 class NotARegularFileError(OSError):
-    """Something that is not a plain file stands where one is expected: a link, a directory, a device, a pipe."""
+    """A link, a directory, a device or a pipe stands where a plain file is expected."""
 
 
 class ReadableFile:
@@ -77,7 +80,7 @@ class ReadableFile:
 
         Args:
             target: The memory to fill.
-            offset: Where the bytes are.
+            offset: Offset of the bytes in the file.
             cached: Read through the page cache. Otherwise past it, as far as `target` and `offset` are aligned.
         """
         filled = 0
@@ -141,7 +144,7 @@ class LocalStorage:
         """Make a new file and give its descriptor. It is closed, not synced, at the end of the block.
 
         Args:
-            path: Where. Nothing may be there.
+            path: The path of the file. Nothing may be there.
             direct: Go past the page cache if the file system can. Then every write is aligned, in memory too.
         """
         flags = _WRITE_FLAGS | os.O_CREAT | os.O_EXCL

@@ -30,7 +30,7 @@ class UploadWatch:
     """Knows if a checkpoint has reached a place that outlives this machine.
 
     Attributes:
-        platform_copies: SageMaker copies the directory. Elsewhere only the disk has a checkpoint.
+        platform_copies: True if SageMaker copies the directory. Elsewhere only the disk has a checkpoint.
         unmarked_grace_seconds: Seconds after which a checkpoint without any marker counts as copied.
     """
 
@@ -66,12 +66,12 @@ class UploadWatch:
         )
 
     def has_arrived(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool = True) -> bool:
-        """Say whether the markers tell that every file of this checkpoint has been copied.
+        """Tell if the markers show that every file of this checkpoint has been copied.
 
         Args:
             checkpoint: Its directory.
             storage: The file operations.
-            manifest_here: Whether the manifest must be among the files.
+            manifest_here: True if the manifest must be among the files.
         """
         names = set(storage.names(checkpoint))
         files = {name for name in names if not _is_marker(name)}

@@ -1,8 +1,8 @@
-"""CatBoost: `fit` goes on with the rounds that an earlier attempt has not made, and ends with the same model.
+"""CatBoost's `fit` with the rounds that an earlier attempt has not made. It ends with the same model.
 
 CatBoost's own snapshot holds all that the next round follows from, its random numbers too. So each step is a `fit` that
-begins from the snapshot of the step before. The model is the one of a single `fit`, whatever the steps are.
-CatBoost checks that data and parameters are those of the snapshot, but for the learning rate and the number of rounds.
+begins from the snapshot of the step before. The model is the one of a single `fit`, whatever the steps are. CatBoost
+checks that data and parameters are those of the snapshot, but for the learning rate and the number of rounds.
 
 Source: https://catboost.ai/docs/en/features/snapshots
 """
@@ -47,7 +47,7 @@ def train_resumably(
     state: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Call this instead of `model.fit(...)`: it goes on where an earlier attempt was interrupted.
+    """Call this instead of `model.fit(...)`. It goes on where an earlier attempt was interrupted.
 
     ```python
     model = CatBoostClassifier(iterations=1000, eval_metric="AUC")
@@ -55,17 +55,18 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. CatBoost's snapshot is saved: trees, random numbers, the history of the evaluations, the counts of early
-    stopping. So are the states of callbacks with `state_dict` and `load_state_dict`. The model is that of `model.fit`.
+    code 75. CatBoost's snapshot is saved, with the trees, random numbers, the history of the evaluations and the counts
+    of early stopping. So are the states of callbacks with `state_dict` and `load_state_dict`. The model is that of
+    `model.fit`.
 
     Args:
         model: A `CatBoost`, `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`. It is trained in place.
-        *data: As for `model.fit`: a Pool, or the features and the labels.
+        *data: As for `model.fit`. It is a Pool, or the features and the labels.
         callbacks: As for `model.fit`.
         rounds_per_step: Rounds of a step. Each begins by preparing the data again, unless it is a quantized Pool.
         state: More to save, as for `Checkpointer`.
-        **options: As for `model.fit` and for `Checkpointer`: `eval_set`, `cat_features`, `early_stopping_rounds`, ...,
-            and `directory`, `every_steps`, `every_seconds`, ...
+        **options: As for `model.fit` and for `Checkpointer`, such as `eval_set`, `cat_features`,
+            `early_stopping_rounds`, `directory`, `every_steps` and `every_seconds`.
 
     Returns:
         The model, as `model.fit` does.
@@ -108,12 +109,12 @@ class _Training:
 
     Args:
         callbacks: The user's.
-        folder: Where CatBoost writes and reads its snapshot.
+        folder: The folder in which CatBoost writes and reads its snapshot.
         rounds_per_step: Rounds of a step.
 
     Attributes:
-        rounds: How many rounds are done.
-        stopped: Whether the training has ended before its last round: early stopping, or a callback.
+        rounds: The number of completed rounds.
+        stopped: Early stopping or a callback has ended the training before its last round.
     """
 
     def __init__(self, callbacks: Sequence[Any], folder: Path, *, rounds_per_step: int) -> None:
@@ -138,7 +139,7 @@ class _Training:
         self.stopped |= self.rounds < until
 
     def after_iteration(self, info: Any) -> bool:
-        """Say whether to go on, as CatBoost asks after each round."""
+        """Tell CatBoost after each round if it goes on."""
         self.rounds = info.iteration
         if not all(callback.after_iteration(info) for callback in self._callbacks):
             self.stopped = True
@@ -179,7 +180,7 @@ def _that_has(model: Any, parameters: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _that_may_write(model: Any, folder: str) -> Iterator[None]:
-    """Let a model write its snapshot into a folder of ours, although its parameters forbid all writes."""
+    """Let a model write its snapshot into a folder of the library, although its parameters forbid all writes."""
     writes = model.get_param("allow_writing_files") in (None, True)
     with _that_has(model, {} if writes else {"allow_writing_files": True, "train_dir": os.fspath(folder)}):
         yield

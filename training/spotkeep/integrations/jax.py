@@ -108,7 +108,7 @@ class PytreeState:
 
 @dataclasses.dataclass(frozen=True)
 class _First:
-    """A tree when it was first looked at.
+    """A tree when it was first read.
 
     Attributes:
         structure: All but its leaves.

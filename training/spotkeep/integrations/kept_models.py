@@ -24,7 +24,7 @@ class _Copy:
     """A copy that is whole.
 
     Attributes:
-        folder: Where it is.
+        folder: Its folder.
         name: The last part of the path that was copied.
         step: The completed steps when it was made.
     """

@@ -48,19 +48,19 @@ def fit_resumably(
     ```
 
     On a notice the state is saved after the current batch and the script exits with code 75. The state holds the
-    variables of the model (seeds included) and of its optimizer, the running metrics, the epoch, the batch, and the
-    random states of Python, NumPy and torch. It holds the states of EarlyStopping, ReduceLROnPlateau, ModelCheckpoint
-    and History, and of each callback with `state_dict` and `load_state_dict`. It also holds objects that the model, the
-    data and their code refer to. Among these are further optimizers, variables of losses and metrics, random
-    generators, and attributes that change.
+    variables of the model (seeds included) and of its optimizer, the running metrics, the epoch and the batch. It holds
+    the random states of Python, NumPy and torch. It holds the states of EarlyStopping, ReduceLROnPlateau,
+    ModelCheckpoint and History, and of each callback with `state_dict` and `load_state_dict`. It also holds objects
+    that the model, the data and their code refer to. Among these are further optimizers, variables of losses and
+    metrics, random generators, and attributes that change.
 
     Args:
         model: A compiled Keras model.
         *data: As for `model.fit`.
         callbacks: As for `model.fit`.
         state: More to save, as for `Checkpointer`.
-        **options: As for `model.fit` and for `Checkpointer`: `epochs`, `validation_data`, ..., and `directory`,
-            `every_steps`, `every_seconds`, ...
+        **options: As for `model.fit` and for `Checkpointer`, such as `epochs`, `validation_data`, `directory`,
+            `every_steps` and `every_seconds`.
 
     Returns:
         The history, as `model.fit` does.
@@ -355,7 +355,7 @@ class _Position:
         """Compare the batches that were passed over with those that were trained on.
 
         Args:
-            certain: Whether the data gives the same again in every run.
+            certain: True if the data gives the same again in every run.
 
         Raises:
             UsageError: If they are others.

@@ -165,7 +165,7 @@ class Stream(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> None:
-        """None: the end of the generator is not known."""
+        """None, because the end of the generator is not known."""
 
     def __getitem__(self, index: int) -> Any:
         position = self._start + index
@@ -197,7 +197,7 @@ class Stream(keras.utils.PyDataset):
 
 
 _LOOKED_AT_FIRST = 2
-"""Batches that Keras looks at before the training begins, and asks for again."""
+"""Batches that Keras reads before the training begins, and asks for again."""
 
 
 class Digest:
@@ -232,7 +232,7 @@ _MOST_SAMPLES = 1000
 
 
 _SAMPLE = 64
-"""Numbers of an array that are looked at, spread over all of it."""
+"""Number of an array's numbers that are compared, spread over all of it."""
 
 
 def _sample(leaf: Any) -> Any:

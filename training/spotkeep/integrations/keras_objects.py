@@ -46,8 +46,9 @@ _REMEDY_OF_DATA = "shuffle an array of indices, or give the object state_dict an
 class FoundObjects:
     """Objects that a training uses beyond those that Keras gathers. A walk through the script's objects finds them.
 
-    They are further optimizers, variables of losses and metrics, seeds, random generators, objects with `state_dict`
-    and `load_state_dict`, torch's modules and optimizers, and attributes that the training changes.
+    They are further optimizers, variables of losses and metrics, seeds, random generators, and torch's modules and
+    optimizers. Objects with `state_dict` and `load_state_dict` are among them, and attributes that the training
+    changes.
 
     Args:
         roots: Names and objects to begin with.

@@ -67,8 +67,8 @@ def train_resumably(
     ```
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
-    code 75. The state holds the model, the parameters that callbacks set in it, and the states of callbacks. These are
-    `early_stopping`, `record_evaluation`, and each callback with `state_dict` and `load_state_dict`.
+    code 75. The state holds the model, the parameters that callbacks set in it, and the states of callbacks. These
+    callbacks are `early_stopping`, `record_evaluation`, and each callback with `state_dict` and `load_state_dict`.
 
     Args:
         params: As for `lightgbm.train`. The number of rounds and early stopping are arguments and callbacks here.
@@ -80,7 +80,7 @@ def train_resumably(
         callbacks: As for `lightgbm.train`.
         rounds_per_step: Rounds of a step. The model depends on it.
         state: More to save, as for `Checkpointer`.
-        **checkpoints: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, ...
+        **checkpoints: As for `Checkpointer`, such as `directory`, `every_steps` and `every_seconds`.
 
     Returns:
         The booster, as `lightgbm.train` does.
@@ -217,7 +217,7 @@ class _Continued:
     Args:
         callback: The user's.
         rounds: The rounds of the whole training.
-        noted: Where parameters are noted that it sets.
+        noted: A dictionary for the parameters that it sets.
     """
 
     def __init__(self, callback: Any, rounds: int, noted: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ def fit_resumably(
         train_dataloaders: As for `trainer.fit`, a DataLoader, or a list or dictionary of them.
         val_dataloaders: As for `trainer.fit`.
         datamodule: As for `trainer.fit`.
-        **options: As for `Checkpointer`: `directory`, `every_steps` (of the optimizer), `every_seconds` and so on.
+        **options: As for `Checkpointer`, such as `directory`, `every_steps` (of the optimizer) and `every_seconds`.
 
     Raises:
         UsageError: The Trainer trains in a way that cannot be resumed here.

@@ -31,7 +31,7 @@ def start_run(**arguments: Any) -> mlflow.ActiveRun:
     Outside of a job of Spotkeep it is `mlflow.start_run`.
 
     Args:
-        **arguments: Those of `mlflow.start_run` for a run that begins: `tags=`, `run_name=`, `experiment_id=`, ....
+        **arguments: Those of `mlflow.start_run` for a run that begins, such as `tags=`, `run_name=`, `experiment_id=`.
 
     Raises:
         RuntimeError: A rank other than 0 called it. Each rank would begin a run of its own.

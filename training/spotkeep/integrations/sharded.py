@@ -1,4 +1,4 @@
-"""Models and optimizers whose tensors are divided among the ranks, for fully sharded and tensor-parallel training.
+"""Models and optimizers with tensors that are divided among the ranks, for fully sharded and tensor-parallel training.
 
 Each rank saves its part of every tensor and restores it. No rank gathers anything. A restore needs the same number of
 ranks and the same division, and refuses any other. torch's `get_state_dict` and `set_state_dict` name the optimizer's
@@ -29,7 +29,7 @@ class ShardedState:
     ```
 
     Args:
-        model: A module whose parameters are DTensors, all or some, by `fully_shard` or `parallelize_module`.
+        model: A module with parameters that are DTensors, all or some, by `fully_shard` or `parallelize_module`.
         optimizers: Its optimizer, or several.
     """
 
@@ -119,7 +119,7 @@ def _mapped(value: Any, change: Callable[[Any, str], Any], path: str) -> Any:
 
 
 def _division(tensor: DTensor) -> dict[str, Any]:
-    """Describe the division of a tensor. Two runs whose ranks hold equal parts have equal ones."""
+    """Describe the division of a tensor. Two runs have equal ones if their ranks hold equal parts."""
     mesh = tensor.device_mesh
     return {
         "shape": list(tensor.shape),

@@ -87,7 +87,7 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     Args:
         trainer: A `transformers.Trainer`, ready to train, in one process or in each of several that torchrun started.
         state: More to save, as for `Checkpointer`, for objects that the training changes and Trainer does not know.
-        **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
+        **options: As for `Checkpointer`, such as `directory`, `every_steps`, `every_seconds` and `keep_last`.
 
     Returns:
         The result of `trainer.train`.
@@ -428,11 +428,11 @@ class _BestModel:
         """Make the best model of a restored run be there.
 
         Args:
-            best: Where the run that was saved had it.
-            needed: Whether the training is not yet over.
+            best: The path at which the saved run had it.
+            needed: True while the training is not over.
 
         Returns:
-            Where it is.
+            Its path.
 
         Raises:
             UsageError: If it is lost.
@@ -575,7 +575,7 @@ class _Progress(TakesEffectLater):
         self._passed_over: dict[str, Any] | None = None
 
     def require_same_batches(self) -> None:
-        """Find out whether the batches that were passed over are those that were trained on."""
+        """Compare the batches that were passed over with those that were trained on."""
         saved, self._passed_over = self._passed_over, None
         if saved is not None and self.batches is not None:
             digest = self.batches.digest(saved["count"])
@@ -622,7 +622,7 @@ class _CallbackStates:
 
     Args:
         trainer: The Trainer.
-        ours: Our own callback, which is left out.
+        ours: The library's own callback, which is left out.
     """
 
     def __init__(self, trainer: Any, *, ours: Any) -> None:

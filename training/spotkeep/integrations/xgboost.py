@@ -1,9 +1,9 @@
 """XGBoost's `train`, which goes on with the remaining rounds after an interruption and ends with the same model.
 
 XGBoost's generator of random numbers cannot be saved, and neither can a booster's state beside its trees. So with
-parameters that draw random numbers, each step makes a new booster from the bytes of the old one, with a seed that
-depends on the step. An uninterrupted run does the same, so a step after an interruption equals one without. Values that
-callbacks set in a booster, such as a learning rate, are set in the new one again.
+parameters that draw random numbers, each step makes a new booster from the bytes of the old one. Its seed depends on
+the step. An uninterrupted run does the same, so a step after an interruption equals one without. Values that callbacks
+set in a booster, such as a learning rate, are set in the new one again.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def train_resumably(
 
     A step is `rounds_per_step` rounds. On a notice the state is saved after the current step and the script exits with
     code 75. The state holds the booster, the parameters that callbacks set in it (LearningRateScheduler), the
-    evaluations' history, and the states of callbacks. These are EarlyStopping, TrainingCheckPoint, and each callback
-    with `state_dict` and `load_state_dict`.
+    evaluations' history, and the states of callbacks. These callbacks are EarlyStopping, TrainingCheckPoint, and each
+    callback with `state_dict` and `load_state_dict`.
 
     Args:
         params: As for `xgboost.train`.
@@ -84,7 +84,7 @@ def train_resumably(
         rounds_per_step: Rounds of a step. With random numbers (`subsample`, `colsample_*`, DART, `gblinear`) the model
             depends on it, and each step predicts the training data once.
         state: More to save, as for `Checkpointer`.
-        **checkpoints: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, ...
+        **checkpoints: As for `Checkpointer`, such as `directory`, `every_steps` and `every_seconds`.
 
     Returns:
         The booster, as `xgboost.train` does.

@@ -61,7 +61,7 @@ class BatchSource(ABC):
     """
 
     loads_again = True
-    """Whether the batches that are passed over are loaded again."""
+    """True if the batches that are passed over are loaded again."""
 
     def __init__(self, name: str, memory: OrderMemory) -> None:
         self.name = name
@@ -183,7 +183,7 @@ def drawn_apart(items: Iterator[Any], start: PassStart) -> Iterator[Any]:
 
 
 def require_count(found: int, count: int) -> None:
-    """Find out whether there were as many batches to pass over as the pass had given.
+    """Require as many batches to pass over as the pass had given.
 
     Raises:
         UsageError: If there were fewer.

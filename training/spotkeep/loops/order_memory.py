@@ -40,8 +40,8 @@ class OrderMemory:
     """The state of objects that decides an order.
 
     It takes random generators as they are. It takes plain values (numbers, texts, small containers), arrays and long
-    lists of whole numbers that changed since this memory was made, because the script sets up the others again. It
-    takes the whole state of an object that can save itself. Of a dataset with indices it takes the generators alone.
+    lists of whole numbers if they changed since this memory was made. The script sets up the others again. It takes the
+    whole state of an object that can save itself. Of a dataset with indices it takes the generators alone.
 
     Args:
         roots: The objects, by names for paths. The order of a list counts, too.
@@ -222,7 +222,7 @@ def is_generator(value: Any) -> bool:
 
 
 def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -> Iterator[tuple[str, Any, bool]]:
-    """Give an object and the objects in it, with their paths, and whether their plain values count."""
+    """Give an object and the objects in it, with their paths, and with True if their plain values count."""
     if type(value) in _PLAIN or id(value) in known or depth > _DEEPEST or len(known) > _MOST_OBJECTS:
         return
     if is_generator(value):

@@ -22,7 +22,7 @@ class PassDigest:
     """The digest of the batches of a pass so far.
 
     Attributes:
-        count: How many batches.
+        count: Number of batches.
     """
 
     def __init__(self) -> None:
@@ -82,8 +82,8 @@ def content_bytes(batch: Any) -> bytes:
 
     They hold all of small arrays, and samples of large ones.
 
-    Data on a GPU counts by its form alone, because a read would wait for the GPU. Entries whose names begin with two
-    underscores (WebDataset's `__url__`) are places, and no data.
+    Data on a GPU counts by its form alone, because a read would wait for the GPU. Entries with names that begin with
+    two underscores (WebDataset's `__url__`) are places, and no data.
     """
     parts: list[bytes] = []
     _add(batch, parts, 0)

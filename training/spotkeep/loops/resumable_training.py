@@ -526,7 +526,7 @@ class _OrderOfPasses:
         self._went_around.discard(loader)
 
     def pass_ends(self, loader: int) -> None:
-        """Note the end of a pass. A pass whose batch was given before this one began goes around it."""
+        """Note the end of a pass. A pass goes around this one if its batch was given before this one began."""
         began, given = self._began_at.pop(loader), self._given_at.pop(loader, None)
         if given is not None:
             self._went_around.update(other for other, its in self._given_at.items() if its < began)

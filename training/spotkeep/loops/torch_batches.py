@@ -1,4 +1,4 @@
-"""torch's DataLoader, whose passes can resume in the middle without loading the earlier batches.
+"""torch's DataLoader with passes that can resume in the middle without loading the earlier batches.
 
 The script's loader stays unchanged. A copy of it gets the samplers and the dataset of this module. In the middle of a
 pass the sampler gives the indices of the earlier batches again, and none is loaded. Loading in this process draws
@@ -49,7 +49,7 @@ _AROUND_ONE = {
     "lightning_fabric.wrappers._FabricDataLoader": "_dataloader",
 }
 _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
-"""Where `__iter__` of a DataLoader and of torchdata's StatefulDataLoader stand."""
+"""The modules with the `__iter__` of a DataLoader and of torchdata's StatefulDataLoader."""
 
 _OF_A_PASS = {"_iterator": None, "next_iter_state": None, "_initial_iter_for_state_dict": False}
 """Attributes of a loader's pass and their first values.
@@ -377,12 +377,12 @@ class KeyedDataset:
 
 @dataclass(frozen=True)
 class KeyedCollate:
-    """Loads a batch and puts it together with random numbers of the batch's own, in whatever process.
+    """Loads a batch and puts it together with random numbers of the batch's own, in any process.
 
     Attributes:
         dataset: The dataset.
         collate: Puts the items of a batch together.
-        batched: Whether an index is that of a batch.
+        batched: True if an index is that of a batch.
     """
 
     dataset: Any

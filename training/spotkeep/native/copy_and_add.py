@@ -1,7 +1,7 @@
-"""The compiled routine as Python calls it: copies bytes, and adds them up on the way.
+"""The compiled routine for Python. It copies bytes, and adds them up on the way.
 
-It comes as a shared library that lies beside this module, in a folder or in a zipapp, for each architecture that there
-is. docs/checkpoint-format.md says what it adds up.
+It is a shared library beside this module, in a folder or in a zipapp, for each supported architecture.
+docs/checkpoint-format.md describes the sums.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Callable
 from spotkeep.state.arrays import Buffer
 
 ROW_WORDS = 511
-"""How many 64-bit words there are in a row, and sums of each chunk."""
+"""The number of 64-bit words in a row, which is also the number of sums of each chunk."""
 
 ByteRun = tuple[int, Buffer]
-"""Bytes that are next to each other: where they are in a file, and what is there."""
+"""Consecutive bytes, with their place in a file and their content."""
 
 _READABLE, _WRITABLE = 0, 1  # PyBUF_SIMPLE, PyBUF_WRITABLE
 
@@ -37,8 +37,8 @@ class CopyAndAdd:
     """Bytes that are copied to the memory of a file and added up, piece by piece, in any number of threads.
 
     Args:
-        runs: In the order of their offsets, never overlapping. What none of them has counts as zeros. One whose bytes
-            are those of the file's own memory, at their place, is only added up.
+        runs: The runs of bytes, in the order of their offsets, never overlapping. Places in no run count as zeros. A
+            run may be the file's own memory at its place. It is only added up.
         file: The file's memory. Without it nothing is copied.
 
     Raises:
@@ -67,15 +67,15 @@ class CopyAndAdd:
         self._runs = (_Run * len(found))(*itertools.starmap(_Run, found))
 
     def column_sums(self, start: int, end: int, *, chunk_bytes: int) -> list[memoryview]:
-        """Copy what lies between two offsets, and add it up. Other threads run meanwhile.
+        """Copy the bytes between two offsets, and add them up. Other threads run meanwhile.
 
         Args:
-            start: Where a chunk begins.
-            end: Where one ends, or the file does.
-            chunk_bytes: How long a chunk is.
+            start: Offset of the beginning of a chunk.
+            end: Offset of the end of a chunk, or of the file.
+            chunk_bytes: Length of a chunk in bytes.
 
         Returns:
-            The sums of each chunk: `ROW_WORDS` 64-bit words of 8 bytes each.
+            The sums of each chunk. These are `ROW_WORDS` 64-bit words of 8 bytes each.
         """
         count = -(-(end - start) // chunk_bytes)
         sums = (ctypes.c_uint64 * (ROW_WORDS * count))()
@@ -146,7 +146,7 @@ def _load(raw: bytes) -> ctypes.CDLL:
 
 @contextlib.contextmanager
 def _executable_file(raw: bytes) -> Iterator[str]:
-    """Give the path of a file with these bytes, which is gone afterwards: a zipapp has none that can be loaded."""
+    """Give the path of a file with these bytes for loading, because a zipapp has none. It is removed afterwards."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("spotkeep-native")
         with os.fdopen(descriptor, "wb") as file:

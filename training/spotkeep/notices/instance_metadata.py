@@ -75,10 +75,10 @@ class _Answer:
 def metadata_endpoint(environment: Mapping[str, str], *, dmi: Path = _DMI) -> str | None:
     """Give the endpoint of the metadata service, or None outside an instance.
 
-    Looks at files only, never at the network.
+    It reads files only and never uses the network.
 
     It is on by default on an EC2 instance, and when the SDK's standard variable names an endpoint. It is off under
-    SageMaker, whose instances are not the user's. There a notice comes as SIGTERM.
+    SageMaker, where the instances are not the user's. There a notice comes as SIGTERM.
 
     Args:
         environment: The variables, SPOTKEEP_INSTANCE_METADATA and those of the AWS SDKs.
@@ -195,7 +195,7 @@ def parse_spot_action(raw: bytes, *, server_time: float) -> SpotAction:
 
     Args:
         raw: Its bytes.
-        server_time: When it was sent by the sender's clock, seconds since the epoch.
+        server_time: Time of its sending by the sender's clock, in seconds since the epoch.
 
     Raises:
         MetadataUnavailableError: If it is no such document.

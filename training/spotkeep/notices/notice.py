@@ -1,12 +1,12 @@
-"""The interruption notice: how a script learns that its machine will soon be gone.
+"""The interruption notice, by which a script learns that its machine will soon be gone.
 
 It arrives in three ways, and any is enough. SIGTERM sets a flag (in the main thread, where Python delivers signals). A
-notice file is there for every process of the job, whatever lies between it and the signal: a shell that does not pass
-it on, a launcher with many workers, a thread. On an EC2 instance the metadata service announces it. Who reads it there
-leaves the notice file for the others.
+notice file reaches every process of the job, even if a shell, a launcher or a thread keeps the signal from it. On an
+EC2 instance the metadata service announces the interruption. The process that reads it there writes the notice file for
+the others.
 
-A thread of the watch's own looks after all of this, because the training's thread may be busy for minutes: in a step
-that is one long call, Python does not even run the handler of a signal.
+A thread of the watch's own checks all of this, because the training's thread may be busy for minutes. In a step that is
+one long call, Python does not even run the handler of a signal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .instance_metadata import InstanceMetadataService, SpotAction, metadata_end
 from .trainings import note_training
 
 EXIT_INTERRUPTED = 75
-"""The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
+"""The exit code of a script that left because of a notice. It is EX_TEMPFAIL, which asks for another try."""
 
 NOTICE_FILE_VARIABLE = "SPOTKEEP_NOTICE_FILE"
 NOTICE_SECONDS_VARIABLE = "SPOTKEEP_NOTICE_SECONDS"
@@ -58,8 +58,8 @@ class Notice:
     """A warning that this machine will be taken away.
 
     Attributes:
-        source: Who said so, for example `SIGTERM`.
-        deadline: When it ends, seconds since the epoch.
+        source: The source of the notice, for example `SIGTERM`.
+        deadline: The end of the notice, in seconds since the epoch.
     """
 
     source: str
@@ -90,7 +90,7 @@ class NoticeWatch:
     Args:
         on_change: Called in the watch's own thread when there is a notice, when there is one that ends sooner, and when
             the time to act on it is over.
-        environment: Where the settings are. The process's own by default.
+        environment: The variables with the settings. The process's own by default.
 
     Raises:
         UsageError: If a setting makes no sense.
@@ -180,8 +180,8 @@ class NoticeWatch:
     def seconds_left(self) -> float:
         """Seconds that are left to act. Infinite without a notice.
 
-        A little of the notice is kept for leaving. Who is still there when a notice is over may be so for a moment
-        longer: so there are always some seconds from when the notice is seen.
+        A little of the notice is reserved for leaving. After the notice is over, a process may still live for a moment.
+        So there are always some seconds from when the notice is seen.
         """
         return math.inf if self._seen is None else max(self._seen.box_ends - time.monotonic(), 0.0)
 
@@ -211,7 +211,7 @@ class NoticeWatch:
             self.note_training(done=False)
 
     def take_save_advice(self) -> bool:
-        """Say, once, that a save is advised now: EC2 recommends a rebalance."""
+        """Give True once when EC2 recommends a rebalance, which advises a save now."""
         advised, self._save_advised = self._save_advised, False
         return advised
 
@@ -233,7 +233,7 @@ class NoticeWatch:
                 self._take(read_notice(self._file))
 
     def _look_at_advice(self) -> None:
-        """Read a recommendation from the instance's agent: only it has one where the metadata service is closed."""
+        """Read a recommendation from the instance's agent, the only source where the metadata service is closed."""
         if self._file is None or self._advice_seen or self._rebalance_mode != "save":
             return
         with contextlib.suppress(OSError):
@@ -403,7 +403,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def notice_seconds(environment: Mapping[str, str] = os.environ) -> float:
-    """Give how long a notice lasts, in seconds: SPOTKEEP_NOTICE_SECONDS, or SageMaker's 120."""
+    """Give the duration of a notice in seconds. It is SPOTKEEP_NOTICE_SECONDS, or SageMaker's 120."""
     try:
         seconds = float(environment.get(NOTICE_SECONDS_VARIABLE, _DEFAULT_NOTICE_SECONDS))
     except ValueError:
@@ -429,12 +429,12 @@ def write_notice(path: Path, notice: Notice) -> None:
 
 
 def notice_bytes(notice: Notice) -> bytes:
-    """Give what the notice file holds."""
+    """Give the content of the notice file."""
     return json.dumps({"source": notice.source, "deadline": notice.deadline}).encode()
 
 
 def read_notice(path: Path) -> Notice:
-    """Read what `write_notice` left. A file that cannot be read is still a notice."""
+    """Read the file of `write_notice`. A file that cannot be read is still a notice."""
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(_MAX_FILE_BYTES))

@@ -157,7 +157,7 @@ class RankComparison:
 
 
 def _is_small(raw: Any) -> bool:
-    """Say whether something is looked at each time. On a GPU to look takes about as long for anything."""
+    """Tell if something is compared each time. On a GPU a comparison takes about as long for any size."""
     return type(raw) is not DeviceBytes and len(raw) < _LARGE_BYTES
 
 

@@ -35,7 +35,7 @@ class Ranks(Protocol):
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
 
     def exchange(self, message: Json) -> list[Json]:
         """Send an answer to all ranks, and give the answers of all, in the order of the ranks.
@@ -125,7 +125,7 @@ class TorchRanks:
 
 @dataclass(frozen=True)
 class Channels:
-    """How this process talks to the others.
+    """The channels from this process to the others.
 
     Attributes:
         training: For the thread that trains.

@@ -33,7 +33,7 @@ class Joinables:
         """Give the buffers that all ranks get from rank 0 at the next forward pass.
 
         Args:
-            world_size: How many ranks there are. A wrapper for some of them makes theirs equal, and no others.
+            world_size: Number of ranks. A wrapper for some of them makes theirs equal, and no others.
         """
         parallel: Any = loaded("torch.nn.parallel")
         return [
@@ -79,7 +79,7 @@ class Joinables:
 
     @property
     def joining(self) -> bool:
-        """Whether this process is in a block of `model.join()`, in which ranks wait that have no more batches."""
+        """True while this process is in a block of `model.join()`, in which ranks without more batches wait."""
         # torch does not take the setting back when the block is left. The context is gone then.
         configurations = {id(one._join_config) for one in self._alive() if one._join_config.enable}
         if not configurations <= self._seen:

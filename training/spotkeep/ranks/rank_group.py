@@ -1,7 +1,7 @@
-"""The ranks of a training, as one of them sees them: messages, agreement, and the directory that all of them write.
+"""The ranks of a training, as one of them sees them, with messages, agreement, and the directory that all write.
 
-A training of one process is a group of one. The modules above ask the group, and none of them asks for the number of
-its ranks to choose another way of writing.
+A training of one process is a group of one. The modules above ask the group. None of them chooses another way of
+writing by the number of ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .shared_directory import SharedDirectory
 
 
 class RankGroup:
-    """This process and the other ranks of its training. Making it is collective: every rank makes one.
+    """This process and the other ranks of its training. Making it is collective, so every rank makes one.
 
     Attributes:
         rank: The number of this process, from 0.
@@ -112,7 +112,7 @@ class RankGroup:
         return state.check()
 
     def expect_new_wrappers(self) -> None:
-        """Search for wrappers once more before the next step: a framework makes them after the restore."""
+        """Search for wrappers once more before the next step, because a framework makes them after the restore."""
         self._searches_left = 1
 
     def require_common_steps(self) -> None:

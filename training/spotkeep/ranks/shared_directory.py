@@ -1,12 +1,12 @@
-"""A directory of checkpoints that several ranks write together: each its part, and rank 0 the manifest, last.
+"""A directory of checkpoints that several ranks write together. Each writes its part, and rank 0 the manifest, last.
 
-A save goes in three rounds, each of which ends when all ranks have done their part, or fails on all of them:
+A save goes in three rounds. Each ends when all ranks have done their part, or fails on all of them.
 
-1. the place is made (by one rank of each host), and it is known how many files each rank will write;
-2. every rank writes its files and makes them durable;
-3. rank 0 writes the manifest, which vouches for the files of all.
+1. One rank of each host makes the place, and each rank reports the number of files that it will write.
+2. Every rank writes its files and makes them durable.
+3. Rank 0 writes the manifest, which vouches for the files of all.
 
-A rank that is killed breaks the round: there is no checkpoint before the manifest, and a whole one after it.
+A rank that is killed breaks the round. There is no checkpoint before the manifest, and a whole one after it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _PROBE_PAUSE_SECONDS = 0.1
 class SharedDirectory(CheckpointDirectory):
     """The checkpoints of one run, written by several ranks.
 
-    All ranks have the same directory: one host, or a file system that the hosts share. Where the platform copies the
-    directories of all hosts to one place and back (SageMaker), each host may have one of its own.
+    All ranks have the same directory, on one host or in a file system that the hosts share. Each host may have one of
+    its own where the platform copies all of them to one place and back (SageMaker).
 
     Args:
-        path: Where they are.
-        ranks: The others, for the thread that writes.
+        path: The directory of the checkpoints.
+        ranks: The other ranks, for the thread that writes.
         storage: The file operations.
         uploads: Knows which files the platform has already copied to safety.
 
     Raises:
-        UsageError: If the ranks' directories are not the same, and nothing brings together what is in them.
+        UsageError: If the ranks' directories are not the same, and nothing brings their content together.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class SharedDirectory(CheckpointDirectory):
         Args:
             images: The data files of this rank, in order.
             document: The `ShareDocument` of this rank.
-            step: Completed steps.
-            progress: How far the training is. Rank 0's counts.
+            step: Number of completed steps.
+            progress: The progress of the training. Rank 0's counts.
             wait: Returns when all bytes of the staged state before a place are there. May raise.
 
         Returns:
             The size of the whole checkpoint in bytes.
 
         Raises:
-            SaveError: If a disk refuses, that of another rank included. No rank has a new checkpoint then, and nothing
-                older is touched.
+            SaveError: If a disk refuses, that of another rank included. No rank has a new checkpoint then, and no older
+                one changes.
             RankLostError: If a rank is gone.
         """
         try:
@@ -126,7 +126,7 @@ class SharedDirectory(CheckpointDirectory):
             raise
 
     def prune(self, retention: Retention) -> list[int]:
-        """Remove what is not retained. Rank 0 decides. Hosts with a disk of their own follow at the next save."""
+        """Remove checkpoints that are not retained. Rank 0 decides. Hosts with own disks follow at the next save."""
         if self._ranks.rank != 0:
             return []
         removed = super().prune(retention)
@@ -251,7 +251,7 @@ def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: b
 
 
 def _appears(probe: Path, storage: LocalStorage) -> bool:
-    """Wait for a file that another host has written: a network file system shows it a little later."""
+    """Wait for a file of another host, because a network file system shows it a little later."""
     ends = time.monotonic() + _PROBE_SECONDS
     while probe.name not in storage.names(probe.parent):
         if time.monotonic() > ends:
@@ -261,7 +261,7 @@ def _appears(probe: Path, storage: LocalStorage) -> bool:
 
 
 def _machine() -> str:
-    """Name this machine, so that no other one has the name: containers of one machine see the same disks."""
+    """Name this machine by a unique name. Containers of one machine see the same disks, and share it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -1,1 +1,1 @@
-"""The second tier, with checkpoints in S3, for machines whose platform does not upload them."""
+"""The second tier, with checkpoints in S3, for machines without uploads by the platform."""

@@ -1,4 +1,4 @@
-"""One upload at a time, beside the training: the newest checkpoint next, and on a notice what can still arrive."""
+"""Uploads one checkpoint at a time, beside the training. The newest is next, or on a notice one that can arrive."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _logger = logging.getLogger("spotkeep")
 
 @dataclass(frozen=True)
 class UploadOutcome:
-    """How an upload ended.
+    """The result of an upload.
 
     Attributes:
-        step: Completed steps of the checkpoint.
-        seconds: How long it took.
-        size_bytes: How large the checkpoint is.
-        problem: What went wrong, None when it is there whole.
+        step: Number of completed steps of the checkpoint.
+        seconds: Duration of the upload.
+        size_bytes: Size of the checkpoint.
+        problem: The error that ended it. None when the whole checkpoint is in S3.
     """
 
     step: int
@@ -48,15 +48,15 @@ class UploadOutcome:
 class BackgroundUpload:
     """Uploads checkpoints while the training goes on.
 
-    A checkpoint that waits is superseded by a newer one. One that is on its way is not, or a slow network would never
-    bring one home. What failed is tried again, ever more seldom, until a newer one takes its place. When nothing else
-    waits, those follow that were superseded and are to stay for their step or as the best.
+    A newer checkpoint supersedes one that waits. It does not supersede a running upload, or a slow network would never
+    finish one. A failed upload is tried again, at ever longer intervals, until a newer one takes its place. When
+    nothing else waits, superseded checkpoints follow that the retention keeps for their step or as the best.
 
     Args:
-        remote: Where to.
-        retention: What stays there. None while it is not known, and nothing is removed.
-        pace: How fast.
-        on_outcome: Called with how each upload ended, in the uploading thread.
+        remote: The checkpoints in S3.
+        retention: The rule for old checkpoints there. None while it is not known, and nothing is removed.
+        pace: The limit on the speed of uploads.
+        on_outcome: Called with the result of each upload, in the uploading thread.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class BackgroundUpload:
         self._failures = 0
 
     def keep(self, retention: Retention) -> None:
-        """Say what stays there from now on."""
+        """Set the rule for the checkpoints that stay there from now on."""
         self._retention = retention
 
     def offer(self, step: int) -> None:
@@ -93,15 +93,17 @@ class BackgroundUpload:
             self._changed.notify_all()
 
     def finish(self, seconds_left: Callable[[], float], *, newest_only: bool | None = None) -> bool:
-        """Wait until everything has arrived. Says whether it has.
+        """Wait until everything has arrived. Gives True if it has.
 
-        Without a limit it gives up when several attempts in a row have failed. From the moment there is one, the pace
-        is lifted (the training does not need the network any more), and of two checkpoints the one is uploaded that can
-        still arrive.
+        Without a time limit it gives up when several attempts in a row have failed. A limit, once there is one, lifts
+        the pace, because the training does not need the network any more. Of two checkpoints it then uploads the one
+        that can still arrive.
 
         Args:
-            seconds_left: How long at most, asked again and again: a notice may come meanwhile.
-            newest_only: Whether older ones are left that were superseded and are to stay. None: when there is a limit.
+            seconds_left: Gives the longest wait in seconds. It is asked again and again, because a notice may come
+                meanwhile.
+            newest_only: True to leave superseded checkpoints out that the retention keeps. None means True when there
+                is a limit.
         """
         chosen = False
         while True:
@@ -130,7 +132,7 @@ class BackgroundUpload:
             self._stopped = False
 
     def stop(self) -> None:
-        """Begin nothing more, and break off what is running."""
+        """Begin nothing more, and break off the running upload."""
         with self._changed:
             self._stopped = True
             self._waiting = None
@@ -143,7 +145,7 @@ class BackgroundUpload:
         return self._waiting is None and self._running is None
 
     def _start(self) -> bool:
-        """Start the thread, unless there is one. Says whether there is: a system may start no more of them just now."""
+        """Start the thread, unless there is one. Gives False when the system can start no more threads just now."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="spotkeep-upload", daemon=True)
             try:
@@ -228,7 +230,7 @@ class BackgroundUpload:
         return outcome
 
     def _prune(self) -> int | None:
-        """Remove what need not stay. Gives a step that is to stay and is not there."""
+        """Remove the checkpoints that need not stay. Gives a step that is to stay and is not there."""
         if self._retention is None:
             return None
         try:
@@ -240,13 +242,13 @@ class BackgroundUpload:
 
 
 def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: float | None, seconds: float) -> bool:
-    """Say whether to break an upload off for a newer one: both cannot arrive in time any more, the newer one can.
+    """Tell if an upload should be broken off for a newer one, because only the newer one alone can arrive in time.
 
     Args:
-        running_bytes: What is left of the running one.
-        waiting_bytes: The size of the newer one.
-        bytes_per_second: As measured so far. None when nothing was.
-        seconds: What is left.
+        running_bytes: Bytes that the running upload has still to send.
+        waiting_bytes: The size of the newer checkpoint in bytes.
+        bytes_per_second: The speed measured so far. None without a measurement.
+        seconds: The time left.
     """
     if not bytes_per_second:
         return False

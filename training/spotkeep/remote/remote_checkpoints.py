@@ -385,7 +385,7 @@ class RemoteCheckpoints:
 
     @contextlib.contextmanager
     def _writable(self, path: Path, size: int) -> Iterator[tuple[int, bool]]:
-        """Open a file of this size to fill it, and say whether it may have content already."""
+        """Open a file of this size to fill it. Gives True with it if it may have content already."""
         descriptor = self._storage.open_to_fill(path)
         try:
             filled = os.fstat(descriptor).st_size > 0

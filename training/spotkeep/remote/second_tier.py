@@ -1,7 +1,7 @@
-"""What becomes of checkpoints that are durable on this machine: they go to S3, by us or by the platform.
+"""The second tier, which brings checkpoints from this machine's disk to S3. The library or the platform uploads them.
 
-Where nothing copies the directory, a remote place may be named, and the library uploads there and restores from there.
-Under SageMaker the platform copies. Then only its marker files are watched.
+Where nothing copies the directory, the user may name a remote place. The library then uploads there and restores from
+there. Under SageMaker the platform copies. Then the library only watches the platform's marker files.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SecondTier:
                 self._alarm.saved(step, time.monotonic())
 
     def warn_when_late(self) -> None:
-        """Warn when what should have arrived has not. Cheap: it checks twice a minute."""
+        """Warn when a checkpoint is late. Cheap, since it checks twice a minute."""
         now = time.monotonic()
         if now - self._checked_at < _CHECK_SECONDS:
             return
@@ -109,12 +109,12 @@ class SecondTier:
             )
 
     def finish(self, seconds_left: Callable[[], float]) -> bool:
-        """Wait until all has arrived that can arrive in the time that is left, and say so if something has not.
+        """Wait for everything that can arrive in the time that is left, and warn if something has not arrived.
 
-        Returns whether all has that is this rank's to upload.
+        Gives True if all of this rank's own uploads have arrived.
 
         Args:
-            seconds_left: How long at most. Asked again and again.
+            seconds_left: Gives the longest wait in seconds. Asked again and again.
         """
         if self._upload is None:
             return True
@@ -179,9 +179,9 @@ def find_remote(uri: str | None, *, directory: CheckpointDirectory, name: str | 
     """Find the checkpoints of a training in S3. None where the training has no place there.
 
     Args:
-        uri: `s3://bucket/prefix`. None for the one of SPOTKEEP_CHECKPOINT_URI, if it is set.
+        uri: The place as `s3://bucket/prefix`. None for the one of SPOTKEEP_CHECKPOINT_URI, if it is set.
         directory: The checkpoints on this machine.
-        name: Name of the training, whose folder lies below that place. None for the place itself.
+        name: Name of the training, which names its folder below that place. None for the place itself.
 
     Raises:
         UsageError: If the address or the pace of uploads makes no sense.

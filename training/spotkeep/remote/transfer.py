@@ -1,4 +1,4 @@
-"""Moving many parts at once between two places: a few threads, one problem ends all, and a pace that is kept."""
+"""Moves many parts between two places in a few threads, at a given pace. One problem ends all of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def transfer(
     """Move all parts, some at a time.
 
     Args:
-        parts: What to move. Asked for the next part when a thread is free for it.
+        parts: The parts to move. Asked for the next part when a thread is free for it.
         move: Moves one part. Called in several threads.
         cancelled: When it is set, no other part is begun.
-        workers: How many threads.
+        workers: Number of threads.
 
     Raises:
         TransferCancelledError: If it was set.
-        Exception: The first problem that `move` had, or `parts`.
+        Exception: The first problem of `move` or `parts`.
     """
     left = iter(parts)
     lock = threading.Lock()

@@ -1,5 +1,5 @@
-"""`spotkeep run`: the process that starts a training command inside a container or on an instance.
+"""`spotkeep run`, the process that starts a training command inside a container or on an instance.
 
-It lays out the environment, unpacks the source, passes signals on, takes care of orphans as PID 1 must, and leaves a
-failure file that says why a job failed.
+The runner prepares the environment, unpacks the source and passes signals on. As PID 1 it also reaps orphaned
+processes. When the job fails, it writes a failure file with the reason.
 """

@@ -1,13 +1,13 @@
-"""Finds the programs that a shell runs, which hear nothing of a signal that only the shell gets.
+"""Finds the programs that a shell runs, because a signal that only the shell gets does not reach them.
 
-A shell waits for its program and passes no signal on. So a signal goes to the shell's programs, through
-shells in between. A program's own children (a data loader's workers) are its own business.
+A shell waits for its program and passes no signal on. So the runner sends the signal to the shell's programs, also
+through nested shells. It leaves a program's own children (a data loader's workers) alone.
 
 The programs of a pipeline are started together. One that reads the output of another (`tee`, `grep`) ends when its
-input ends. If it died of the signal first, the other could not print, and so not save. It gets the signal only if it
-has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from its programs.
+input ends. If it died of the signal first, the other could not print, and so could not save. It gets the signal only if
+it has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps it from its programs.
 
-macOS shows neither pipes nor handlers: there every program gets the signal.
+macOS shows neither pipes nor handlers, so every program gets the signal there.
 
 Source: proc(5), "/proc/pid/stat", "/proc/pid/status".
 """
@@ -44,12 +44,12 @@ class Receivers:
 
 
 def receivers_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> Receivers:
-    """Find the processes that a signal is meant for which reaches this one.
+    """Find the processes for which a signal to this one is meant.
 
     Args:
         shell: A process id.
         signum: The signal.
-        processes: Where the kernel shows processes. Where it shows none, `ps` does.
+        processes: The folder in which the kernel shows processes. Where there is none, `ps` shows them.
     """
     known = _known(processes)
     children: dict[int, list[int]] = {}
@@ -105,7 +105,7 @@ def _known_to_ps() -> dict[int, _Process]:
 
 
 def _is_shell(pid: int, known: dict[int, _Process], processes: Path) -> bool:
-    """Say so by the program that it runs: its name is that of the script where it was started by `#!`."""
+    """Tell a shell by the program that the process runs. A script that `#!` started has the script's name instead."""
     try:
         program = (processes / str(pid) / "exe").readlink().name
     except OSError:

@@ -1,7 +1,8 @@
-"""The environment a training command sees. Pure. docs/environment-variables.md describes every variable.
+"""The environment variables of a training command. Pure. docs/environment-variables.md describes every variable.
 
 The names and forms of `SM_*` are those of SageMaker's training toolkit, so scripts written for it run unchanged.
-Source: `to_env_vars` in `sagemaker_training/environment.py`, `mapping.py`; aws/sagemaker-training-toolkit on GitHub.
+Source: `to_env_vars` in `sagemaker_training/environment.py` and `mapping.py` of aws/sagemaker-training-toolkit on
+GitHub.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from .layout import JobConfiguration, JobLayout
 TENSORBOARD_VARIABLE = "TENSORBOARD_LOGGING_DIR"
 """Hugging Face's Trainer reads it by itself."""
 _TORCHRUN_SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-"""How many seconds after SIGTERM torchrun kills its workers: 30 by itself. accelerate's launcher is torchrun.
+"""The variable for the seconds from SIGTERM until torchrun kills its workers. Its default is 30.
+
+accelerate's launcher is torchrun.
 
 Source: `LaunchConfig` in torch/distributed/launcher/api.py, from torch 2.12 on.
 """
@@ -33,9 +36,9 @@ _MASTER_PORT = "7777"
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
 _IMPOSSIBLE = re.compile(r"[=\0]")
-"""What the name of no variable may hold."""
+"""Characters that the name of a variable may not hold."""
 _IN_NO_ARGUMENT = re.compile("[\0\ud800-\udfff]")
-"""Characters that no argument and no variable may hold: NUL, and half of a surrogate pair."""
+"""Characters that no argument and no variable may hold, which are NUL and half of a surrogate pair."""
 _PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
 _PLATFORMS_PREFIX = "sagemaker_"
 _NOT_FOR_FRAMEWORKS = ("program", "submit_directory", "enable_cloudwatch_metrics", "region", "container_log_level",
@@ -45,12 +48,12 @@ _LOG_LEVEL = "sagemaker_container_log_level"
 
 @dataclass(frozen=True)
 class Hardware:
-    """What this machine has.
+    """The hardware of this machine.
 
     Attributes:
-        cpus: Processors this process may use.
-        gpus: NVIDIA devices.
-        neurons: AWS Neuron devices.
+        cpus: Number of processors that this process may use.
+        gpus: Number of NVIDIA devices.
+        neurons: Number of AWS Neuron devices.
     """
 
     cpus: int
@@ -59,7 +62,7 @@ class Hardware:
 
 
 def find_hardware(devices: Path = Path("/dev")) -> Hardware:
-    """Count processors and accelerators from what the kernel shows, without calling any tool."""
+    """Count processors and accelerators from the kernel's files, without calling any tool."""
     names = [entry.name for entry in devices.iterdir()] if devices.is_dir() else []
     return Hardware(
         cpus=usable_processors(),
@@ -71,21 +74,24 @@ def find_hardware(devices: Path = Path("/dev")) -> Hardware:
 def command_arguments(hyperparameters: Mapping[str, Any], *, as_json: bool = False) -> list[str]:
     """Give the hyperparameters as arguments of the command.
 
-    By default in the way of SageMaker's training toolkit: `--name value` in the order of the names, `-n value` for a
-    name of one letter. Booleans are `True` and `False`, a list is in Python's own form, an object is `key=value,...`,
-    null is empty. SageMaker's own are left out.
+    By default the form is that of SageMaker's training toolkit. It writes `--name value` in the order of the names, and
+    `-n value` for a name of one letter. Booleans are `True` and `False`, a list is in Python's own form, an object is
+    `key=value,...`, null is empty. SageMaker's own hyperparameters are left out.
 
-    As JSON in the way of the SageMaker SDK 3: `--name value` of each in the platform's order, with two hyphens. All but
-    texts are written as JSON. Its driver decodes twice, and so does this.
+    With `as_json` the form is that of the SageMaker SDK 3. It writes `--name value` of each in the platform's order,
+    with two hyphens. All values but texts are written as JSON. The SDK's driver decodes twice, and so does this
+    function.
 
-    A number is passed as it was written, in both ways. AWS's own code reads and writes it again: `1.10` becomes `1.1`.
+    In both forms a number is passed as it was written. AWS's own code reads and writes it again, so `1.10` becomes
+    `1.1` there.
 
     Args:
-        hyperparameters: As the platform has them.
-        as_json: Whether in the way of the SDK 3.
+        hyperparameters: The hyperparameters in the platform's form.
+        as_json: True for the form of the SDK 3.
 
-    Source: `to_cmd_args` in `sagemaker_training/mapping.py`, `params.py`; aws/sagemaker-training-toolkit on GitHub.
-    `hyperparameters_to_cli_args` in `common/utils.py` of `sagemaker.train.container_drivers`, of the SageMaker SDK 3.
+    Source: `to_cmd_args` in `sagemaker_training/mapping.py` and `params.py` of aws/sagemaker-training-toolkit on
+    GitHub. `hyperparameters_to_cli_args` in `common/utils.py` of `sagemaker.train.container_drivers`, of the SageMaker
+    SDK 3.
     """
     if as_json:
         return [word for name, value in hyperparameters.items() for word in (f"--{name}", _json_argument(value))]
@@ -102,7 +108,7 @@ def _is_platforms(name: str) -> bool:
 
 
 def _decoded(value: Any) -> Any:
-    """Decode a hyperparameter: SageMaker's are text, into which its SDKs put JSON."""
+    """Decode a hyperparameter. SageMaker's hyperparameters are text, into which its SDKs put JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -118,7 +124,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _as_written(value: Any) -> Any:
-    """Decode a hyperparameter that is no number. A number keeps its text: it may be a version, or a commit."""
+    """Decode a hyperparameter that is no number. A number keeps its text, because it may be a version or a commit."""
     meaning = _decoded(value)
     if isinstance(meaning, float):
         return value if math.isfinite(meaning) else meaning
@@ -152,12 +158,12 @@ def job_environment(
 
     Args:
         inherited: The runner's own environment. All of it is passed on.
-        layout: Where things are.
+        layout: The job's directories.
         configuration: The platform's configuration.
         hardware: The machine's hardware.
-        import_root: The entry of PYTHONPATH by which `import spotkeep` works: the zipapp, or a source directory.
-        notice_file: Where the runner will leave an interruption notice.
-        arguments: The hyperparameters as arguments. By default in the toolkit's way.
+        import_root: The entry of PYTHONPATH by which `import spotkeep` works. It is the zipapp or a source directory.
+        notice_file: Path at which the runner will write an interruption notice.
+        arguments: The hyperparameters as arguments. By default in the form of SageMaker's training toolkit.
     """
     python_path = [import_root, *filter(None, [inherited.get("PYTHONPATH")])]
     return {
@@ -207,7 +213,7 @@ _FACTS_WITH_A_VARIABLE = (
 
 
 def _facts(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, Any]:
-    """Give what the toolkit calls the training environment, under its names. But for what it knows of a program."""
+    """Give the toolkit's "training environment" under its names, but without its entries about a program."""
     resources = configuration.resources
     given = {name: _decoded(value) for name, value in configuration.hyperparameters.items()}
     listed = [each for each in resources.get("instance_groups") or () if isinstance(each, Mapping)]
@@ -246,7 +252,10 @@ def _facts(layout: JobLayout, configuration: JobConfiguration, hardware: Hardwar
 
 
 def _named(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Name a variable for each value, as the toolkit does, and once more with `_` for what no shell can name."""
+    """Name a variable for each value, as the toolkit does.
+
+    A name with characters that no shell allows is also given with `_` in their place.
+    """
     exact = {prefix + name.upper(): value for name, value in values.items() if not _IMPOSSIBLE.search(name)}
     return {**{prefix + _NOT_IN_A_NAME.sub("_", name.upper()): value for name, value in values.items()}, **exact}
 
@@ -255,10 +264,11 @@ def _meeting_place(configuration: JobConfiguration) -> dict[str, str]:
     """Give the variables by which the ranks of several hosts find each other. A job's own values go before these.
 
     Without the interface, gloo offers its peers the address that the container's hostname resolves to. That name is not
-    the host's name in the job. AWS's own images mend it in an entry script, and a job with a command starts without it.
+    the host's name in the job. AWS's own images mend it in an entry script, and a job with a command starts without
+    that script.
 
-    Source of address, port and NCCL's interface: `torchrun_driver.py` and `environment.py` in
-    `sagemaker.train.container_drivers`, of the SageMaker SDK 3. gloo's interface is ours.
+    Source: `torchrun_driver.py` and `environment.py` in `sagemaker.train.container_drivers`, of the SageMaker SDK 3.
+    They set the address, the port and NCCL's interface. Spotkeep adds gloo's interface.
     """
     interface = configuration.resources.get("network_interface_name")
     several = len(configuration.hosts) > 1

@@ -20,10 +20,10 @@ _PART_BYTES = 64 * 2**20
 _MAX_BYTES = 8 * 2**30
 _SIGNATURE = "spotkeep-signature"
 _MAX_POOL_BYTES = 8 * 2**30
-"""The most bytes of all environments together: the directory is on the volume that the job trains on."""
+"""The most bytes of all environments together. Their directory is on the volume that the job trains on."""
 _READ_BYTES = 2**20
 _TAR_BYTES_A_MEMBER = 2048
-"""Headers, and what fills up the last block."""
+"""Bytes that a tar archive needs for a member beside its content, for headers and the padding of the last block."""
 
 
 class EnvironmentCache:
@@ -36,7 +36,7 @@ class EnvironmentCache:
     Args:
         place: `s3://bucket/prefix/`.
         secret: The launch's id.
-        cut_short: Says whether the machine goes away: then nothing more is fetched or sent.
+        cut_short: Gives True once the machine goes away. Then nothing more is fetched or sent.
 
     Raises:
         MissingLibraryError: If boto3 is not installed.
@@ -50,14 +50,14 @@ class EnvironmentCache:
         self._cut_short = cut_short
 
     def fetch(self, key: str, directory: Path) -> bool:
-        """Unpack an environment into a directory that is there, and empty. Gives whether there was one.
+        """Unpack an environment into an existing, empty directory. Gives True if the cache held the environment.
 
         Args:
-            key: What decides what is in it.
-            directory: Where.
+            key: The hash of everything that decides the environment's content.
+            directory: The directory to unpack into.
 
         Raises:
-            RemoteError: If it cannot be had, or was not signed by this launch.
+            RemoteError: If it cannot be fetched, or was not signed by this launch.
             SourceError: If it is signed, and cannot be unpacked.
             OSError: If the disk refuses.
         """
@@ -131,24 +131,24 @@ class EnvironmentCache:
 
 
 def _beside(directory: Path) -> Path:
-    """Give where the archive lies meanwhile: on the same disk, which is the large one."""
+    """Give a path for the archive while it is written. It is on the environment's own disk, which is the large one."""
     return directory.with_name(f"{directory.name}.tar.gz")
 
 
 class WarmPoolCache:
     """The environments on this host of a warm pool, for the next job that it gets.
 
-    SageMaker leaves one directory of a host as a job wrote it. The next job takes an environment from there whole, or
-    not at all. The archive comes first, then a mark with its size and digest, each under another name until it is on
-    the disk. A job that dies meanwhile leaves an archive without a mark. No job takes it, and the next one that writes
-    removes it. A host has one job at a time, so there is no lock.
+    SageMaker keeps one directory of a host as a job wrote it. The next job takes an environment from there whole, or
+    not at all. The archive is written first, then a mark with its size and digest. Each has another name until it is on
+    the disk. A job that dies meanwhile leaves an archive without a mark. No job takes such an archive, and the next job
+    that writes removes it. A host has one job at a time, so there is no lock.
 
     Source: AWS, "Train Using SageMaker AI Managed Warm Pools", Using persistent cache.
 
     Args:
-        directory: Theirs alone. Made when one is written.
-        cut_short: Says whether the machine goes away: then nothing more is read or written.
-        max_bytes: The most bytes of all of them together. Those that were used longest ago go first.
+        directory: A directory for the environments alone. Made when one is written.
+        cut_short: Gives True once the machine goes away. Then nothing more is read or written.
+        max_bytes: The most bytes of all of them together. Those that were used longest ago are removed first.
     """
 
     def __init__(self, directory: Path, *, cut_short: Callable[[], bool], max_bytes: int = _MAX_POOL_BYTES) -> None:
@@ -157,14 +157,14 @@ class WarmPoolCache:
         self._max_bytes = max_bytes
 
     def fetch(self, key: str, directory: Path) -> bool:
-        """Unpack an environment into a directory that is there, and empty. Gives whether there was one.
+        """Unpack an environment into an existing, empty directory. Gives True if the cache held the environment.
 
         Args:
-            key: What decides what is in it.
-            directory: Where.
+            key: The hash of everything that decides the environment's content.
+            directory: The directory to unpack into.
 
         Raises:
-            InstallError: If it is not what its mark says. It is removed then.
+            InstallError: If the archive differs from its mark. It is removed then.
             SourceError: If it cannot be unpacked.
             OSError: If the disk refuses.
         """
@@ -215,7 +215,7 @@ class WarmPoolCache:
         return path.stat().st_size
 
     def _make_room(self, size: int, *, besides: str) -> None:
-        """Remove what is not whole, what is there of this key, and of the others as many as must go."""
+        """Remove incomplete archives, those of this key, and as many others as the size limit demands."""
         marks = {path.stem: path for path in self._directory.glob("*.json") if self._archive(path.stem).is_file()}
         marks.pop(besides, None)
         for path in self._directory.iterdir():

@@ -1,12 +1,14 @@
-"""What it means that a command ends with code 0 on a notice: done, or interrupted by a library that ends so.
+"""The meaning of a command's exit code 0 after a notice, which is either done or interrupted.
 
-Lightning's Trainer ends with 0 on SIGTERM and saves nothing. Hugging Face's (`enable_jit_checkpoint`) saves and ends
-with 0. So does a script whose own handler calls `sys.exit(0)`. None of them is done. The command is done when a
-training says so (`notices.trainings`), and when a start of it ends with 0 without a notice.
+Some libraries exit with 0 when they are interrupted. Lightning's Trainer ends with 0 on SIGTERM and saves nothing.
+Hugging Face's (`enable_jit_checkpoint`) saves and ends with 0. A script with a handler that calls `sys.exit(0)` does
+the same. None of them is done. The command is done when a training says so (`notices.trainings`), and when a start of
+it ends with 0 without a notice.
 
 A command that is done each time a notice comes must come to an end, too. So the third exit of this kind in a row counts
-as the end. How many there were is kept beside the checkpoints, which go wherever the run goes. The file is there only
-between two starts: a script that lists its checkpoints does not meet it, and any other end of a start forgets it.
+as the end. The runner keeps their number in a file beside the checkpoints, which go wherever the run goes. The file is
+there only between two starts, so a script that lists its checkpoints does not meet it. Any other end of a start removes
+it.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True)
 class CommandEnding:
-    """What the end of a command means.
+    """The meaning of a command's end.
 
     Attributes:
         exit_code: The job's exit code.
-        exits_in_a_row: How often in a row it has ended with 0 on a notice, and nothing said that it is done. 0 where it
-            ended in another way.
+        exits_in_a_row: Number of exits in a row with code 0 on a notice, without a message that the training is done. 0
+            where the command ended in another way.
     """
 
     exit_code: int
@@ -39,13 +41,13 @@ class CommandEnding:
 
 
 def ending_of_exit_0(*, noticed: bool, left: bool, done: bool, exits_before: int) -> CommandEnding:
-    """Decide what exit code 0 means. Pure.
+    """Decide the meaning of exit code 0. Pure.
 
     Args:
-        noticed: Whether a notice had come when the command ended.
-        left: Whether the library has left because of it, and something between made a 0 of its 75.
-        done: Whether all trainings have said that they are done.
-        exits_before: The exits in a row before this one.
+        noticed: True if a notice had come when the command ended.
+        left: True if the library has left because of the notice, and something between turned its exit code 75 into 0.
+        done: True if all trainings have said that they are done.
+        exits_before: Number of such exits in a row before this one.
     """
     if not noticed or (done and not left):
         return CommandEnding(0)
@@ -56,12 +58,12 @@ def ending_of_exit_0(*, noticed: bool, left: bool, done: bool, exits_before: int
 
 
 def take_exits(checkpoints: Path, *, launch: str | None) -> int:
-    """Read how many such exits in a row came before this start, and forget them.
+    """Read the number of such exits in a row before this start, and remove the file.
 
     Args:
         checkpoints: The directory that the platform keeps.
-        launch: The id of the launch that this job is of. Those of another launch do not count: a user stopped that one,
-            or it came to its limits, and a stop is a notice, too.
+        launch: The id of this job's launch. Exits of another launch do not count. That launch was stopped or reached
+            its limits, and a stop is a notice, too.
     """
     path = checkpoints / EXITS_NAME
     try:

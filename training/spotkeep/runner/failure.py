@@ -1,4 +1,4 @@
-"""The failure file: why a job failed, in the characters that the platform keeps."""
+"""The failure file, which holds the reason of a job's failure in the characters that the platform keeps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: 
 
 
 def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
-    """Say how a command failed, and with what last words. At most 1,024 characters.
+    """Describe a command's failure and its last output. At most 1,024 characters.
 
     Args:
-        command: It and its arguments, or a block of lines for bash.
+        command: The command and its arguments, or a block of lines for bash.
         exit_code: 128 + n when signal n killed it.
         stderr_tail: The end of its standard error.
-        memory_kills: How many processes the kernel killed meanwhile because memory ran out.
+        memory_kills: Number of processes that the kernel killed meanwhile because memory ran out.
     """
     if exit_code > 128:
         ending = f"was killed by signal {exit_code - 128} (exit code {exit_code})"
@@ -58,18 +58,19 @@ def block_named(block: str) -> str:
 
 
 def says_ended_by_sigterm(stderr_tail: bytes) -> bool:
-    """Say whether torchrun says that SIGTERM has ended it: its exit code is 1 then, as for any error.
+    """Find torchrun's message that SIGTERM has ended it. Its exit code is 1 then, as for any error.
 
     Args:
-        stderr_tail: The last of what the command wrote to standard error.
+        stderr_tail: The end of the command's standard error.
     """
     return _ENDED_BY_SIGTERM.search(stderr_tail) is not None
 
 
 def memory_kills() -> int:
-    """Give how many processes the kernel has killed since boot because memory ran out. 0 where it does not say.
+    """Give the number of processes that the kernel has killed since boot because memory ran out.
 
-    Of the whole machine, in every group of processes: what dies first may be a worker, in a container of its own.
+    It counts the whole machine with every control group. The first process to die may be a worker in a container of its
+    own. It is 0 where the kernel does not show it.
     """
     try:
         lines = _KERNEL_COUNTS.read_text(encoding="ascii").splitlines()

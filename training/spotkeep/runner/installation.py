@@ -1,4 +1,4 @@
-"""Installs what a script needs, before it starts, and runs what sets its machine up."""
+"""Installs the script's requirements before the script starts, and runs the command that sets up its machine."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _REQUIREMENTS = "requirements.txt"
 _PROJECT = "pyproject.toml"
 _MAX_TEXT_BYTES = 2**20
 _OTHER_FILES = re.compile(r"^\s*(-(?!-hash)|[./~])|file:|@\s*[./]", re.MULTILINE)
-"""An option (`-r`, `-c`, `-e`, `--find-links`), or a path: what is installed is not in the text alone."""
+"""An option (`-r`, `-c`, `-e`, `--find-links`) or a path. With one, the text alone does not fix the packages."""
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What pip is to install.
+    """Requirements for pip to install.
 
     Attributes:
-        named: Where it was found, for people: a file of the source, or the job file.
-        text: As a requirements file has it.
-        file: That file. None where the text is in no file yet.
+        named: The place where it was found, for people. It is a file of the source, or the job file.
+        text: The requirements in the form of a requirements file.
+        file: Path of that file. None where the text is in no file yet.
     """
 
     named: str
@@ -53,7 +53,7 @@ class Requirements:
 
     @property
     def reads_other_files(self) -> bool:
-        """Whether the text names files, of which it does not say what is in them."""
+        """True where the text names other files. Their content is not in the text."""
         return _OTHER_FILES.search(self.text) is not None
 
 
@@ -62,10 +62,10 @@ class _Place:
     """A place where installed environments are kept.
 
     Attributes:
-        name: For events.
-        cache: What is there.
-        key: Under which the wanted environment is there, if it is.
-        reason: What the event of an installation says that was taken from there.
+        name: The place's name in events.
+        cache: The cache of environments there.
+        key: The key of the wanted environment, if it is there.
+        reason: The reason in the event of an installation that was taken from there.
     """
 
     name: str
@@ -84,22 +84,25 @@ def prepare_machine(
     scratch: Path,
     first_host: bool,
 ) -> dict[str, str]:
-    """Install and set up. An interruption notice cuts both short: the caller asks the supervisor.
+    """Install and set up.
+
+    An interruption notice cuts both short. The caller asks the supervisor for it.
 
     Args:
-        spec: It says what is installed, and what sets up.
-        layout: Where things are.
+        spec: The training's spec, with its requirements and its setup command.
+        layout: The job's directories.
         source: The unpacked source. None where the image holds it.
-        environment: The command's, so far.
-        supervisor: Runs what is run.
-        scratch: For files that are not needed afterwards.
-        first_host: Whether this host writes what all hosts of the job fetch.
+        environment: The command's environment so far.
+        supervisor: Runs pip and the setup command.
+        scratch: Directory for files that are not needed afterwards.
+        first_host: True if this host writes the environment that all hosts of the job fetch.
 
     Returns:
         The command's environment.
 
     Raises:
-        InstallError: If something cannot be installed, or the command that sets up fails. Says with what last words.
+        InstallError: If a requirement cannot be installed, or the setup command fails. The message holds the last
+            output.
     """
     prepared = dict(environment)
     wanted = find_requirements(spec.install, listed=spec.requirements, source=source)
@@ -180,14 +183,14 @@ def _in_s3(key: str, spec: TrainingSpec, environment: Mapping[str, str], supervi
 
 
 def _key_for_any_job(key: str, environment: Mapping[str, str]) -> str:
-    """Give the key that is the same for jobs of other runs: what pip is set to do decides, too. Passwords do not."""
+    """Give the key that is the same for jobs of other runs. pip's settings count, too, but not its passwords."""
     settings = {name: value for name, value in environment.items() if name.startswith(_PIP_SETTINGS)}
     decisive = {name: _CREDENTIALS.sub("", value) for name, value in settings.items()}
     return hashlib.sha256(json.dumps([key, decisive], sort_keys=True).encode()).hexdigest()
 
 
 def _fetched(place: _Place, virtual: VirtualEnvironment) -> bool:
-    """Take what is there. Whatever is wrong with it costs an installation, and ends nothing."""
+    """Take the environment from a cache. Any error there costs an installation, and ends nothing."""
     virtual.clear()
     try:
         if not place.cache.fetch(place.key, virtual.directory):
@@ -247,7 +250,10 @@ def _run_pip(
 def _set_up(
     command: tuple[str, ...] | str, source: Path | None, environment: Mapping[str, str], supervisor: Supervisor
 ) -> None:
-    """Run the command unless this machine has: where temporary files are is no part of a volume that moves."""
+    """Run the setup command unless this machine has run it.
+
+    The mark lies with temporary files, on no volume that moves.
+    """
     run = environment.get("SPOTKEEP_RUN", "")
     name = hashlib.sha256(repr((command, run, str(source))).encode()).hexdigest()[:32]
     mark = Path(tempfile.gettempdir()) / f"spotkeep-setup-{name}"
@@ -275,13 +281,13 @@ def _set_up(
 
 
 def find_requirements(install: str, *, listed: tuple[str, ...], source: Path | None) -> Requirements | None:
-    """Find what a job asks for.
+    """Find the requirements of a job.
 
     Args:
-        install: `auto`: `requirements.txt` at the source's root, else the dependencies in `pyproject.toml` there.
-            `none`; or the path of a requirements file in the source.
-        listed: The requirements themselves. They go before `install`.
-        source: The unpacked source. None of a job whose image holds it.
+        install: `auto` means `requirements.txt` at the source's root, else the dependencies in `pyproject.toml` there.
+            Other values are `none`, and the path of a requirements file in the source.
+        listed: The requirements themselves. They take the place of `install`.
+        source: The unpacked source. None where the image holds it.
 
     Returns:
         None where nothing is to be installed.
@@ -322,10 +328,12 @@ def _from_file(path: Path, *, named: str) -> Requirements | None:
 
 
 def _from_project(path: Path) -> Requirements | None:
-    """Give what the table `[project]` says. The project itself is not built: the script runs in its source.
+    """Give the dependencies in the table `[project]`.
+
+    The project itself is not built, for the script runs in its source.
 
     Raises:
-        InstallError: If there is something to install, and it cannot be known without a build.
+        InstallError: If there are dependencies that cannot be known without a build.
     """
     project = _toml(_text_of(path)).get("project")
     if not isinstance(project, Mapping):

@@ -1,4 +1,4 @@
-"""One job from start to end: read, prepare, run, say how it ended."""
+"""One job from its start to its end, with its spec, its preparation, its command and its result."""
 
 from __future__ import annotations
 
@@ -57,10 +57,12 @@ def run_job(spec: TrainingSpec | None = None) -> int:
     The installation and the setup are a part of the job. A notice that comes meanwhile ends them as it ends the
     command.
 
-    After an interruption notice the code is 75 unless the command is done (`exits_on_notice`), or failed of its own
-    accord. If the notice came by SIGTERM, this function returns only when it is over: how a platform reads a container
-    that ends meanwhile is not known. Not so where the agent that started this job names a notice file of its own: it
-    knows what comes next, and waits for this job to be gone.
+    After an interruption notice the code is 75. It is another one if the command is done (`exits_on_notice`), or failed
+    of its own accord.
+
+    After a notice by SIGTERM, a job that is not done returns only at the notice's deadline. It is unknown how a
+    platform reads a container that ends earlier. An agent may start this job and name a notice file of its own. Such an
+    agent waits for the job to end, so the function returns at once.
 
     Args:
         spec: The training's spec. By default the one that the environment names.
@@ -90,7 +92,7 @@ def _read_spec(layout: JobLayout, environment: Mapping[str, str]) -> TrainingSpe
     """Read the spec's file, whose name is the hash of its bytes.
 
     Raises:
-        ConfigurationError: If there is none, it holds other bytes, or it is no spec.
+        ConfigurationError: If there is none, it holds other bytes, or it is no valid spec.
     """
     place = environment.get(SPEC_VARIABLE)
     if not place:
@@ -211,7 +213,7 @@ def _supervised(
 
 
 def _say_exit_on_notice(ending: CommandEnding) -> None:
-    """Say what became of an exit with code 0 on a notice."""
+    """Emit the result of an exit with code 0 on a notice."""
     number = ending.exits_in_a_row
     events.emit("exit-on-notice", in_a_row=number, code=ending.exit_code)
     meaning = (
@@ -255,15 +257,15 @@ def await_host_names(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until every name resolves, for 15 minutes at most: the platform starts hosts at different times.
+    """Wait until every name resolves, for 15 minutes at most, because the platform starts hosts at different times.
 
-    It asks nothing of a job with one host.
+    A job with one host does not wait.
 
     Args:
         hosts: The names of all hosts.
-        is_over: Says whether there is no need to wait any more: a notice has come.
+        is_over: Gives True once there is no need to wait any more, because a notice has come.
         look_up: Resolves a name. Raises OSError where it does not resolve.
-        clock: Seconds.
+        clock: Gives the time in seconds.
         sleep: Waits so many seconds.
 
     Raises:

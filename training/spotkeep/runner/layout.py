@@ -1,4 +1,4 @@
-"""Where things are in a training job, this library among them, and what the platform wrote there about the job.
+"""Paths in a training job, this library's among them, and the platform's files about the job.
 
 Source: AWS, "How Amazon SageMaker AI Provides Training Information".
 """
@@ -26,7 +26,7 @@ class JobLayout:
     """The directories of a job below one base directory.
 
     Attributes:
-        base: `/opt/ml`, or what SAGEMAKER_BASE_DIR says.
+        base: The directory `/opt/ml`, or the one in SAGEMAKER_BASE_DIR.
     """
 
     base: Path
@@ -38,12 +38,12 @@ class JobLayout:
 
     @property
     def input(self) -> Path:
-        """What the job gets."""
+        """The directory of the job's input."""
         return self.base / "input"
 
     @property
     def configuration(self) -> Path:
-        """What the platform says about the job, in JSON files."""
+        """The directory of the platform's JSON files about the job."""
         return self.input / "config"
 
     @property
@@ -58,17 +58,17 @@ class JobLayout:
 
     @property
     def model(self) -> Path:
-        """What becomes the model artifact."""
+        """The directory that becomes the model artifact."""
         return self.base / "model"
 
     @property
     def output(self) -> Path:
-        """What the job leaves."""
+        """The directory of the job's output."""
         return self.base / "output"
 
     @property
     def output_data(self) -> Path:
-        """What becomes the output artifact."""
+        """The directory that becomes the output artifact."""
         return self.output / "data"
 
     @property
@@ -78,22 +78,22 @@ class JobLayout:
 
     @property
     def source(self) -> Path:
-        """Where the source is unpacked and the command runs."""
+        """The directory in which the source is unpacked and the command runs."""
         return self.base / "source"
 
     @property
     def environment(self) -> Path:
-        """The virtual environment with what the script needs beside its image."""
+        """The virtual environment with the script's packages that the image does not have."""
         return self.base / "environment"
 
     @property
     def kept_environments(self) -> Path:
-        """What a host of a warm pool keeps of environments: in the directory that stays with it from job to job."""
+        """The environments on a host of a warm pool, in the directory that stays with the host from job to job."""
         return self.base / "sagemaker" / "warmpoolcache" / "spotkeep-environments"
 
     @property
     def put_aside(self) -> Path:
-        """Where checkpoints go that an interruption cut off."""
+        """The directory for checkpoints that an interruption cut off."""
         return self.base / "put-aside"
 
     def relocated(self, path: str) -> Path:
@@ -107,15 +107,15 @@ class JobLayout:
 
 @dataclass(frozen=True)
 class JobConfiguration:
-    """What the platform's files say.
+    """The content of the platform's files about the job.
 
     Attributes:
-        hyperparameters: As the platform has them, which is text, in its order.
+        hyperparameters: The values as text, in the platform's order.
         channels: The platform's description of each input channel, by name.
         resources: Hosts, instance type, network interface.
-        checkpoint_directory: Where checkpoints are kept, relocated.
-        hosts: The names of all hosts, sorted: a host's place among them is its number.
-        current_host: The name of this one.
+        checkpoint_directory: The directory of checkpoints, relocated.
+        hosts: The names of all hosts, sorted. A host's place among them is its number.
+        current_host: The name of this host.
     """
 
     hyperparameters: dict[str, Any]
@@ -127,7 +127,7 @@ class JobConfiguration:
 
 
 def read_configuration(layout: JobLayout) -> JobConfiguration:
-    """Read the platform's files. One that is missing leaves its defaults: the job may run elsewhere.
+    """Read the platform's files. A missing file leaves its defaults, for the job may run elsewhere.
 
     Raises:
         ConfigurationError: If a file is not the JSON object it should be. Names every such file.
@@ -185,5 +185,5 @@ def _content(path: Path) -> bytes:
 
 
 def import_root() -> str:
-    """Give what must be on the path so that `import spotkeep` finds this very library: a zipapp or a directory."""
+    """Give the path by which `import spotkeep` finds this very library. It is a zipapp or a directory."""
     return str(Path(__file__).absolute().parent.parent.parent)

@@ -1,8 +1,8 @@
-"""Shows the script's lines to the search for its metrics, and prints what that finds between them.
+"""Passes the script's lines to the search for its metrics, and prints the search's events between them.
 
-The search is a process of its own. It is given whole lines, as far as its pipe has room: where it is slow, or gone,
-lines are passed over, and the training never waits. Standard output goes through the runner then, so that a line of
-ours never stands inside one of the script's.
+The search is a process of its own. It gets whole lines, as far as its pipe has room. Where the search is slow or gone,
+it misses lines, and the training never waits. Standard output then goes through the runner, so no event of Spotkeep
+stands inside a line of the script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_WAITING_BYTES = 1 << 16
 
 
 def write_all(descriptor: int, raw: bytes) -> None:
-    """Write all of it. Where no reader is left, nothing: the command must still be able to write."""
+    """Write all of it. Write nothing where no reader is left, for the command must still be able to write."""
     view = memoryview(raw)
     try:
         while len(view):
@@ -38,10 +38,10 @@ def write_all(descriptor: int, raw: bytes) -> None:
 
 
 class BetweenLines:
-    """A stream of the script's, passed on as it comes, with lines of ours between its own.
+    """A stream of the script's, passed on as it comes, with Spotkeep's lines between its own.
 
     Args:
-        descriptor: Where to.
+        descriptor: The file descriptor to write to.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -51,10 +51,10 @@ class BetweenLines:
         self._waiting = b""
 
     def pass_on(self, piece: bytes) -> None:
-        """Write what the script wrote, and what waits for the end of its line.
+        """Write the script's output, and the events that wait for the end of its line.
 
         Args:
-            piece: Not empty.
+            piece: A piece of output. Not empty.
         """
         with self._writing:
             head, newline, rest = piece.partition(b"\n")
@@ -64,7 +64,7 @@ class BetweenLines:
             write_all(self._descriptor, piece)
 
     def insert(self, line: bytes) -> None:
-        """Write a line of ours, at once or when the script's has ended.
+        """Write a line of Spotkeep, at once or when the script's has ended.
 
         Args:
             line: With its end.
@@ -77,7 +77,7 @@ class BetweenLines:
             self._at_line_start = True
 
     def finish(self) -> None:
-        """Write what still waits: the script's last line has no end."""
+        """Write the events that still wait because the script's last line has no end."""
         with self._writing:
             if self._waiting:
                 write_all(self._descriptor, self._break())
@@ -94,8 +94,8 @@ class MetricLines:
 
     Args:
         metrics: The metrics to search for, by name.
-        environment: The job's.
-        output: Where to print what it finds.
+        environment: The job's environment variables.
+        output: Prints the search's events.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class MetricLines:
                     os.write(self._input.fileno(), line[: MOST_LINE_BYTES - 1] + b"\n")
 
     def finish(self) -> None:
-        """Let the search end, for a few seconds, and print what it had left."""
+        """Let the search end within a few seconds, and print its last events."""
         with self._showing, contextlib.suppress(OSError):
             self._input.close()
         try:

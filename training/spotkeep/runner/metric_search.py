@@ -1,10 +1,10 @@
-"""Searches the script's lines for its metrics: a process of its own, which the training does not wait for.
+"""Searches the script's lines for its metrics in a process of its own. The training does not wait for it.
 
-The patterns are the user's, so one may take exponential time on a line. Here it costs a search no more than a tenth of
-a second of processor time, and a pattern that takes longer three times is not searched for any more.
+The patterns are the user's, so one may take exponential time on a line. A search ends after a tenth of a second of
+processor time. A pattern that takes longer three times is not searched for any more.
 
-It reads lines on standard input and prints `metrics` events on standard output, at most one a metric in
-`SPOTKEEP_PROGRESS_SECONDS`: the newest value.
+It reads lines on standard input and prints `metrics` events with the newest values on standard output. It prints at
+most one event for a metric in `SPOTKEEP_PROGRESS_SECONDS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, event_line, progress_
 from spotkeep_fleet.training_spec import SearchedMetric
 
 MOST_LINE_BYTES = 4096
-"""How many of a line's first bytes are searched."""
+"""The number of a line's first bytes that are searched."""
 _SEARCH_SECONDS = 0.1
 _MOST_LATE_SEARCHES = 3
 _MOST_STEPS = 2**53
@@ -59,11 +59,11 @@ class _Found:
 
 
 class MetricSearch:
-    """Finds values in lines, and gives them at most so often.
+    """Finds values in lines, and gives them at a limited rate.
 
     Args:
-        metrics: The metrics to search for, by name. One whose pattern this Python cannot read is given up.
-        seconds_between: How far apart two values of one metric are given.
+        metrics: The metrics to search for, by name. A metric is given up if this Python cannot read its pattern.
+        seconds_between: The least seconds between two values of one metric.
         search: Searches a line, within its time.
         complain: Called with a sentence about a pattern that is given up.
     """
@@ -102,11 +102,11 @@ class MetricSearch:
                 self._took_too_long(metric)
 
     def due(self, *, now: float, all_of_them: bool = False) -> Iterator[tuple[float, dict[str, Any]]]:
-        """Take out the values to print: when each was found, and the fields of its event.
+        """Take out the values to print. Each has the time at which it was found, and the fields of its event.
 
         Args:
             now: Seconds since the epoch.
-            all_of_them: Also those that should wait.
+            all_of_them: True to take also the values that should wait.
         """
         for name in list(self._waiting):
             if all_of_them or self._waits_seconds(name, now=now) <= 0:
@@ -127,7 +127,7 @@ class MetricSearch:
         return self._given.get(name, -math.inf) + self._seconds_between - now
 
     def _search_for(self, metric: _CompiledMetric, line: str, *, now: float) -> bool:
-        """Search a line for a metric. Says whether that took no longer than it may."""
+        """Search a line for a metric. Gives False if that took longer than it may."""
         try:
             step = None if metric.step is None else _number_in(self._search(metric.step, line))
             value = _number_in(self._search(metric.pattern, line))
@@ -212,7 +212,7 @@ def _compiled(name: str, metric: SearchedMetric, *, complain: Callable[[str], No
 
 
 def _search_within_its_time() -> PatternSearch:
-    """Give what searches, in this process's main thread: Python's engine lets a signal end it."""
+    """Give the function that searches, for this process's main thread. Python's engine lets a signal end a search."""
 
     def end(signum: int, frame: object) -> None:  # noqa: ARG001 - the signature is Python's
         raise SearchTookTooLongError

@@ -1,6 +1,6 @@
-"""The training source: an archive in the channel `source`, or a commit of a git repository.
+"""The training source, which is an archive in the channel `source`, or a commit of a git repository.
 
-Both are pinned by the launcher: what is unpacked is what was launched, whatever was written to S3 or to a branch since.
+The launcher pins both. So the job unpacks the launched source, even if S3 or a branch has changed since.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .source_archive import ARCHIVES, unpack
 _READ_BYTES = 2**20
 _GIT_URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
-"""What an address may have before its host."""
+"""The user and the password that an address may have before its host."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SUBMODULE = "160000"
 _ALL_BRANCHES_AND_TAGS = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
@@ -79,8 +79,8 @@ def require_sha256(archive: IO[bytes], expected: str | None, *, name: str) -> No
     """Make sure that an archive is the one that was launched.
 
     Args:
-        archive: Its bytes, from anywhere. Read from the beginning to the end.
-        expected: Its SHA-256, hexadecimal. None of a job that no launcher made, whose source is not pinned.
+        archive: The open archive, at any position. It is read from the beginning to the end.
+        expected: Its SHA-256, hexadecimal. None where no launcher made the job, so its source is not pinned.
         name: The name of the archive.
 
     Raises:

@@ -1,11 +1,11 @@
-"""Unpacks a source archive, tar or zip, that anybody may have made.
+"""Unpacks a source archive, tar or zip, that may come from anywhere.
 
-It is looked through whole before anything of it is written. What it holds becomes a plan of names, in which every link
-leads to a place inside without passing through another one. Files are then made new, in directories that are made
-here, and links come last: nothing is ever written through one.
+The whole archive is checked before anything of it is written. Its members become a plan of names, in which every link
+stays inside the directory without passing through another one. Files are then made new, in directories that are made
+here. Links come last, so nothing is ever written through one.
 
-Python's own extraction is not used. Its filters are missing before 3.9.17, and have let archives out of their
-directory since (CVE-2025-4517, CVE-2025-4330).
+Python's own extraction is not used. Its filters are missing before 3.9.17, and have let archives out of their directory
+since (CVE-2025-4517, CVE-2025-4330).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import IO, Any, Callable
 from spotkeep.errors import SourceError
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
-"""How the name of an archive ends."""
+"""The name endings of an archive."""
 
 _MAX_UNPACKED_BYTES = 20 * 2**30
 _MAX_MEMBERS = 500_000
@@ -54,22 +54,22 @@ _UNREADABLE = (
     RuntimeError,  # zipfile's word for an encrypted member
     ValueError,  # of numbers that are none, and of seeks before the beginning
 )
-"""What `tarfile` and `zipfile` raise of what they cannot read. The disk's errors are not among them."""
+"""The exceptions of `tarfile` and `zipfile` for unreadable content. The disk's errors are not among them."""
 
 FILE, DIRECTORY, LINK, HARD_LINK, OTHER = "file", "directory", "link", "hard link", "other"
 
 
 @dataclass(frozen=True)
 class Member:
-    """What an archive says of one of its members.
+    """The archive's entry for one of its members.
 
     Attributes:
-        name: As the archive has it.
+        name: The name in the archive.
         kind: FILE, DIRECTORY, LINK, HARD_LINK or OTHER.
         size: The size of a file, in bytes.
-        executable: Whether its owner may execute it.
-        linked: What a link names.
-        found_at: Where the archive has its content: an offset, or the entry of a zip archive.
+        executable: True if its owner may execute it.
+        linked: The target of a link.
+        found_at: The place of its content in the archive, as an offset or as the entry of a zip archive.
     """
 
     name: str
@@ -82,7 +82,10 @@ class Member:
 
 @dataclass(frozen=True)
 class UnpackingPlan:
-    """What is written where, by clean names relative to the target. Each directory comes before what is in it."""
+    """The files, directories and links to write, by clean names relative to the target.
+
+    Each directory comes before its content.
+    """
 
     directories: tuple[str, ...]
     files: dict[str, Member]
@@ -94,13 +97,14 @@ def unpack(archive: IO[bytes], *, name: str, target: Path) -> None:
     """Unpack a tar or zip archive into an empty directory.
 
     Args:
-        archive: Its bytes, from anywhere. Read from the beginning.
-        name: The name of the archive. `.zip` says what it is.
-        target: Is there, and empty.
+        archive: The open archive, at any position. It is read from the beginning.
+        name: The name of the archive. `.zip` marks a zip archive.
+        target: An existing, empty directory.
 
     Raises:
-        SourceError: If it cannot be read, or holds anything that would land outside the directory, or anything that is
-            no file, directory or link. Then nothing is written. If its content is damaged, what is written is removed.
+        SourceError: If it cannot be read, holds a member that would lie outside the directory, or holds a member that
+            is no file, directory or link. Then nothing is written. If its content is damaged, the written files are
+            removed.
         OSError: If the disk refuses.
     """
     archive.seek(0)
@@ -120,13 +124,13 @@ def unpack(archive: IO[bytes], *, name: str, target: Path) -> None:
 
 
 def plan_unpacking(members: Iterable[Member]) -> UnpackingPlan:
-    """Decide what an archive becomes.
+    """Decide the names and kinds to write for an archive.
 
     Args:
-        members: Looked through no further than an archive may go.
+        members: The archive's members. They are read no further than the limits of an archive allow.
 
     Raises:
-        SourceError: If anything of it is refused. Names up to five problems.
+        SourceError: If any member is refused. Names up to five problems.
     """
     kept: dict[str, Member] = {}
     directories: dict[str, None] = {}
@@ -189,7 +193,7 @@ def _parts(name: str) -> list[str] | None:
 
 
 def _stays_inside(name: str, linked: str, links: dict[str, str]) -> bool:
-    """Say whether a link names a place inside, and no other link on the way: behind one, `..` is somewhere else."""
+    """Tell if a link names a place inside, with no other link on the way. Behind another, `..` is somewhere else."""
     parts = linked.split("/")
     if not linked or linked.startswith("/") or "\0" in linked or len(parts) > 2 * _MAX_DEPTH:
         return False
@@ -290,8 +294,8 @@ class _BoundedTar(tarfile.TarFile):
     """A tar archive that is read member by member.
 
     Attributes:
-        headers: How many have come since the last member. Each one's reading stands on the last one's.
-        global_bytes: The bytes of the headers that go for every member.
+        headers: Number of headers since the last member. Reading a header needs one more level of recursion.
+        global_bytes: The bytes of the headers that apply to every member.
     """
 
     tarinfo = _BoundedMember

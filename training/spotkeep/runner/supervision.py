@@ -1,9 +1,9 @@
-"""Starts the command, passes signals on, and waits: what PID 1 of a container has to do.
+"""Starts the command, passes signals on, and waits, as PID 1 of a container must.
 
-The command shares this process's group, so a signal to the group ends all of it. A signal goes to the command alone:
-its workers (a data loader's, for example) are its own business. Where the command is a block, it goes to the programs
-that bash has started. Only when the command has gone after a notice and left others behind, as a shell does, these get
-SIGTERM too.
+The command shares this process's group, so a signal to the group ends all of it. The supervisor sends a signal to the
+command alone, and not to its workers (a data loader's, for example). Where the command is a block, the signal goes to
+the programs that bash has started. After a notice a command may end and leave other processes behind, as a shell does.
+Only then do these get SIGTERM too.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """How a command ended.
+    """The end of a command.
 
     Attributes:
         exit_code: Its exit code. 128 + n when signal n killed it.
-        noticed: Whether a notice had come when it ended.
-        stderr_tail: The last of what it wrote to standard error.
-        memory_kills: How many processes of this machine the kernel killed meanwhile because memory ran out.
+        noticed: True if a notice had come when it ended.
+        stderr_tail: The end of its standard error.
+        memory_kills: Number of processes on this machine that the kernel killed meanwhile because memory ran out.
     """
 
     exit_code: int
@@ -67,13 +67,14 @@ class CommandOutcome:
 
 
 class Supervisor:
-    """Runs one command. Use it as a context manager, in the main thread: it takes the signals over.
+    """Runs one command. Use it as a context manager in the main thread, because it handles the signals.
 
     Args:
-        notice_file: Where to leave a notice for every process of the job, and where they leave what EC2 announces.
+        notice_file: Path at which to write a notice for every process of the job. The processes write EC2's notices
+            there, too.
 
     Attributes:
-        notice: That of the platform, which sent SIGTERM.
+        notice: The platform's notice, which came as SIGTERM.
     """
 
     def __init__(self, *, notice_file: Path) -> None:
@@ -108,10 +109,10 @@ class Supervisor:
         Args:
             command: Its words, or a block of lines for bash.
             arguments: They follow the words, or are `"$@"` in the block.
-            environment: All of it.
-            directory: Where.
-            metrics: The metrics to search for in the command's output, by name. Without any, its standard output is
-                the command's own.
+            environment: The command's whole environment.
+            directory: The working directory.
+            metrics: The metrics to search for in the command's output, by name. Without any, its standard output is the
+                command's own.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
@@ -149,7 +150,7 @@ class Supervisor:
 
     @property
     def announced(self) -> bool:
-        """Whether there is a notice of the platform, or of EC2 to some process of the job."""
+        """True once there is a notice of the platform, or of EC2 to some process of the job."""
         return self.notice is not None or self._notice_file.exists()
 
     def hold_until_deadline(self) -> None:
@@ -196,7 +197,7 @@ class Supervisor:
             _start_thread(lambda: self._find_what_was_about_to_start(bash), name="about-to-start")
 
     def _find_what_was_about_to_start(self, bash: subprocess.Popen[bytes]) -> None:
-        """Send SIGTERM to a program that bash was starting when it came: bash runs its trap after that program."""
+        """Send SIGTERM to a program that bash was starting when the signal came. bash runs its trap only after that."""
         pause = _SHORTEST_LOOK_SECONDS
         while pause < _LONGEST_LOOK_SECONDS and self._child is bash:
             time.sleep(pause)
@@ -226,22 +227,22 @@ class Supervisor:
 
 
 def bash_words(block: str, arguments: Sequence[str], *, environment: Mapping[str, str]) -> list[str]:
-    """Give the words that run a block: a command of several lines, which bash runs.
+    """Give the words that run a block, which is a command of several lines for bash.
 
-    bash gets `-euo pipefail`, so a line that fails ends the block, and the hyperparameters are `"$@"`. The traps before
-    the first line name the line that failed, and end the block after the program that a notice has ended. Without the
-    trap of SIGTERM, bash would die of the signal and leave the program behind, or go on with the next line.
+    bash gets `-euo pipefail`, so a line that fails ends the block. The hyperparameters are `"$@"`. The traps before the
+    first line name the line that failed, and end the block after the program that a notice has ended. Without the trap
+    of SIGTERM, bash would die of the signal and leave the program behind, or go on with the next line.
 
     Source: "The Set Builtin" and "Signals" in the Bash Reference Manual.
 
     Args:
-        block: Its lines.
+        block: The lines of the block.
         arguments: The values of `"$@"` in it.
         environment: All of its variables.
 
     Raises:
         MissingToolError: If there is no bash.
-        CommandError: If bash cannot read the block: it would run the lines before the mistake.
+        CommandError: If bash cannot read the block. bash would run the lines before the mistake.
     """
     bash = shutil.which("bash", path=environment.get("PATH", os.defpath))
     if bash is None:
@@ -272,11 +273,11 @@ class _PassedStream:
 
     @property
     def tail(self) -> bytes:
-        """The end of what has passed."""
+        """The end of the stream so far."""
         return self._tail
 
     def finish(self) -> None:
-        """Wait for the rest (not for ever: an orphan may hold the pipe open)."""
+        """Wait for the rest, for a limited time, because an orphaned process may hold the pipe open."""
         self._thread.join(_DRAIN_SECONDS)
         if not self._thread.is_alive():
             self._stream.close()

@@ -1,8 +1,8 @@
-"""The virtual environment of what a script needs: over the image's Python, which it leaves as it is.
+"""The virtual environment with a script's packages, on top of the image's Python, which stays unchanged.
 
-It has no pip of its own, and a `.pth` file shows it the packages of the image, so that what the image has is not
-installed again. That works where the image's Python is itself a virtual environment, or conda's:
-`--system-site-packages` would show the packages of the Python below.
+It has no pip of its own. A `.pth` file shows it the packages of the image, so these are not installed again. That works
+where the image's Python is itself a virtual environment, or conda's. There `--system-site-packages` would show the
+packages of the Python below.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spotkeep.errors import InstallError
 _MARK = "spotkeep-environment.json"
 _PTH = "spotkeep-image.pth"
 _BUILT_ANEW = frozenset({"pyvenv.cfg", "lib64", _MARK, "bin/python", "bin/python3"})
-"""What belongs to the image's Python, and the mark that all is there."""
+"""The files that belong to the image's Python, and the mark of a complete environment."""
 _FORMAT = 1
 _DESCRIBE = """
 import importlib.metadata, importlib.util, json, os, sys, sysconfig
@@ -41,16 +41,16 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class ImagePython:
-    """The Python of an image, and what is installed for it.
+    """The Python of an image, and the packages that are installed for it.
 
     Attributes:
         executable: The interpreter.
-        version: `3.12.4`.
-        platform: `linux-x86_64`.
-        prefix: Where it is installed.
-        folders: Where its packages are.
-        packages: Names and versions of them, `numpy==2.1.0`.
-        pip: Whether pip is among them.
+        version: A version such as `3.12.4`.
+        platform: A platform such as `linux-x86_64`.
+        prefix: The directory in which it is installed.
+        folders: The directories of its packages.
+        packages: Their names and versions, such as `numpy==2.1.0`.
+        pip: True if pip is among them.
     """
 
     executable: str
@@ -63,7 +63,7 @@ class ImagePython:
 
 
 def describe_image(environment: Mapping[str, str]) -> ImagePython:
-    """Ask the image's Python what it has: that which `python` is for the command, else `python3`.
+    """Ask the image's Python for its version and packages. It is the command's `python`, else `python3`.
 
     Raises:
         InstallError: If there is none, or it does not answer.
@@ -97,8 +97,8 @@ class VirtualEnvironment:
     """The virtual environment at one place.
 
     Args:
-        directory: Where it is, or will be. Scripts in it name this path.
-        image: What it stands on.
+        directory: The environment's directory, which may not exist yet. Scripts in it name this path.
+        image: The Python below it.
     """
 
     def __init__(self, directory: Path, *, image: ImagePython) -> None:
@@ -111,7 +111,7 @@ class VirtualEnvironment:
         return self.directory / "bin" / "python"
 
     def key(self, text: str, *, pin: str | None) -> str:
-        """Give the hash of everything that decides what is in it.
+        """Give the hash of everything that decides the environment's content.
 
         Args:
             text: The requirements.
@@ -131,7 +131,7 @@ class VirtualEnvironment:
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
 
     def is_complete(self, key: str) -> bool:
-        """Say whether it is there, whole, with what this key stands for."""
+        """Tell if the whole environment of this key is there."""
         try:
             found = json.loads((self.directory / _MARK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -153,7 +153,7 @@ class VirtualEnvironment:
         self.directory.mkdir()
 
     def lay_under(self) -> None:
-        """Make what belongs to the image's Python, beside what is in the directory.
+        """Make the files that belong to the image's Python, beside the files in the directory.
 
         Raises:
             InstallError: If the image's Python cannot make one.
@@ -173,22 +173,22 @@ class VirtualEnvironment:
         (packages / _PTH).write_text("".join(lines), encoding="utf-8")
 
     def mark_complete(self, key: str) -> None:
-        """Say that all of it is there: written last."""
+        """Mark the environment as complete. The mark is written last."""
         (self.directory / _MARK).write_text(json.dumps({"key": key}), encoding="utf-8")
 
     def activated(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Give the environment of a command that finds this Python, and what was installed, before the image's."""
+        """Give the environment of a command that finds this Python and its packages before the image's."""
         path = [str(self.directory / "bin"), *filter(None, [environment.get("PATH")])]
         kept = {name: value for name, value in environment.items() if name != "PYTHONHOME"}
         return {**kept, "PATH": os.pathsep.join(path), "VIRTUAL_ENV": str(self.directory)}
 
 
 def pack(directory: Path, tar: tarfile.TarFile, *, go_on: Callable[[], None]) -> None:
-    """Write what was installed into an archive: `lay_under` makes the rest again around it.
+    """Write the installed files into an archive. `lay_under` makes the rest again around them.
 
     Args:
         directory: The directory of the environment.
-        tar: Open for writing.
+        tar: The archive, open for writing.
         go_on: Called before each file. Raises to leave.
 
     Raises:
@@ -200,7 +200,7 @@ def pack(directory: Path, tar: tarfile.TarFile, *, go_on: Callable[[], None]) ->
 
 
 def installed_paths(directory: Path) -> Iterator[Path]:
-    """Give what was installed. A directory before what is in it. Byte code is left out: it is made again."""
+    """Give the installed paths, a directory before its content. Byte code is left out, for Python makes it again."""
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if name in _BUILT_ANEW or name.startswith("bin/python3.") or "__pycache__" in path.parts:

@@ -37,8 +37,8 @@ class ProcessLife:
     """One process of a run.
 
     Attributes:
-        began: When it began to train, seconds since the epoch.
-        seen: When it was last known to be alive.
+        began: Start of its training, in seconds since the epoch.
+        seen: The last time at which it was known to be alive, in seconds since the epoch.
         ending: `noticed`, `left`, or None when it never said, because it was taken away or is still there.
     """
 
@@ -48,7 +48,7 @@ class ProcessLife:
 
     @property
     def seconds(self) -> float:
-        """How long it lived."""
+        """The length of its life in seconds."""
         return self.seen - self.began
 
 
@@ -99,8 +99,8 @@ class InterruptionHistory:
 def expect(prior: InterruptionOutlook, lives: Sequence[ProcessLife]) -> InterruptionOutlook:
     """Correct an expectation by the run's history.
 
-    The prior counts as one interruption after its mean time, noticed with its chance (the mean of a gamma and of a beta
-    distribution that are updated).
+    The prior counts as one interruption after its mean time, noticed with its chance. The result is the mean of a gamma
+    and of a beta distribution that are updated.
 
     Args:
         prior: The expectation before the first process.

@@ -149,8 +149,8 @@ class SaveSchedule:
     Args:
         every_steps: The interval in steps. It is kept exactly, so a save waits for one that is still running.
         every_seconds: The interval in seconds, or `auto` for the best interval. While a save is running, none is due.
-        auto: Choose the seconds.
-        outlook: For `auto`.
+        auto: True to choose the seconds.
+        outlook: The expected interruptions, for `auto`.
     """
 
     def __init__(
@@ -175,12 +175,12 @@ class SaveSchedule:
         self._tried_step, self._tried_at = step, now
 
     def due(self, step: int, now: float, *, saving: bool) -> bool:
-        """Say whether to save this step.
+        """Tell if this step should be saved.
 
         Args:
             step: Completed steps.
             now: Seconds of any steady clock.
-            saving: Whether a save is still running.
+            saving: True while a save is still running.
         """
         if self._every_steps is not None and step - self._tried_step >= self._every_steps:
             return True

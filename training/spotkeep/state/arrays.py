@@ -60,7 +60,7 @@ def is_torch_tensor(value: Any) -> bool:
 
 
 def is_wrapper(tensor: Any) -> bool:
-    """Say whether a tensor has a class of its own, whose memory may be anywhere."""
+    """Tell if a tensor has a class of its own, with its memory anywhere."""
     torch = sys.modules["torch"]
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
@@ -142,7 +142,7 @@ def _numpy_order(array: Any) -> str | list[int]:
 
 
 def _in_order(array: Any, order: str | list[int]) -> Any:
-    """Give a view whose C order is the order of the memory."""
+    """Give a view with the order of the memory as its C order."""
     return array if order == "C" else array.T if order == "F" else array.transpose(order)
 
 
@@ -206,7 +206,7 @@ class DeviceBytes:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where they begin."""
+        """The address of the first byte."""
         return (str(self._tensor.device), self._tensor.data_ptr())
 
     def sums(self) -> Any:

@@ -17,7 +17,7 @@ from .encoding import Json, encode_state, encoded_pairs, objects_in, stateful_ki
 from .state_dicts import is_module, is_optimizer, loads_in_its_own_way, numbers_beside, tensors_beside
 
 _NAMED = 5
-"""How many of the entries that changed are named."""
+"""The number of changed entries that are named."""
 
 
 class Beginning:

@@ -39,7 +39,7 @@ class SameForm:
     """Bytes that should be equal.
 
     Attributes:
-        path: Where they are in the state.
+        path: Their path in the state.
         saved: Their description in the checkpoint, with `file`, `offset` and `size`.
         live: Their description in the live state.
     """

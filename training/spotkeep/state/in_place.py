@@ -1,6 +1,6 @@
 """Memory that cannot be filled in place.
 
-Examples are read-only arrays, tensors whose elements share a place, and mapped files.
+Examples are read-only arrays, tensors with elements that share a place, and mapped files.
 
 A read of a checkpoint into such memory fails or ends the process. So the library finds it before the training begins.
 """

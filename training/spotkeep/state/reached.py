@@ -26,7 +26,7 @@ from . import arrays
 _logger = logging.getLogger("spotkeep")
 
 _MOST_ITEMS = 1000
-"""Of a longer list only so many items are looked at. It holds data."""
+"""The number of items that are walked of a longer list. Such a list holds data."""
 _LARGE = 2**20
 """An array of more bytes holds data. It is watched, and not copied."""
 _PLAIN_TYPES = frozenset((type(None), bool, int, float, complex, str, bytes))

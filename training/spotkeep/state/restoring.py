@@ -35,7 +35,7 @@ from .state_dicts import (
 _logger = logging.getLogger("spotkeep")
 
 _NAMED = 5
-"""How many entries of a module are named."""
+"""The number of a module's entries that are named."""
 
 _WAY_OUT = ": let load_state_dict of this object keep what state_dict gave"
 
@@ -68,7 +68,7 @@ def check_state(state: Mapping[str, Any]) -> bool:
     """Refuse a state that could not be saved, or not be restored in place, before any training is spent on it.
 
     Returns:
-        Whether it holds arrays or tensors, into which a checkpoint is read.
+        True if it holds arrays or tensors, into which a checkpoint is read.
 
     Raises:
         UsageError: If it is not a mapping of names.
@@ -172,7 +172,7 @@ def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int
 
 @dataclass(frozen=True)
 class LiveBytes:
-    """Bytes of a live state, and what was saved at their place.
+    """Bytes of a live state, and the saved bytes at their place.
 
     Attributes:
         form: Their place, in the state and in the checkpoint.
@@ -184,7 +184,7 @@ class LiveBytes:
 
 
 def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[LiveBytes]]:
-    """Compare a live state with the document it was restored from, as far as its objects say what they hold.
+    """Compare a live state with the document it was restored from, except for objects that do not give their content.
 
     Returns:
         The differences, and the bytes that are still to be compared with those of the checkpoint.
@@ -202,8 +202,8 @@ def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Differ
 def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:
     """Judge the differences from the saved state.
 
-    Plain values of objects that are neither torch's nor ours may change at a load, for example a count of resumes. The
-    log names such changes, and they are no error.
+    Plain values of objects that are neither torch's nor Spotkeep's may change at a load, for example a count of
+    resumes. The log names such changes, and they are no error.
 
     Raises:
         StateMismatchError: Arrays or tensors differ, or values of torch's objects, generators or plain parts of the

@@ -1,8 +1,8 @@
-"""Arrays and tensors in dictionaries and lists of a state that are the memory of something else in it, when it begins.
+"""Arrays and tensors in a state's dictionaries and lists that at first share memory with another part of the state.
 
-A script may keep the best weights as `{"best": dict(model.state_dict())}`: the model's own memory, until it puts a
-copy there. A checkpoint from later has two values for that memory. So before it is read such a tensor gets memory
-of its own, and where the two values turn out to be equal, the two are one again.
+A script may keep the best weights as `{"best": dict(model.state_dict())}`. They are the model's own memory, until it
+puts a copy there. A checkpoint from later has two values for that memory. So before such a checkpoint is read, the
+tensor gets memory of its own. Where the two values are equal afterwards, the two are one again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Address = Optional[tuple[str, int]]
 
 
 class SharedMemory:
-    """What in the dictionaries and lists of a live state shares memory with another part of it.
+    """Arrays and tensors in a live state's dictionaries and lists that share memory with another part of it.
 
     Args:
         state: Names and objects.
@@ -46,14 +46,14 @@ class SharedMemory:
             container[key] = value.clone() if arrays.is_torch_tensor(value) else value.copy()
 
     def join_where_equal(self) -> None:
-        """Put those back whose content is that of the memory they shared."""
+        """Put those back that equal the memory they shared."""
         for container, key, value in self._parted:
             if _is_there(container, key) and _same(container[key], value):
                 container[key] = value
 
 
 def _held(value: Any, depth: int) -> Iterator[tuple[Any, Any, Any]]:
-    """Find arrays and tensors that stand in dictionaries and lists themselves: container, key, value."""
+    """Find arrays and tensors directly in dictionaries and lists. Each comes with its container, key and value."""
     if type(value) is not list and not isinstance(value, dict):
         return
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):

@@ -1,8 +1,8 @@
-"""What a torch module keeps beside the items of its `state_dict`, and what an optimizer's own loader would change.
+"""The state of a torch module beside the items of its `state_dict`, and the casts of an optimizer's own loader.
 
-A `state_dict` carries the version of each module in its `_metadata`, by which a loader knows what it has to convert.
-Which parameters require gradients, and which modules are in evaluation mode, no `state_dict` says. An optimizer's
-loader casts what it keeps to the types of the parameters.
+A `state_dict` carries the version of each module in its `_metadata`, by which a loader converts old items. No
+`state_dict` holds the parameters that require gradients, or the modules in evaluation mode. An optimizer's loader casts
+its state to the types of the parameters.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _OVERRIDABLE = (
 
 
 class StateDict(OrderedDict):  # type: ignore[type-arg]
-    """The items of a `state_dict`, and what belongs to them.
+    """The items of a `state_dict`, and the facts that belong to them.
 
     Attributes:
         frozen: The parameters that do not require gradients. None where that is not known.
-        evaluating: The modules that are in evaluation mode, the module itself as an empty name. None likewise.
+        evaluating: The modules that are in evaluation mode, the module itself as an empty name. None where that is not
+            known.
     """
 
     frozen: tuple[str, ...] | None = None
@@ -49,7 +50,7 @@ def is_optimizer(value: Any) -> bool:
 
 
 def module_state(module: Any) -> Any:
-    """Give the `state_dict` of a module, with what belongs to it."""
+    """Give the `state_dict` of a module, with the facts that belong to it."""
     items = module.state_dict()
     if not isinstance(items, dict):
         return items
@@ -60,7 +61,7 @@ def module_state(module: Any) -> Any:
 
 
 def put_back_module(module: Any, saved: Any) -> None:
-    """Give a module its state back: values, types, orders in memory, which parameters are frozen, and the modes.
+    """Restore a module's values, types, orders in memory, frozen parameters and modes.
 
     Raises:
         RuntimeError: If its own loader refuses.
@@ -91,7 +92,7 @@ def put_back_module(module: Any, saved: Any) -> None:
 
 
 def _without_copies(module: Any, saved: StateDict) -> StateDict:
-    """Give the tensors that were read into the module's own memory as the very tensors: torch does not copy those."""
+    """Give tensors that were read into the module's own memory as the very tensors. torch does not copy those."""
     given = StateDict(saved)
     given._metadata = saved._metadata
     for name, tensor in module_tensors(module):
@@ -127,7 +128,7 @@ def put_back_optimizer(optimizer: Any, saved: Any) -> None:
 
 
 def _in_form_of(saved: Any, live: Any) -> Any:
-    """Give what an optimizer has loaded, with the saved tensors in the place of those that were cast."""
+    """Give the state that an optimizer has loaded, with the saved tensors in the place of those that were cast."""
     if is_torch_tensor(saved) and is_torch_tensor(live):
         return live if same_form(saved, live) else saved.to(live.device)
     if isinstance(saved, dict) and isinstance(live, dict):
@@ -165,7 +166,7 @@ def module_tensors(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
-    """Find the tensors of a module that its `state_dict` does not have. Gives names, and what reads the value."""
+    """Find the tensors of a module that its `state_dict` does not have. Gives names, and functions that read them."""
     found: list[tuple[str, Callable[[], Any]]] = []
     for part in _parts(module):
         holder = part.module
@@ -187,7 +188,7 @@ def tensors_beside(module: Any) -> list[tuple[str, Callable[[], Any]]]:
 
 
 def numbers_beside(module: Any) -> list[tuple[str, dict[str, Any], str]]:
-    """Find the numbers that a module keeps as attributes: a dropout's probability, a counter of one's own.
+    """Find the numbers that a module keeps as attributes, such as a dropout's probability or a counter of the user's.
 
     Returns:
         Of each its name, the attributes of the module that it belongs to, and the attribute.

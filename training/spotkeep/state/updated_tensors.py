@@ -1,7 +1,9 @@
-"""What torch's optimizers update must lie in the state. Else its momentum comes back, and its values begin anew.
+"""Checks that the tensors which torch's optimizers update lie in the state.
 
-A tensor lies in the state when its memory does: as a tensor, or as one that an object's `state_dict` gives. That is
-asked, and not the list of a module's parameters, because a `state_dict` may leave some out (adapters of a large model).
+Otherwise a restore brings back a tensor's momentum, and its values begin anew.
+
+A tensor lies in the state when its memory does, as a tensor or as one that an object's `state_dict` gives. The list of
+a module's parameters does not count, because a `state_dict` may leave some out (adapters of a large model).
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ _MAX_DEPTH = 100
 
 
 class UpdatedTensors:
-    """Finds what optimizers update and the state does not hold.
+    """Finds tensors that optimizers update and the state does not hold.
 
     Args:
-        *states: Names and objects: what all ranks have in common, and what each has for itself.
+        *states: Names and objects. The first holds the common state of all ranks, the others the state of each rank
+            alone.
     """
 
     def __init__(self, *states: Mapping[str, Any]) -> None:
@@ -34,9 +37,9 @@ class UpdatedTensors:
         self._held_before: set[_Place] = set()
 
     def problems(self) -> list[str]:
-        """Name each optimizer that updates a tensor which no entry holds, and what it is.
+        """Name each optimizer that updates a tensor of no entry, with its path and the tensor.
 
-        A later call looks again only where optimizers have come, or have more to train.
+        A later call repeats the check only where optimizers have come, or have more to train.
         """
         objects = [found for state in self._states for found in objects_in(state)]
         optimizers = [(path, value) for path, value in objects if _groups(value) is not None]
@@ -74,7 +77,7 @@ def _groups(value: Any) -> list[dict[str, Any]] | None:
 
 
 def _trained(optimizer: Any) -> Iterator[tuple[int, Any]]:
-    """Give what an optimizer may update, with the numbers of its groups. It passes over what is frozen."""
+    """Give the tensors that an optimizer may update, with the numbers of its groups. It skips frozen ones."""
     for index, group in enumerate(_groups(optimizer) or ()):
         for tensor in group["params"]:
             if arrays.is_torch_tensor(tensor) and tensor.requires_grad:
@@ -82,7 +85,7 @@ def _trained(optimizer: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _held(value: Any) -> Iterator[tuple[Any, bool]]:
-    """Give the tensors that an entry of a state saves, each with whether it may be a copy of what is trained."""
+    """Give the tensors that an entry of a state saves. Each comes with True if it may be a copy of a trained tensor."""
     if arrays.is_torch_tensor(value):
         yield value, False
     elif stateful_kind(value) == "state_dict":

@@ -1,4 +1,4 @@
-"""Says whether a model of XGBoost or LightGBM is whole. Other files with such a name are not judged.
+"""Tells if a model of XGBoost or LightGBM is whole. Other files with such a name are not judged.
 
 - XGBoost's UBJSON (`.ubj`, and without a known name since 2.1) is an object, whose arrays hold their lengths.
 - XGBoost's JSON ends with the version.

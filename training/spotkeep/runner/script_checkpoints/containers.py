@@ -1,14 +1,15 @@
-"""Says whether a file of a known format is whole, from its head and its end. Nothing in it is loaded.
+"""Tells if a file of a known format is whole, from its head and its end. Nothing in it is loaded.
 
-A process that is killed during a write leaves a file that ends too early, and so does a copy during that write. Each of
-these formats holds its length, or has an end of its own.
+A process that is killed during a write leaves a file that ends too early. A copy during that write is too short, too.
+Each of these formats holds its length, or has an end of its own.
 
-- HDF5: the superblock holds the end-of-file address, and is written last. Source: HDF5 File Format Specification, II.A.
-- Zip: the central directory is written last.
-- Safetensors: the head holds the offsets of every tensor.
-- `.npy`: the head holds the array's type and shape.
-- zlib and gzip: the stream has an end of its own.
-- The index of a TensorFlow checkpoint: a table whose last eight bytes are a magic number.
+- HDF5 writes its superblock last, and the superblock holds the end-of-file address. Source: HDF5 File Format
+  Specification, II.A.
+- Zip writes its central directory last.
+- Safetensors holds the offsets of every tensor in its head.
+- `.npy` holds the array's type and shape in its head.
+- zlib and gzip streams have an end of their own.
+- The index of a TensorFlow checkpoint is a table whose last eight bytes are a magic number.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 ZIP = b"PK\x03\x04"
 NPY = b"\x93NUMPY"
 COMPRESSED = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
-"""How gzip and zlib begin."""
+"""The first bytes of gzip and zlib streams."""
 _OPEN_FOR_WRITING = 1 | 4
 """The consistency flags of a file whose writer has not closed it. One is for any writer, one for concurrent readers."""
 _OBJECT_HEADERS = (b"OHDR", b"\x01\0")

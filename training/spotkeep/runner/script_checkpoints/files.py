@@ -1,4 +1,4 @@
-"""Says whether a framework's file is whole. A file of no known format is not judged."""
+"""Tells if a framework's file is whole. A file of no known format is not judged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BINARY = (
     ".ubj",
     *_PICKLES,
 )
-"""How the names end of files that hold weights or a state, and are never empty."""
+"""The name endings of files that hold weights or a state, and are never empty."""
 _OF_TORCH = re.compile(
     r"(pytorch_model|adapter_model|diffusion_pytorch_model|optimizer|scheduler|sampler|dl_state_dict|training_args)"
     r"([-_.][^/]*)?\.bin"
@@ -105,7 +105,7 @@ def may_be_booster(name: str) -> bool:
 
 
 def ends_before_it_says_what_it_is(path: Path) -> bool:
-    """Say whether a file is so short that it may be the beginning of a booster's model, whose name says nothing.
+    """Tell if a file is so short that it may be the beginning of a booster's model with a name of no format.
 
     Raises:
         OSError: It cannot be read.

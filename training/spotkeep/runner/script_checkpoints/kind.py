@@ -26,7 +26,7 @@ class Kind(NamedTuple):
     """A folder that is one checkpoint.
 
     Attributes:
-        recognises: Whether a folder is of this kind, by its content.
+        recognises: Gives True if a folder is of this kind, by its content.
         problem: The reason why it is not whole, or None.
     """
 

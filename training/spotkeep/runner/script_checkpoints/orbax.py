@@ -31,7 +31,7 @@ _JSON = re.compile(r"_CHECKPOINT_METADATA|_METADATA|_sharding|process_[0-9]+|met
 _IN_EACH = re.compile(rf"{_JSON.pattern}|commit_success\.txt|orbax\.checkpoint|manifest\.ocdbt")
 _OF_ANOTHER_PROCESS = re.compile(r"process_[1-9][0-9]*")
 _LEADS_ON = (b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde", b"\x0c\xdb\x1c\xde")
-"""How a database's manifest, a node of its tree, and a node of its versions begin."""
+"""The first bytes of a database's manifest, of a node of its tree, and of a node of its versions."""
 _ARRAYS = frozenset({"jax.Array", "np.ndarray", "scalar"})
 _OF_ARRAYS = re.compile(r"\.(PyTree|Standard|Array)[A-Za-z]*Handler$")
 _DIGIT = re.compile(r"[0-9]")

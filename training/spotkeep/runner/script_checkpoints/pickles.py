@@ -1,7 +1,7 @@
-"""Says whether a pickle is whole, and reads plain values out of one. Nothing of it is executed.
+"""Tells if a pickle is whole, and reads plain values out of one. Nothing of it is executed.
 
-A pickle is a row of operations, each a byte with its name and an argument whose length that byte decides. So one can
-step over it, and over large arguments without reading them, until the operation that ends it. Source: `pickletools.py`.
+A pickle is a row of operations. Each has a byte as its name, and an argument whose length that byte decides. So a
+reader can step through it to the operation that ends it, and skip large arguments unread. Source: `pickletools.py`.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def _ranks_problem(folder: Folder, processes: Any) -> str | None:
 
 
 def _arguments(folder: Folder) -> dict[str, Any] | None:
-    """Read the Trainer's arguments from a pickle, whose texts are followed by their values. None for any other file."""
+    """Read the Trainer's arguments from a pickle, where each text is followed by its value. None for any other file."""
     if _ARGUMENTS not in folder.files:
         return None
     with open_unnoticed(folder.path / _ARGUMENTS) as file:
