@@ -1,6 +1,6 @@
 """Known behaviour of training libraries that explains the end of a rehearsal.
 
-Seen with the real libraries: docs/findings.md.
+Each was seen with the real library (docs/findings.md).
 """
 
 from __future__ import annotations

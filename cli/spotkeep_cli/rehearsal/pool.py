@@ -1,8 +1,8 @@
-"""The scenario of `spotkeep rehearse-pool`: job, pool, next job, extension, reminder, expiry.
+"""The scenario of `spotkeep rehearse-pool`.
 
-The app, its functions and its schedules are the ones AWS would see. Time runs faster: periods that are half an hour
-where people work are divided by a factor, in the job, in the deployment's settings and in the extension alike, so that
-nothing but the figures differs.
+Its order is job, pool, next job, extension, reminder, expiry. The app, its functions and its schedules are the ones
+that AWS would get. Time runs faster. Periods of half an hour on AWS are divided by a factor. The factor applies to the
+job, the deployment's settings and the extension, so only the figures differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spotkeep_jobs.record.states import NotificationKind, PoolState, RunState
 KEEP_ALIVE_SECONDS = 1800
 EXTENSION_SECONDS = 600
 REMINDER_LEAD_SECONDS = 600
-"""What people would choose, before time runs faster."""
+"""Seconds that people would choose, before time runs faster."""
 
 
 def pool_scenario(*, faster: float) -> Scenario:
@@ -55,7 +55,7 @@ def pool_scenario(*, faster: float) -> Scenario:
 
 
 def _on_this_clock(seconds: float, *, faster: float) -> int:
-    """Return a period on this machine's clock: whole seconds, as SageMaker takes them."""
+    """Return a period on this machine's clock, in whole seconds as SageMaker takes them."""
     return max(1, round(seconds / faster))
 
 

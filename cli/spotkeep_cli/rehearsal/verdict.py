@@ -1,7 +1,7 @@
-"""Decides whether a rehearsed run kept what the promises say it keeps: one pure function over the evidence.
+"""Decides the verdict on a rehearsed run, in one pure function over the evidence.
 
-The reasons of a failed verdict are written for the author of the training script: what was expected, what was found,
-and where to read on.
+The verdict compares the run with the promises. The reasons of a failed verdict are for the author of the training
+script. They name the promise, the fact and the page to read.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Verdict:
 
     Attributes:
         reasons: Every reason why it did not pass. Empty when it passed.
-        interruptions: What each loss of capacity cost.
-        identical_to_uninterrupted: Whether the final model equals, file by file, that of a run left alone.
-        equal_to_uninterrupted: Whether it holds the same values, as far as they can be compared, whatever its bytes.
-        remarks: What a verdict that passed leaves open: files that cannot be compared by value.
-        not_shown: Those of the reasons that say what nothing shows.
-        other_model: Those of the reasons that say how the model differs.
-        missing_module: The Python module without which the script ended. Then there is no judgement on it.
-        fails_alone: Whether the run left alone did not end well, so that interruptions have nothing to do with it.
+        interruptions: The cost of each loss of capacity.
+        identical_to_uninterrupted: True if the final model equals, file by file, that of a run left alone.
+        equal_to_uninterrupted: True if it holds the same values, as far as they can be compared. Its bytes may differ.
+        remarks: Questions that a passed verdict leaves open, such as files that cannot be compared by value.
+        not_shown: Those of the reasons that name a promise without evidence.
+        other_model: Those of the reasons that describe a difference of the model.
+        missing_module: The Python module without which the script ended. There is no judgement on the script then.
+        fails_alone: True if the run left alone did not end well. Interruptions have nothing to do with it then.
     """
 
     reasons: tuple[str, ...]
@@ -83,16 +83,16 @@ def judge(
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
 
-    A script that reports its steps is judged by them. One that does not, by the checkpoint files that it wrote and
-    read.
+    A script that reports its steps is judged by them. Another script is judged by the checkpoint files that it wrote
+    and read.
 
     Args:
-        planned_interruptions: How many losses of capacity the plan asked for.
+        planned_interruptions: Number of losses of capacity in the plan.
         run: The run that was interrupted.
         reference: The run that was left alone.
         notifications: Every notification the subscriber received about either.
         compared: The files of both models whose bytes differ, compared by value.
-        repeatable: Whether two runs that were left alone end with the same model. ``None`` where that is not known.
+        repeatable: True if two runs that were left alone end with the same model. ``None`` where that is not known.
         remarks: Other questions that the rehearsal leaves open.
 
     Returns:
@@ -148,7 +148,7 @@ def missing_module(failure: str | None) -> str | None:
 
 
 def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
-    """List what each loss of capacity cost a run, from the lives of its process."""
+    """List the cost of each loss of capacity to a run, from the lives of its process."""
     following: list[RehearsedProcess | None] = [*run.lives[1:], None]
     trained = accumulate(life.ended_at - life.started_at for life in run.lives)
     return tuple(
@@ -252,7 +252,7 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
 
 
 def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str]:
-    """Judge a script that reports no steps: it must read a checkpoint where there is one, as far as that is seen."""
+    """Judge a script that reports no steps. It must read a checkpoint where there is one, as far as that is seen."""
     if interruption.read_files is None or not interruption.stored_files or interruption.read_files:
         return []
     if set(interruption.stored_files) <= set(interruption.put_aside):
@@ -308,14 +308,14 @@ def _resume_not_shown(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -
 
 @dataclass(frozen=True, kw_only=True)
 class _ModelJudgement:
-    """What speaks against a model, what is only not shown, and what stays open of one that nothing speaks against.
+    """The judgement on a model, with reasons against it, gaps in the evidence and open questions.
 
     Attributes:
-        lacking: Why there is no model, or a file of it is missing.
-        differing: How its values differ.
-        not_shown: Why nothing is known of the larger part of it.
-        remarks: What stays open.
-        equal: Whether it holds the same values, as far as that is known.
+        lacking: The reason that there is no model, or that a file of it is missing.
+        differing: The differences of its values.
+        not_shown: The reason that nothing is known of the larger part of it.
+        remarks: The open questions.
+        equal: True if it holds the same values, as far as that is known.
     """
 
     lacking: tuple[str, ...] = ()
@@ -338,8 +338,8 @@ def _judge_model(
 ) -> _ModelJudgement:
     """Judge the final model.
 
-    A file that cannot be compared by value is no reproach. But what is shown to be the same must be the larger part of
-    the model: else nothing is shown.
+    A file that cannot be compared by value is no reproach. The part that is shown to be the same must be the larger
+    part of the model. Otherwise nothing is shown.
     """
     ours, theirs = run.model_files, reference.model_files
     if not ours or not theirs:
