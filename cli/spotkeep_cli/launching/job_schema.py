@@ -1,4 +1,7 @@
-"""The JSON schema of a job file: whole, and of one place, by which an unquoted word there is text or a number."""
+"""The JSON schema of a job file, as a whole and for one place.
+
+The schema of a place decides if an unquoted word there is text or a number.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _MOST_DIGITS = 400
-"""Of a whole number that is compared with its text: Python takes its time with more."""
+"""The most digits of a whole number that is compared with its text. Python is slow with more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class FieldSchema:
 
     @property
     def is_text(self) -> bool:
-        """Whether a single value there is text in the end: a duration is not."""
+        """True if a single value there is text in the end. A duration is not."""
         return self._takes_text_alone or self._turns_into_text
 
     @property
@@ -70,13 +73,14 @@ class FieldSchema:
         return self.at[:1] in {("hyperparameters",), ("sweep",)}
 
     def text_of_number(self, number: str) -> str | None:
-        """Return the text that a number is kept as: where it is text, and JSON would write it otherwise. Else None.
+        """Return the text that a number is kept as.
 
-        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them. `1e-3` in a
-        sweep stays one, too: people count with the values of its trials.
+        A number is kept as text where the field is text and JSON would write it differently. Otherwise the result is
+        None. `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity. Scripts calculate with them.
+        `1e-3` in a sweep stays a number too. People calculate with the values of its trials.
 
         Args:
-            number: As it is written, in one of YAML's forms.
+            number: The number as it is written, in one of YAML's forms.
         """
         if self._takes_text_alone:
             return number
