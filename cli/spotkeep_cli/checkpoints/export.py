@@ -1,4 +1,7 @@
-"""Takes a checkpoint elsewhere: a safetensors file, or a file for `torch.load`. A file is there whole or not at all."""
+"""Exports a checkpoint to a safetensors file, or a file for `torch.load`.
+
+The file is there whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(StrEnum):
-    """What can be written."""
+    """The formats of an export."""
 
     SAFETENSORS = "safetensors"
     TORCH = "torch"
