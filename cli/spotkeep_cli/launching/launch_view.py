@@ -272,7 +272,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
 
 
 def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
-    """Return the packages to install before the command. Empty for none, or where they are not known on this machine."""
+    """Return the packages to install before the command. Empty for none, or where this machine does not know them."""
     install = request.get("install", "none")
     if not isinstance(install, str):
         return ", ".join(install)
