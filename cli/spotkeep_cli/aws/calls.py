@@ -1,4 +1,7 @@
-"""How the command line calls AWS: the clients, where a deployment keeps its things, AWS's errors in a user's words."""
+"""Calls AWS for the command line.
+
+It has the clients, the names of a deployment's resources, and AWS's errors in a user's words.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class Connection(BaseModel):
     run_table: str
     checkpoint_bucket: str
     isolated_teams: str = ""
-    """The teams whose runs are stored apart, separated by spaces."""
+    """The teams with separate storage for their runs, separated by spaces."""
     notification_topic_arn: str
     dead_notification_queue_url: str
     """Where the notifications are that could not be sent."""
@@ -57,7 +60,10 @@ class Connection(BaseModel):
     drill_template_id: str = ""
     """The experiment that takes an instance away. Empty in a deployment without drills."""
     queue_instances: str = Field(default="", pattern=r"^(\S+=\d+( \S+=\d+)*)?$")
-    """How many instances of each type the queues may have at work, all together: `ml.g5.2xlarge=20 ml.m5.large=4`."""
+    """The most instances of each type that all queues together may have at work.
+
+    An example is `ml.g5.2xlarge=20 ml.m5.large=4`.
+    """
 
     def instances_of_queues(self) -> dict[str, int]:
         """Return how many instances of each type the queues may have at work, all together."""
@@ -69,11 +75,11 @@ class Connection(BaseModel):
 def translated_aws_errors(
     doing: str, *, options: ConnectionOptions, payload: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
-    """Turn what botocore raises into one line and a hint.
+    """Turn botocore's errors into one line and a hint.
 
     Args:
-        doing: What was being done, for the message: `reading the run table`.
-        options: How the user named the deployment.
+        doing: The current action, for the message, such as `reading the run table`.
+        options: The user's options for the deployment.
         payload: The launch document, whose token makes a repeat safe.
 
     Raises:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """Which deployment the user means.
+    """The user's choice of a deployment.
 
     Attributes:
-        deployment: The `deployment` setting it was deployed with.
+        deployment: The `deployment` setting that it was deployed with.
         region: The AWS region. None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
-        local: Whether it is the one in the local AWS.
+        local: True for the deployment in the local AWS.
     """
 
     deployment: str = "spotkeep"

@@ -1,4 +1,7 @@
-"""The dead-letter queue of notifications, in SQS: each message stands for one notification that could not be sent."""
+"""The dead-letter queue of notifications, in SQS.
+
+Each message stands for one notification that could not be sent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.connection_options import ConnectionOptions
 
 HIDDEN_SECONDS: Final = 300
-"""For so long a taken message is hidden from other readers, unless it is given back: longer than a replay takes."""
+"""Seconds that a taken message is hidden from other readers, unless it is given back.
+
+They are more than a replay takes.
+"""
 _WAIT_SECONDS: Final = 1
 """A receive that does not wait asks a part of SQS's servers only.
 Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html"""

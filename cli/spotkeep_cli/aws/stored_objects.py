@@ -94,7 +94,7 @@ class StoredObjects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Yield every version that is stored for runs, a thousand a call. What isolated teams store is not among them.
+    """Yield every stored version of the runs, a thousand a call. The storage of isolated teams is not among them.
 
     Args:
         client: A boto3 client of S3.
