@@ -120,7 +120,7 @@ def _instance(fields: Mapping[str, Any]) -> str:
 
 
 def _phases(phases: Any) -> str:
-    """Return how long each phase of the boot took: `, after volume 0.8 s, supplies 0.1 s`."""
+    """Return the seconds of each phase of the boot, such as `, after volume 0.8 s, supplies 0.1 s`."""
     if not isinstance(phases, dict):
         return ""
     taken = [f"{name} {seconds:.1f} s" for name, seconds in phases.items() if isinstance(seconds, int | float)]
@@ -179,7 +179,7 @@ def _lateness(event: JobEvent) -> str:
 
 
 def _finite(value: Any) -> float | None:
-    """Return a figure a script reported, where it is one: a log may hold anything."""
+    """Return a figure that a script reported, where it is one. A log may hold anything."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST_FIGURE:
         return None
     return value if math.isfinite(value) else None
