@@ -1,4 +1,4 @@
-"""What is useful to do next with a run, by its state."""
+"""The useful next steps with a run, by its state."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class AccountCheck:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return what should not be first, and of that the dearest."""
+    """Return the findings with wrong ones first, and among equals the dearest first."""
     return tuple(sorted(findings, key=lambda each: (not each.wrong, -(each.usd_per_hour or 0.0), each.since)))
 
 

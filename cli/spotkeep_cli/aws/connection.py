@@ -38,9 +38,9 @@ _RETRIES = {
     "retry_mode": ("retry_mode", "AWS_RETRY_MODE", "standard", None),
     "max_attempts": ("max_attempts", "AWS_MAX_ATTEMPTS", 5, int),
 }
-"""The setting of the user's configuration, its environment variable, and our default.
+"""Botocore's session variables of retries, with our defaults.
 
-Botocore's default changes from version to version.
+Botocore's own defaults change from version to version.
 
 Source: https://docs.aws.amazon.com/boto3/latest/guide/retries.html
 """

@@ -114,7 +114,7 @@ _LONGEST_PATH: Final = 50
 _MOST_NAMED: Final = 10
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CHOICES: Final = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
-"""Statements whose bodies run in some cases alone."""
+"""Statements whose bodies run only in some cases."""
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

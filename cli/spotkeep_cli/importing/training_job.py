@@ -195,7 +195,7 @@ class ImportedJob:
 
 
 class _JobFileDumper(yaml.SafeDumper):
-    """Writes a text of several lines as a block (`command: |`), and numbers as JSON does.
+    """Writes a text of several lines as a block after `|`, and numbers as JSON does.
 
     PyYAML's 1.0e-05 would reach the script in these characters.
     """
@@ -315,13 +315,13 @@ def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[
 
 
 def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], instances: int | None) -> list[str]:
-    """Return how the SageMaker SDK starts a script with torchrun, in both versions.
+    """Return the command by which the SageMaker SDK starts a script with torchrun, in both versions.
 
     Args:
         script: Its path in the source.
-        processes: How many an instance. None for one a GPU, or one where there is none.
+        processes: Number of processes an instance. None for one a GPU, or one where there is none.
         types: The instance types.
-        instances: How many. None where that is not known.
+        instances: Number of instances. None where that is not known.
     """
     if processes is None and _has_neuron_cores(types):
         processes = 1
@@ -360,11 +360,11 @@ def text_that_stays(text: str) -> str:
 
 
 def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
-    """Yield the loss where a script has its checkpoints in another directory than Spotkeep saves.
+    """Yield the loss where a script has its checkpoints in a directory that Spotkeep does not save.
 
     Args:
         local_path: The directory. None for that of SageMaker.
-        path: Where it is in the request.
+        path: Its place in the request.
     """
     if local_path is not None and str(local_path).rstrip("/") != CHECKPOINT_DIRECTORY:
         why = f"files in {local_path} are lost: let the script save in {CHECKPOINT_DIRECTORY}"
@@ -394,7 +394,7 @@ def metrics_of(definitions: Iterable[Any], left_out: list[LeftOut], *, path: str
     Args:
         definitions: With `Name` and `Regex` each, or `name` and `regex`.
         left_out: The parts that are left out so far. Definitions that no job file takes are added.
-        path: Where they are in the request.
+        path: Their place in the request.
     """
     metrics = {}
     for definition in definitions:
@@ -420,12 +420,12 @@ def channel_of(
     """Yield the channel of a job file, if it can be one.
 
     Args:
-        name: The channel's.
+        name: The channel's name.
         members: Those of a channel of CreateTrainingJob, of its data source and of its S3 data source, in one mapping.
         left_out: The parts that are left out so far. The lost members of the channel are added.
-        path: Where it is in the request, its name included.
+        path: Its place in the request, including its name.
         mode: The input mode where the channel has none.
-        instances: How many instances there are. None where that is not known.
+        instances: Number of instances. None where that is not known.
         written: Gives the name of a member as the request writes it.
     """
     given = {key: value for key, value in members.items() if value is not None}

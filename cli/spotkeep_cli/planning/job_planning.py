@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 TICK_S = 300.0
-"""Seconds between two decisions of the controller, where no trace has another interval."""
+"""Seconds between two decisions of the controller, for a plan without a trace's own interval."""
 _MOST_TICKS = 3_000
 """The most decisions until a deadline.
 

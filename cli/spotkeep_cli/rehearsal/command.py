@@ -168,7 +168,7 @@ def _other_command(job_file: Path, *, of_sweep: bool) -> UsageError:
 
 
 def in_python(document: JobDocument, python: Path) -> JobDocument:
-    """Return a job whose `python` and `python3` are those beside an interpreter.
+    """Return a job that runs `python` and `python3` from the directory of an interpreter.
 
     This interpreter stands for the one of the image.
 

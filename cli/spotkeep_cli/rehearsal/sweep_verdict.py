@@ -168,7 +168,10 @@ def judge_sweep(evidence: SweepEvidence) -> list[RehearsalCheck]:
 
 
 def duplicates_of(evidence: SweepEvidence) -> list[str]:
-    """Return the steps that ran twice or began from an earlier state, in words."""
+    """Return duplicates in words.
+
+    They are combinations of parameters in several trials, steps that ran twice, and jobs of no trial.
+    """
     trials = evidence.trials
     combinations = Counter(_shown(each.trial.parameters) for each in trials)
     found = [f"{times} trials have {parameters}" for parameters, times in combinations.items() if times > 1]

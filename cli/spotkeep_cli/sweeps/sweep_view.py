@@ -1,4 +1,4 @@
-"""A sweep on one page: where it stands, its best trial, its bill, and its trials, the best first."""
+"""A sweep on one page, with its state, its best trial, its bill, and its trials, the best first."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def trials_in_words(sweep: Sweep, request: SweepRequest) -> str:
 
 
 def states_in_words(counts: TrialCounts) -> str:
-    """Return how many trials are in which state: `2 running, 1 paused`. Empty where there are none."""
+    """Return the number of trials in each state, such as `2 running, 1 paused`. Empty where there are none."""
     return ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
 
 
