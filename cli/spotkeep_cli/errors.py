@@ -112,7 +112,7 @@ class RefusedError(CommandLineError):
 
     Attributes:
         problems: Every problem at once, in the order of the document.
-        temporary: Whether all of them are over by themselves: the same request may be accepted later.
+        temporary: True if all problems end by themselves. The launcher may accept the same request later.
     """
 
     exit_code = ExitCode.REFUSED
@@ -215,7 +215,7 @@ class DrillFailedError(CommandLineError):
 
 
 class MissingModuleError(CommandLineError):
-    """A rehearsed script ended for want of a Python module, which says nothing of how it takes an interruption."""
+    """A rehearsed script ended for want of a Python module. This is no judgement on its handling of interruptions."""
 
     exit_code = ExitCode.MISSING_MODULE
 

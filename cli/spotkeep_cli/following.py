@@ -211,7 +211,7 @@ class SparseProgress:
         self._last_share: int | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Return whether to show a progress event. Each is asked about once, in order."""
+        """Return True for a progress event to show. Each is asked about once, in order."""
         total = total_steps(event)
         if total is None:
             return True
@@ -235,8 +235,8 @@ class FollowView(AbstractContextManager["FollowView"]):
     """Shows updates as they come.
 
     Args:
-        console: Where to.
-        with_log: Whether the job's own lines are shown.
+        console: The console to write to.
+        with_log: True to show the job's own lines.
     """
 
     def __init__(self, console: Console, *, with_log: bool = True) -> None:
@@ -431,9 +431,9 @@ class LogPrinter:
     """Prints log lines.
 
     Args:
-        console: Where to.
-        raw: Whether events are printed as they stand.
-        hosts: How many hosts the run has. With several, each line says which wrote it.
+        console: The console to write to.
+        raw: True to print events as they stand.
+        hosts: Number of hosts of the run. With several, each line says which wrote it.
     """
 
     def __init__(self, console: Console, *, raw: bool, hosts: int) -> None:

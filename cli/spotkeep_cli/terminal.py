@@ -36,7 +36,7 @@ class Terminal:
     """The two output streams of one command.
 
     Args:
-        as_json: Whether standard output is for one JSON value alone.
+        as_json: True to reserve standard output for one JSON value.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -66,7 +66,7 @@ class Terminal:
         self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def remark_unreadable(self, unreadable: Mapping[str, str]) -> None:
-        """Say how many records were left out because they cannot be read, and why."""
+        """Print the number of unreadable records that were left out, and the reason."""
         if unreadable:
             records = "1 record" if len(unreadable) == 1 else f"{len(unreadable)} records"
             self.remark(f"! {records} could not be read:")

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
 
 MOST_RUNS: Final = 50
-"""How many of the newest runs are read for the instance types that matter."""
+"""Number of newest runs that are read for the instance types that matter."""
 
 
 _DENIED: Final = "AccessDeniedException"
 _LONGEST_JOB: Final = timedelta(seconds=MAX_WAIT_SECONDS)
-"""SageMaker ends every job by then, which bounds the history that a list goes through."""
+"""The longest time of a job. SageMaker ends every job by then, so a list needs no older history."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,12 @@ class AccountCheck:
 
     @property
     def wrong(self) -> int:
-        """How many findings should not be."""
+        """Number of findings that should not exist."""
         return sum(finding.wrong for finding in self.findings)
 
     @property
     def missing_quotas(self) -> tuple[tuple[Quota, int], ...]:
-        """Quotas that are too small for a run or for the queues, each with how many instances are needed."""
+        """Quotas that are too small for a run or for the queues, each with the number of needed instances."""
         needed = [(quota, self.wanted.get((quota.instance_type, quota.usage), 0)) for quota in self.quotas]
         return tuple((quota, instances) for quota, instances in needed if quota.instances < instances)
 
@@ -145,7 +145,7 @@ def wanted_quotas(
 
 
 def check_account(deployment: DeploymentClient, *, clock: Callable[[], datetime]) -> AccountCheck:
-    """Find what the controller finds, and read the quotas of the types that runs use. Changes nothing.
+    """Find orphans as the controller does, and read the quotas of the types that runs use. Changes nothing.
 
     Args:
         deployment: The deployment, whose credentials are the user's own.

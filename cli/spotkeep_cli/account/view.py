@@ -122,7 +122,7 @@ def _in_words(finding: Finding) -> list[RenderableType]:
 
 
 def _to_copy(command: str) -> RenderableType:
-    """Return a command on a line of its own, which is never wrapped, so that it can be copied."""
+    """Return a command on a line of its own. The line is never wrapped, so that it can be copied."""
     line = Text.assemble("    ", (command, "bold"), no_wrap=True, overflow="ignore")
     return Group(line)  # A console joins texts that it prints, and wraps what comes of it.
 

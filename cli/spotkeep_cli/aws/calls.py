@@ -37,7 +37,7 @@ _STALE = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "Unre
 
 
 class Connection(BaseModel):
-    """What `/<deployment>/connection` says. Fields this version does not know are left alone."""
+    """The content of the SSM parameter `/<deployment>/connection`. Fields this version does not know are left alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -66,7 +66,7 @@ class Connection(BaseModel):
     """
 
     def instances_of_queues(self) -> dict[str, int]:
-        """Return how many instances of each type the queues may have at work, all together."""
+        """Return the most instances of each type that all queues together may have at work."""
         pairs = (entry.split("=") for entry in self.queue_instances.split())
         return {instance_type: int(instances) for instance_type, instances in pairs}
 
@@ -131,7 +131,7 @@ def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | 
 
 
 def repeat_hint(payload: Mapping[str, Any]) -> str:
-    """Return how to ask again without launching twice."""
+    """Return a hint to repeat the request without launching twice."""
     if not payload.get("token"):
         return "try again: asking twice does no harm"
     return (

@@ -1,4 +1,4 @@
-"""Which deployment a command line means."""
+"""The choice of a deployment on a command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConnectionOptions:
 
     @property
     def command(self) -> str:
-        """How to call `spotkeep` so that it means the same deployment again."""
+        """The words to call `spotkeep` with, so that it means the same deployment again."""
         parts = ["spotkeep"]
         if self.local:
             parts.append("--local")

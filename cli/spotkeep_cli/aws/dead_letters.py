@@ -108,7 +108,7 @@ class DeadLetters:
 
 
 def _letter_of(message: Any) -> DeadLetter | None:
-    """Return the message. None for one that no function of ours wrote, which is left alone."""
+    """Return the message. None for a message that no function of ours wrote. It is left alone."""
     try:
         body = json.loads(message["Body"])
         return DeadLetter(

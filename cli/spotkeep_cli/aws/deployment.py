@@ -64,7 +64,7 @@ class DeploymentClient:
 
     @property
     def systems_manager_url(self) -> str:
-        """Where Systems Manager is."""
+        """The URL of Systems Manager."""
         return str(self.client("ssm").meta.endpoint_url)
 
     @property

@@ -22,7 +22,7 @@ class LogLine:
     """One line of a job's log.
 
     Attributes:
-        time: When CloudWatch Logs was given it.
+        time: The time at which CloudWatch Logs received it.
         stream: The host that wrote it (`algo-1`).
         text: The line without its end.
     """

@@ -33,7 +33,7 @@ _ANSWER_SECONDS = 120
 _MOST_ANSWER_BYTES = 8 * 1024 * 1024
 """A function's answer has at most 6 MB."""
 _UNFINISHED = {"LaunchUnfinishedError", "Sandbox.Timedout", "Runtime.ExitError"}
-"""The launcher does not know whether it came through. Asking again is how one finds out."""
+"""The launcher does not know if the request came through. Asking again is how one finds out."""
 _CODES = {403: "AccessDeniedException", 413: "RequestTooLargeException", 429: "TooManyRequestsException"}
 
 
@@ -139,7 +139,7 @@ class UrlCall:
     Source: https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html
 
     Args:
-        where: The URL and what a request to it needs.
+        where: The URL with region, credentials and proxies.
         function: The launcher's name, for messages.
         options: The user's options for the deployment, for hints.
     """

@@ -84,7 +84,7 @@ class StoredObjects:
             return content
 
     def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """Put one object into a new file. Call `on_bytes` with how many more bytes have come, from any thread.
+        """Put one object into a new file. Call `on_bytes` with the number of further bytes, from any thread.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spotkeep.disk.inspection import Entry, InspectedCheckpoint, Span
 
 _PIECE_BYTES = 2**20
-"""A multiple of every element's size but odd ones', which are compared as bytes are."""
+"""A multiple of every element's size except odd ones. Arrays of odd sizes are compared as bytes."""
 
 
 class ChangeKind(StrEnum):
@@ -73,8 +73,8 @@ def difference(
     Args:
         old: The one before.
         new: The one after.
-        with_numpy: Whether to compare arrays with NumPy.
-        on_bytes: Called with how many more bytes were compared.
+        with_numpy: True to compare arrays with NumPy.
+        on_bytes: Called with the number of further bytes compared.
 
     Raises:
         DamagedCheckpointError: If something that must be compared is damaged.

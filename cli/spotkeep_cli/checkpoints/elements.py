@@ -107,7 +107,7 @@ class Distance:
 
 
 def numpy_is_installed() -> bool:
-    """Return whether NumPy can be used. Without it a comparison takes some fifty times as long."""
+    """Return True if NumPy can be used. Without it a comparison takes some fifty times as long."""
     return importlib.util.find_spec("numpy") is not None
 
 

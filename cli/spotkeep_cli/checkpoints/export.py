@@ -38,13 +38,13 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         size: Bytes of the file.
-        tensors: How many tensors are in it.
-        values: How many plain values are in it.
-        left_out: The entries that the format cannot hold, and why.
+        tensors: Number of tensors in it.
+        values: Number of plain values in it.
+        left_out: The entries that the format cannot hold, with the reasons.
     """
 
     size: int
@@ -67,8 +67,8 @@ def export(
         checkpoint: The checkpoint.
         target: The file.
         as_format: Its format.
-        overwrite: Whether a file that is there may be replaced.
-        on_bytes: Called with how many more bytes were read.
+        overwrite: True to replace an existing file.
+        on_bytes: Called with the number of further bytes read.
 
     Raises:
         DamagedCheckpointError: If it is damaged. Nothing was written.

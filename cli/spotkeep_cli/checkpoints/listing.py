@@ -117,7 +117,7 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
 
 
 def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
-    """Say which data file is missing or has another size than the manifest says. Empty when none is."""
+    """Return the name of a data file that is missing or has another size than in the manifest. Empty when none is."""
     for file in manifest.files:
         name = f"step-{manifest.step}/{file.name}"
         if file.name not in sizes:

@@ -188,7 +188,7 @@ def _name(name: str, depth: int, *, style: str = "") -> Text:
 
 
 def checkpoint_changes(found: CheckpointDifference) -> RenderableType:
-    """Return one line a change, and how many entries are as they were."""
+    """Return one line a change, and the number of unchanged entries."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

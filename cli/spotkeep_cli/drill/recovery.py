@@ -84,12 +84,12 @@ class Recovery:
 
     @property
     def recovered(self) -> bool:
-        """Whether the run trains again on another instance."""
+        """True if the run trains again on another instance."""
         return Phase.TRAINING in self.seen
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """True if there is nothing to wait for."""
         return self.recovered or self.problem is not None
 
     @property
@@ -165,7 +165,10 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
 
 
 def _beyond(state: DrillState, recovery: Recovery) -> bool:
-    """Return whether a step was completed that was not saved before. Without reports, whether the run was taken up."""
+    """Return True if a step was completed that was not saved before.
+
+    Without reports, return True if the run was taken up.
+    """
     if state.step is None:
         return recovery.saved_step is None and recovery.reached_step is None
     return state.step > (recovery.saved_step or 0)

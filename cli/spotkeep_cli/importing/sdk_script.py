@@ -84,7 +84,7 @@ _BESIDE: Final[Mapping[str, str]] = {
     "TrainingQueue": "a queue of AWS Batch starts the job: write queue",
     "LocalSession": "the job runs on this machine: use spotkeep rehearse",
 }
-"""Calls that change how often, when or where the job of a trainer is started."""
+"""Calls that change the number, the time or the place of the trainer's job starts."""
 
 _COLLECTIONS: Final = frozenset(
     {"hyperparameters", "environment", "tags", "metric_definitions", "inputs", "input_data_config", "git_config"}
@@ -448,7 +448,7 @@ def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
 
 
 def _is_of(receiver: ast.expr, trainer: ast.Call, variables: set[str]) -> bool:
-    """Return whether a method is called of the trainer, or of the value that another of its methods returned."""
+    """Return True if a method is called on the trainer, or on the value that another of its methods returned."""
     path = _path_of(receiver)
     return any(node is trainer for node in path) or bool(variables & {*_beginnings(path)})
 

@@ -28,7 +28,7 @@ from spotkeep_jobs.document.validation import read_document
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43
 _TOOLKIT: Final = "sagemaker_"
-"""How hyperparameters begin that the SageMaker SDK hands to the training toolkit in the image."""
+"""The prefix of hyperparameters that the SageMaker SDK hands to the training toolkit in the image."""
 _SDK_DRIVERS: Final = "sm_drivers"
 """The channel in which the SageMaker SDK 3 brings the scripts that start a training script."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
@@ -45,7 +45,7 @@ class LeftOut:
     Attributes:
         field: Its path in the request.
         why: In words.
-        replaced: Whether the job runs as it would with it: the deployment has something in its place.
+        replaced: True if the job runs as it would with it, because the deployment has a replacement.
     """
 
     field: str
@@ -304,7 +304,7 @@ def command_of_script(script: str) -> list[str]:
 
 
 def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[Any], Any, bool]:
-    """Return the types of instances in order of preference, how many of each, and whether that is all.
+    """Return the types of instances in order of preference, the number of each, and True if that is all.
 
     Args:
         preferences: As `InstancePreferences` of CreateTrainingJob.

@@ -1,8 +1,8 @@
 """Reads a job file into the document for the launcher, and remembers the line of each field.
 
 YAML is read by the rules of its version 1.2, as people expect. `on`, `no` and `12:30` are text, and `1e-3` is a number.
-Where AWS takes a field as text, the text as it is written wins. For example, a version 1.10 stays 1.10. Nothing is
-judged here. The launcher decides if a value makes sense.
+Where AWS takes a field as text, the text in the file wins. For example, a version 1.10 stays 1.10. Nothing is judged
+here. The launcher decides if a value makes sense.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ A few lines of aliases of aliases make millions.
 MAX_CHARACTERS = 4 * MAX_JOB_FILE_BYTES
 """The most characters in all its texts, with every alias written out."""
 MAX_DEPTH = 40
-"""How deep lists and mappings may lie inside each other."""
+"""The most levels of lists and mappings inside each other."""
 _MOST_DIGITS = 400
 
 
@@ -69,7 +69,7 @@ class JobDocument:
         return None
 
     def is_overridden(self, field_name: str) -> bool:
-        """Return whether `--set` gave the field or something around it."""
+        """Return True if `--set` gave the field or something around it."""
         path = parse_field_path(field_name)
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
 
@@ -110,7 +110,7 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
 
 
 def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[FieldPath]]:
-    """Apply `--set` overrides in order, in place. Return the fields, and which of them were given.
+    """Apply `--set` overrides in order, in place. Return the fields, and the names of those that were given.
 
     Raises:
         UsageError: An override cannot be understood.
@@ -238,7 +238,7 @@ class _WrongNodeError(Exception):
 
 @dataclass(kw_only=True)
 class _Expanded:
-    """How much a job file holds with every alias written out, as far as it was read."""
+    """The size of a job file with every alias written out, as far as it was read."""
 
     values: int = 0
     characters: int = 0

@@ -61,12 +61,12 @@ class FieldSchema:
 
     @property
     def _turns_into_text(self) -> bool:
-        """Whether a number or a boolean becomes text there. A duration is one or the other."""
+        """True if a number or a boolean becomes text there. A duration is one or the other."""
         return any(_types(form) >= {"string", "number"} for form in self.forms)
 
     @property
     def _is_for_a_script(self) -> bool:
-        """Whether a script gets it as JSON as well, where a number is one, and `True` is JSON's true.
+        """True if a script also gets it as JSON. A number stays a number there, and `True` becomes JSON's true.
 
         docs/environment-variables.md says how.
         """
@@ -98,10 +98,10 @@ class FieldSchema:
         return None if is_number else number
 
     def keeps_boolean(self, text: str) -> bool:
-        """Return whether true or false is kept as its text there.
+        """Return True if true or false is kept as its text there.
 
         Args:
-            text: How it is written: true, True, TRUE.
+            text: The written form, such as true, True or TRUE.
         """
         if self._is_for_a_script:
             return self._takes_text_alone

@@ -115,7 +115,7 @@ def judge_or_refuse(
 
 
 def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob, *, now: datetime) -> Judgement:
-    """Ask the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
+    """Ask the deployment's launcher. It knows its limits and the other runs. Launches nothing."""
     payload, problems = plain(prepared.payload)
     if problems:
         named = {problem.field for problem in problems}

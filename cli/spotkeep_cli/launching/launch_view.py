@@ -134,7 +134,7 @@ def _storage(types: Sequence[str], *, volume_gb: int) -> str:
 
 
 def _fleets(request: Mapping[str, Any]) -> list[str]:
-    """Return how many fleets of which capacity."""
+    """Return the number of fleets of each capacity."""
     capacity, count, base = request.get("capacity", "spot"), *_counts(request)
     if count == 1:
         return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
@@ -152,7 +152,7 @@ def _span(numbers: range) -> str:
 
 
 def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many runs, and how many of them are on demand while the others are spot."""
+    """Return the number of runs, and of those on demand while the others are spot."""
     return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
 
 
@@ -208,7 +208,7 @@ def _rows(
 
 
 def allowed(judgement: Judgement) -> list[str]:
-    """Return the deployment's ceilings, and how near the run is to that of its cost.
+    """Return the deployment's ceilings, and the run's share of its cost ceiling.
 
     Args:
         judgement: The launcher's. Of one without a deployment nothing is known.

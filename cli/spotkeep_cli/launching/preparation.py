@@ -120,7 +120,7 @@ def send(
 
 
 def is_local_source(source: Any) -> TypeGuard[str]:
-    """Return whether a source is a path on this machine, and neither S3 nor a git URL."""
+    """Return True if a source is a path on this machine, and neither S3 nor a git URL."""
     return isinstance(source, str) and bool(source) and not re.match(r"[a-z0-9+]+://|git@", source)
 
 

@@ -58,7 +58,7 @@ class SourceArchive:
 
     @property
     def sha256(self) -> str:
-        """The hash of the content, which names the object in S3."""
+        """The hash of the content. It names the object in S3."""
         return hashlib.sha256(self.content).hexdigest()
 
     def key(self, *, run: str, team: str | None = None) -> str:
@@ -208,7 +208,7 @@ def source_warnings(
         directory: The source.
         listing: Its files.
         heads: The first HEAD_BYTES of each file that is packed.
-        links: Those that are not packed: to directories, or to nothing.
+        links: Links that are not packed, because they lead to directories or to nothing.
     """
     where = shlex.quote(str(directory))
     if listing.missing_submodules:
@@ -252,7 +252,7 @@ def check_submodules_out(directory: Path) -> str:
 
 
 def named(paths: Sequence[PurePosixPath]) -> str:
-    """Return the first three of the paths, and how many more there are."""
+    """Return the first three of the paths, and the number of the others."""
     shown = ", ".join(map(str, paths[:MAX_NAMED]))
     return f"{shown} (and {len(paths) - MAX_NAMED} more)" if len(paths) > MAX_NAMED else shown
 

@@ -135,7 +135,7 @@ class _Checkout:
     """A checkout that git is asked about.
 
     Attributes:
-        top: Its top directory, where `.git` is.
+        top: Its top directory, which holds `.git`.
         source: The directory that its user named.
         variables: Variables of git's that name the repository. None where git finds it by `.git`.
     """

@@ -149,7 +149,7 @@ def plan_job(
     Raises:
         JobFileError: The file cannot be read.
         RefusedError: It would not be launched.
-        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        UsageError: It cannot be planned like this. It has no deadline or one that is too short, or a trace has faults.
         CommandLineError: The planner's packages are not installed, or the picture cannot be written.
     """
     from spotkeep_cli.launching.launch_view import installation_rows

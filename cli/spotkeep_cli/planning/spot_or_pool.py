@@ -28,7 +28,7 @@ Source: https://aws.amazon.com/blogs/machine-learning/best-practices-for-amazon-
 
 DEFAULT_KEEP_ALIVE_SECONDS: Final = 1800
 MOST_RUNS: Final = 500
-"""How many of the newest runs are read for those of the job's name."""
+"""Number of newest runs that are searched for those of the job's name."""
 
 _FEWEST_RUNS: Final = 2
 _NEWEST: Final = 20

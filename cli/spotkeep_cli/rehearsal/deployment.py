@@ -152,7 +152,9 @@ class RehearsedDeployment:
         send(prepared, deployment=self._deployment)
 
     def stop(self, name: str) -> bool:
-        """Ask the launcher to stop a run or a sweep, unless it has ended. Return whether it was asked.
+        """Ask the launcher to stop a run or a sweep, unless it has ended.
+
+        Return True if the launcher accepted the request.
 
         Raises:
             RefusedError: A limit stands against it.

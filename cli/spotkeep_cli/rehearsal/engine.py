@@ -293,7 +293,7 @@ class Rehearsal:
         local: The local AWS.
         deployment: The deployed app, as a user of it sees it.
         subscriber: Receives the notifications of the deployment.
-        view: Shows what goes on.
+        view: Shows the progress.
         timeout_seconds: The longest wait for any one event, in seconds.
     """
 
@@ -321,7 +321,7 @@ class Rehearsal:
 
     @cached_property
     def s3(self) -> S3Client:
-        """Where checkpoints and models are."""
+        """The client of the S3 that holds checkpoints and models."""
         client: S3Client = self.session.client("s3")
         return client
 
@@ -375,7 +375,7 @@ class Rehearsal:
 
         Args:
             names: The ids of the runs.
-            until: Whether it has happened.
+            until: Returns True once it has happened.
             meanwhile: Called with the records each time that they were read.
             standing: Says where a run stands, for the error.
 
@@ -394,7 +394,7 @@ class Rehearsal:
             time.sleep(_POLL_SECONDS)
 
     def received(self, run: str, statuses: Iterable[str], *, within_seconds: float) -> bool:
-        """Wait for a notification of a run with one of these statuses, and say whether it came in time."""
+        """Wait for a notification of a run with one of these statuses. Return True if it came in time."""
         deadline = time.monotonic() + within_seconds
         while not any(each.run == run and each.status in statuses for each in self.notifications):
             if time.monotonic() > deadline:

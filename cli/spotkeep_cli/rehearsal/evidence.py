@@ -20,7 +20,7 @@ class RehearsalTimeoutError(RehearsalNotJudgedError):
     """Something that was to happen to the rehearsed runs did not happen within the time given."""
 
     def __init__(self, *, seconds: float, states: Mapping[str, str]) -> None:
-        """Say where each run stood when the time was over."""
+        """Name the state of each run when the time was over."""
         where = ", ".join(f"{run} is {state.lower()}" for run, state in states.items())
         super().__init__(
             f"the runs did not end within {seconds:g} s: {where}",
@@ -32,7 +32,7 @@ class RehearsedRunFailedError(RehearsalNotJudgedError):
     """A run failed that was to leave something to judge.
 
     Attributes:
-        failure: Why, in the words of its record.
+        failure: The reason, in the words of its record.
     """
 
     def __init__(self, *, run: str, failure: str) -> None:
@@ -86,7 +86,7 @@ class RehearsedProcess:
 
     @property
     def was_taken(self) -> bool:
-        """Whether it ended because its capacity was taken."""
+        """True if it ended because its capacity was taken."""
         return self.ending in (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
 
 
@@ -167,7 +167,7 @@ class RunEvidence:
 
     @property
     def reports_steps(self) -> bool:
-        """Whether its script ever said at which step it was."""
+        """True if its script ever reported its step."""
         return any(life.last_step is not None or life.resumed_from_step is not None for life in self.lives)
 
 

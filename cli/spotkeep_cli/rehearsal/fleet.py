@@ -80,7 +80,7 @@ class FleetOnEc2:
         return str(self._instances()[number - 1]["InstanceId"])
 
     def zone(self, number: int) -> str:
-        """Return where its first, second, ... instance is."""
+        """Return the Availability Zone of its first, second, ... instance."""
         return str(self._instances()[number - 1]["Placement"]["AvailabilityZone"])
 
     def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
@@ -94,7 +94,7 @@ class FleetOnEc2:
         return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")
 
     def trains(self, *, number: int) -> bool:
-        """Return whether so many instances have come, and the last of them trains."""
+        """Return True if so many instances have come, and the last of them trains."""
         instances = self._instances()
         if len(instances) < number:
             return False
@@ -115,7 +115,7 @@ class FleetOnEc2:
         return self.lives()[number - 1].process.resumed_from_step
 
     def steps(self) -> tuple[int, int | None]:
-        """Return how many steps are done, and of how many (None where that is unknown)."""
+        """Return the number of completed steps, and of all steps (None where that is unknown)."""
         instances = self._instances()
         if not instances:
             return 0, None
@@ -123,7 +123,7 @@ class FleetOnEc2:
         return (reports[-1]["step"], reports[-1].get("total_steps")) if reports else (0, None)
 
     def share(self) -> float:
-        """Return which share of its steps is done, or of its time where its script reports none."""
+        """Return the completed share of its steps, or of its time where its script reports none."""
         if self.seconds_alone:
             return self._seconds_trained() / self.seconds_alone
         done, total = self.steps()

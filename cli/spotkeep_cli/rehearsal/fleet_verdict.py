@@ -202,7 +202,7 @@ def _checks(evidence: FleetEvidence) -> Iterator[RehearsalCheck]:
 
 
 def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) -> bool:
-    """Return whether the second one trained only when the first one did not any more (I1)."""
+    """Return True if the second one trained only after the first one had stopped (I1)."""
     return after.process.started_at > before.process.ended_at
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.progress.training_logs import JobLogs
 
 UPLOAD_LAG_SECONDS = 2.0
-"""How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
+"""Seconds a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
 
 _NO_CHECKPOINTS = ("tensorboard/", EXITS_NAME)
 """Other things among the checkpoints, such as a folder for drawings and the runner's own file."""

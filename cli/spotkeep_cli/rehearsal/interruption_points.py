@@ -12,7 +12,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_local.capacity import Interruption
 
 LOCAL_NOTICE_SECONDS = 10.0
-"""How long after SIGTERM the capacity goes in a rehearsal, unless the script has left before. AWS gives 120 s.
+"""Seconds from SIGTERM to the loss of capacity in a rehearsal, unless the script has left before. AWS gives 120 s.
 
 On a machine that is busy, a save takes seconds."""
 CAPACITY_RETURNS_AFTER_SECONDS = 1.5

@@ -54,11 +54,11 @@ def why_the_model_differs(stored: Collection[str]) -> str | None:
 
 
 def what_is_not_rehearsed(command: Sequence[str] | str, *, has_gpu: bool) -> str | None:
-    """Say which processes of a job are not rehearsed on this machine. None where all are.
+    """Name the processes of a job that are not rehearsed on this machine. None where all are.
 
     Args:
-        command: The job's: its words, or a block of lines for bash.
-        has_gpu: Whether this machine has a GPU.
+        command: The job's words, or a block of lines for bash.
+        has_gpu: True if this machine has a GPU.
     """
     if isinstance(command, str):
         text = "\n".join(map(shlex.join, programs_of(command)))
@@ -75,5 +75,5 @@ def what_is_not_rehearsed(command: Sequence[str] | str, *, has_gpu: bool) -> str
 
 
 def this_machine_has_a_gpu() -> bool:
-    """Say whether NVIDIA's driver shows a GPU here."""
+    """Return True if NVIDIA's driver shows a GPU here."""
     return any(Path("/dev").glob("nvidia[0-9]*"))

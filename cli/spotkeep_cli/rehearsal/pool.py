@@ -32,7 +32,7 @@ def pool_scenario(*, faster: float) -> Scenario:
     """Return the scenario in which a job leaves a warm pool and the next one takes it.
 
     Args:
-        faster: By how much every period is divided.
+        faster: The factor that divides every period.
     """
     # A job that may leave a warm pool is on demand, and nothing else; its subscribers get every notification.
     on_demand = dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait", "notify"))
@@ -126,7 +126,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
 
 
 def _extend(rehearsal: Rehearsal, *, seconds: int) -> float:
-    """Keep the second pool longer. Return by how much its expiry moved."""
+    """Keep the second pool longer. Return the seconds by which its expiry moved."""
     with rehearsal.view.stage(Stage.EXTENSION) as outcome:
         before = _pool(rehearsal, rehearsal.second).kept_until
         rehearsal.deployment.ask("extend-pool", run=rehearsal.second, **{"for": seconds})

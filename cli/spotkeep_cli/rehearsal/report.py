@@ -45,7 +45,7 @@ class Report(abc.ABC):
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
+        """True if every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -55,7 +55,7 @@ class Report(abc.ABC):
 
     @property
     def fails_alone(self) -> bool:
-        """Whether the script failed though nothing was taken from it."""
+        """True if the script failed although nothing was taken from it."""
         return False
 
     @abc.abstractmethod
@@ -99,7 +99,7 @@ class InterruptionReport(Report):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the run, and every check passed."""
+        """True if nothing speaks against the run, and every check passed."""
         return self.verdict.passed and super().passed
 
     @property
@@ -109,7 +109,7 @@ class InterruptionReport(Report):
 
     @property
     def fails_alone(self) -> bool:
-        """Whether the script failed though nothing was taken from it."""
+        """True if the script failed although nothing was taken from it."""
         return self.verdict.fails_alone
 
     def findings(self) -> dict[str, Any]:

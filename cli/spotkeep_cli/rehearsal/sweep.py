@@ -71,7 +71,7 @@ _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _KILLING_POLL_SECONDS: Final = 0.02
 _KILLED_WITHIN_SECONDS: Final = 20.0
 _KILLS_AFTER_PART: Final = 0.3
-"""When so many of its trials have ended or paused, the controller dies."""
+"""The share of ended or paused trials at which the controller dies."""
 _THROTTLED_OF_BATCH: Final = 0.15
 """The part of all calls of AWS Batch that are refused as one too many."""
 
@@ -340,12 +340,12 @@ class _Passes:
 
     @property
     def is_over(self) -> bool:
-        """Whether no pass is under way."""
+        """True if no pass is under way."""
         return self._under_way is None or self._under_way.done()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for the next pass."""
+        """True if it is time for the next pass."""
         return self.is_over and time.monotonic() > self._next
 
     def begin(self) -> None:

@@ -51,8 +51,8 @@ class RehearsedQueue:
         name: As the job file names it.
         share: The sweep's, as the job file names it.
         instance_type: The trials'.
-        parallel: How many trials the sweep has under way at a time.
-        instances: How many instances a trial has.
+        parallel: Number of trials that the sweep has under way at a time.
+        instances: Number of instances of a trial.
     """
 
     name: str
@@ -71,7 +71,7 @@ class RehearsedQueue:
 
     @property
     def others(self) -> int:
-        """How many of these places are the other share's."""
+        """Number of these places that belong to the other share."""
         return min(_MOST_OTHERS, self.places // 2)
 
     @property

@@ -53,7 +53,7 @@ class TrialServiceJob:
 
     Attributes:
         name: Its name.
-        preemptions: How often AWS Batch preempted it.
+        preemptions: Number of times that AWS Batch preempted it.
     """
 
     name: str
@@ -91,17 +91,17 @@ class RehearsedTrial:
 
     @property
     def interruptions(self) -> int:
-        """How often the local AWS took its spot capacity."""
+        """Number of times that the local AWS took its spot capacity."""
         return sum(life.was_taken for life in self.lives)
 
     @property
     def preemptions(self) -> int:
-        """How often AWS Batch gave its place to another job."""
+        """Number of times that AWS Batch gave its place to another job."""
         return sum(job.preemptions for job in self.service_jobs or ())
 
     @property
     def is_identical(self) -> bool:
-        """Whether its curve is, step for step, that of the same trial left alone."""
+        """True if its curve equals, step for step, that of the same trial left alone."""
         return bool(self.curve) and not self.contradictions and self.curve == self.alone
 
 
@@ -181,12 +181,12 @@ def duplicates_of(evidence: SweepEvidence) -> list[str]:
 
 
 def interruptions_of(trials: Sequence[RehearsedTrial]) -> int:
-    """Return how often capacity was taken from trials."""
+    """Return the number of times that capacity was taken from trials."""
     return sum(each.interruptions for each in trials)
 
 
 def preemptions_of(trials: Sequence[RehearsedTrial]) -> int:
-    """Return how often trials gave their place in a queue to another job."""
+    """Return the number of times that trials gave their place in a queue to another job."""
     return sum(each.preemptions for each in trials)
 
 

@@ -57,17 +57,17 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the run."""
+        """True if nothing speaks against the run."""
         return not self.reasons
 
     @property
     def unproven(self) -> bool:
-        """Whether all that speaks against it is that something is not shown."""
+        """True if the only reasons against it are missing evidence."""
         return bool(self.reasons) and set(self.reasons) <= set(self.not_shown)
 
     @property
     def only_the_model_differs(self) -> bool:
-        """Whether all that speaks against it is that its model is another one."""
+        """True if the only reason against it is a different model."""
         return bool(self.reasons) and set(self.reasons) <= set(self.other_model)
 
 
@@ -133,7 +133,7 @@ def judge(
 
 
 def same_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> bool:
-    """Say whether two runs ended with the same model, by value."""
+    """Return True if two runs ended with the same model, by value."""
     return _judge_model(run, reference, compared).equal
 
 
@@ -141,7 +141,7 @@ def missing_module(failure: str | None) -> str | None:
     """Return the Python module for want of which a script ended, as its traceback says. None where it ended otherwise.
 
     Args:
-        failure: Why its run failed, in the words of the record.
+        failure: The reason that its run failed, in the words of the record.
     """
     found = _MISSING.search(failure or "")
     return found and found[1].partition(".")[0]
@@ -270,7 +270,7 @@ def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str
 
 
 def _had_no_checkpoint(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> bool:
-    """Say whether a script without reported steps had no checkpoint to read at any interruption."""
+    """Return True if a script without reported steps had no checkpoint to read at any interruption."""
     seen = [each for each in interruptions if each.read_files is not None]
     return not run.reports_steps and bool(seen) and not any(each.stored_files for each in seen)
 
@@ -392,7 +392,10 @@ def _judge_model(
 def _why_not_shown(
     name: str, ours: Mapping[str, ModelFile], theirs: Mapping[str, ModelFile], by_value: Mapping[str, FileComparison]
 ) -> str | None:
-    """Return why nothing is known of a file that is not the same in both models, as a clause. ``None`` where it is."""
+    """Return the reason, as a clause, that nothing is known of a file that is not the same in both models.
+
+    ``None`` where it is.
+    """
     if name in ours and name in theirs:
         return by_value[name].incomparable if name in by_value else "it was not compared"
     alone = [

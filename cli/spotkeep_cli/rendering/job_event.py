@@ -155,7 +155,7 @@ def _step(event: JobEvent) -> str:
 
 
 def total_steps(event: JobEvent) -> int | None:
-    """Return how many steps the job has in all, where it said so."""
+    """Return the number of all steps of the job, where it reported one."""
     total = event.fields.get("total_steps")
     return total if isinstance(total, int) and not isinstance(total, bool) and total > 0 else None
 

@@ -76,7 +76,7 @@ def reason_text(reason: EndReason | None) -> str:
 
 
 def worth_listing(run: Run | Sweep, *, now: datetime) -> bool:
-    """Return whether a run or a sweep is at work, or ended in the last day."""
+    """Return True if a run or a sweep is at work, or ended in the last day."""
     return run.ended_at is None or not run.state.ended or now - run.ended_at <= timedelta(days=1)
 
 
@@ -198,7 +198,7 @@ def machines(pool: Pool) -> str:
 
 
 def left(pool: Pool, *, now: datetime) -> str:
-    """Return how long a pool is there."""
+    """Return the remaining time of a pool."""
     return quantities.duration(max(0.0, (pool.kept_until - now).total_seconds()))
 
 

@@ -35,7 +35,7 @@ class PrintableConsole(Console):
     Colours, cursor movements and links that Rich makes itself are not in the text of a segment.
 
     Args:
-        stderr: Whether it writes to standard error.
+        stderr: True if it writes to standard error.
     """
 
     def __init__(self, *, stderr: bool) -> None:

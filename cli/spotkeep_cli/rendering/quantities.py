@@ -1,4 +1,4 @@
-"""How durations, money, sizes and times are written, the same way everywhere."""
+"""Writes durations, money, sizes and times the same way everywhere."""
 
 from __future__ import annotations
 

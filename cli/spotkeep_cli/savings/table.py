@@ -106,7 +106,7 @@ def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
 
 
 def _difference(total: SavingsTotal, *, in_dollars: bool) -> list[str]:
-    """Return why AWS's own percentage is another one."""
+    """Return the reason that AWS's own percentage is another one."""
     if total.saved_percent is None or total.aws_saved_percent is None:
         return []
     useful, left_out = [], []

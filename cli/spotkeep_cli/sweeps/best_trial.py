@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedTrial:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         checkpoint: The name of the checkpoint's file.

@@ -83,7 +83,7 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
         trials: Its trials.
         now: The time.
         width: The room, in characters.
-        everything: Whether all trials are shown, and not the best ones alone.
+        everything: True to show all trials, and not the best ones alone.
     """
     request = SweepRequest.model_validate(sweep.document["sweep"])
     heading = Text.assemble((sweep.sweep, "bold"), "  ", sweep_state(sweep))
@@ -185,7 +185,7 @@ def best_so_far(trials: Iterable[Trial], objective: Objective) -> list[float]:
 
 
 def trials_in_words(sweep: Sweep, request: SweepRequest) -> str:
-    """Return how many trials there are, and where they are."""
+    """Return the number of trials, and their states."""
     of = f"{sweep.counts.chosen} of {request.most_trials:,}, {request.parallel} at a time"
     states = states_in_words(sweep.counts)
     return f"{of}: {states}" if states else of
@@ -197,7 +197,7 @@ def states_in_words(counts: TrialCounts) -> str:
 
 
 def search_in_words(request: SweepRequest) -> str:
-    """Return how trials are chosen."""
+    """Return the way in which trials are chosen."""
     how = "as the file lists them" if request.search is None else request.search
     objective = "" if request.objective is None else f", {request.objective.goal} {request.objective.metric}"
     asha = request.asha
