@@ -154,7 +154,7 @@ class RehearsedDeployment:
     def stop(self, name: str) -> bool:
         """Ask the launcher to stop a run or a sweep, unless it has ended.
 
-        Return True if the launcher accepted the request.
+        Return True if the launcher was asked.
 
         Raises:
             RefusedError: A limit stands against it.
