@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 ReadT = TypeVar("ReadT")
 
 LOST_CONNECTION_TRIES = 10
-"""So many polls in a row may fail before following gives up. The run does not care."""
+"""Number of polls in a row that may fail before following gives up. The run does not care."""
 
 
 _TROUBLE = frozenset(

@@ -1,4 +1,4 @@
-"""SageMaker's quotas that decide whether a training job can start, as Service Quotas lists them."""
+"""SageMaker's quotas on the start of training jobs, as Service Quotas lists them."""
 
 from __future__ import annotations
 

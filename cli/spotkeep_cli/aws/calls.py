@@ -47,16 +47,19 @@ class Connection(BaseModel):
     launcher_function: str
     controller_function: str
     launcher_url: str = Field(default="", pattern=r"^(https://\S+|http://127\.0\.0\.1:\d+/\S+)?$")
-    """Where the launcher is called. Empty in a region without function URLs, where it is invoked directly."""
+    """The URL of the launcher. Empty in a region without function URLs.
+
+    The command line invokes the launcher directly there.
+    """
     run_table: str
     checkpoint_bucket: str
     isolated_teams: str = ""
     """The teams with separate storage for their runs, separated by spaces."""
     notification_topic_arn: str
     dead_notification_queue_url: str
-    """Where the notifications are that could not be sent."""
+    """The URL of the queue with the notifications that could not be sent."""
     fleet_log_group: str = ""
-    """Where the instances of runs on EC2 write. Empty in a deployment without fleets."""
+    """The log group of the instances of runs on EC2. Empty in a deployment without fleets."""
     drill_template_id: str = ""
     """The experiment that takes an instance away. Empty in a deployment without drills."""
     queue_instances: str = Field(default="", pattern=r"^(\S+=\d+( \S+=\d+)*)?$")

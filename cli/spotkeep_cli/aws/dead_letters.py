@@ -35,7 +35,7 @@ class DeadLetter:
     Attributes:
         notification_id: The notification it is about.
         subject_id: The run that the notification is about.
-        receipt: By which it is deleted or given back.
+        receipt: The receipt handle, to delete it or give it back.
     """
 
     notification_id: str
@@ -49,7 +49,7 @@ class DeadLetters:
     Args:
         client: A boto3 client of SQS.
         queue_url: The queue.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, client: SQSClient, *, queue_url: str, options: ConnectionOptions) -> None:

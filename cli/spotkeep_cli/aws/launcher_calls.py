@@ -78,7 +78,7 @@ class DirectInvocation:
     Args:
         function: The launcher's name.
         client: Makes boto3 clients.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, function: str, *, client: ClientFactory, options: ConnectionOptions) -> None:

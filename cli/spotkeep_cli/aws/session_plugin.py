@@ -35,7 +35,7 @@ They are meant for the session.
 
 
 def find_plugin() -> str:
-    """Return where the plugin is.
+    """Return the path of the plugin.
 
     Raises:
         NoConnectionError: It is not installed, does not start, or is too old.

@@ -36,7 +36,7 @@ class StoredVersion:
     Attributes:
         run: The run it is stored for.
         size: Its length in bytes.
-        written_at: When it was written.
+        written_at: The time of its writing.
     """
 
     run: str
@@ -50,7 +50,7 @@ class StoredObjects:
     Args:
         client: A boto3 client of S3.
         uri: `s3://bucket/prefix/`.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, client: Any, *, uri: str, options: ConnectionOptions) -> None:

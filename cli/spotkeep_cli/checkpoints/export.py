@@ -117,7 +117,7 @@ def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes
 
 
 def _why_not(entry: Entry) -> str | None:
-    """Return why a safetensors file cannot hold an entry. None where it can."""
+    """Return the reason that a safetensors file cannot hold an entry. None where it can."""
     if entry.dtype is None:
         return "bytes, not an array"
     if entry.name == "__metadata__":

@@ -26,7 +26,7 @@ def row_major(checkpoint: InspectedCheckpoint, entry: Entry) -> Iterator[bytes]:
     """Give an array's bytes in C order and little-endian, verified.
 
     Args:
-        checkpoint: Where it is.
+        checkpoint: The checkpoint of the array.
         entry: The array. Its elements (or their halves, if complex) have 1, 2, 4 or 8 bytes.
 
     Raises:

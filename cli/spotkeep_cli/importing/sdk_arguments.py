@@ -445,7 +445,7 @@ class _SdkJob:
                 self._leave_out(f"distribution.{kind}", PROCESSES_OF_ITS_OWN)
 
     def _source_and_script(self) -> str | None:
-        """Read the source. Return where the script is in it, None where there is none."""
+        """Read the source. Return the place of the script in it, None where there is none."""
         given = self._take("entry_point")
         script = None if given is None else str(given)
         source = self._take("source_dir")

@@ -380,7 +380,7 @@ class _ScriptReading:
 
 
 class _Order:
-    """Where a statement stands beside the calls that make a trainer and start it.
+    """The order of a statement and the calls that make a trainer and start it.
 
     Args:
         tree: The script.
@@ -394,7 +394,7 @@ class _Order:
         self._start = start
 
     def why_not_its(self, node: ast.stmt | ast.expr) -> str | None:
-        """Return why a value that a statement sets is not known to be the job's. None where it is."""
+        """Return the reason that a value from a statement is not known to be the job's. None where it is."""
         for each in self._around(node):
             is_main = isinstance(each, ast.If) and ast.unparse(each.test).startswith("__name__")
             if isinstance(each, _CHOICES) and each not in self._around_trainer and not is_main:
@@ -402,7 +402,7 @@ class _Order:
         return self.why_too_late(node)
 
     def why_too_late(self, node: ast.stmt | ast.expr) -> str | None:
-        """Return why a value that a statement sets comes too late for the job. None where it does not."""
+        """Return the reason that a value from a statement comes too late for the job. None where it does not."""
         if (
             self._start is None
             or node.lineno <= self._start.lineno

@@ -223,7 +223,7 @@ _JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:
-    """Return why no job file takes an entry. None where it does."""
+    """Return the reason that no job file takes an entry. None where it does."""
     entry = [value] if field == "channels" else {key: value}
     _, problems, _ = read_document({"name": "job", "command": "python", field: entry})
     return f"it {problems[0].problem}. {problems[0].fix}" if problems else None

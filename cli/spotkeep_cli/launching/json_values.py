@@ -24,7 +24,7 @@ def plain(value: Any, *, field: str = "") -> tuple[Any, list[Problem]]:
 
     Args:
         value: Of any type.
-        field: Where it stands: `hyperparameters.lr`.
+        field: The place of the value, such as `hyperparameters.lr`.
     """
     if value is None or isinstance(value, str | bool | int | float):
         return value.value if isinstance(value, Enum) else value, []

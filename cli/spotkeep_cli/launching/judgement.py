@@ -81,7 +81,7 @@ class JudgedJob:
 
 
 def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
-    """Ask the deployment's launcher. Where it cannot be reached, apply its rules here."""
+    """Ask the deployment's launcher. If it cannot be reached, apply its rules here."""
     new_token, now = invocation.seams.new_token, invocation.seams.now()
     try:
         deployment = invocation.deployment()

@@ -101,7 +101,7 @@ def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
 
 
 def places(request: Mapping[str, Any]) -> list[str]:
-    """Say where a run asks for capacity, one line a fallback.
+    """Return the places that a run asks for capacity, one line a fallback.
 
     Args:
         request: The validated job document.

@@ -46,7 +46,7 @@ class ResumeChanges:
         """Upload the source, if there is one, resume, and return the launcher's answer.
 
         Args:
-            deployment: Where it ran.
+            deployment: The deployment that it ran in.
 
         Raises:
             RefusedError: The launcher refused it. Carries every problem.

@@ -124,7 +124,7 @@ class RehearsedDeployment:
 
         Args:
             document: The job file.
-            invocation: How the command was called.
+            invocation: The command's own words.
 
         Raises:
             NoConnectionError: It cannot be found.

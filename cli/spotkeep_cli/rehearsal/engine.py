@@ -162,7 +162,7 @@ def note_run(local: LocalAws, name: str) -> None:
     """Note one more run of the rehearsal under way, for the next rehearsal to remove.
 
     Args:
-        local: Where it runs.
+        local: The local AWS that it runs on.
         name: Its id.
     """
     with (local.state_dir / _NOTE).open("a") as note:
@@ -377,7 +377,7 @@ class Rehearsal:
             names: The ids of the runs.
             until: Returns True once it has happened.
             meanwhile: Called with the records each time that they were read.
-            standing: Says where a run stands, for the error.
+            standing: Returns the state of a run, for the error.
 
         Raises:
             RehearsalTimeoutError: Neither happened in time.

@@ -41,7 +41,7 @@ class RehearsedRunFailedError(RehearsalNotJudgedError):
 
 
 class ProcessEnding(enum.Enum):
-    """How one life of a training process ended."""
+    """The kinds of end of one life of a training process."""
 
     EXITED = "exited"
     """The script ended by itself, with whatever exit code."""

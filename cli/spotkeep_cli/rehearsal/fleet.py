@@ -206,7 +206,7 @@ class FleetOnEc2:
         return list(self._ec2.describe_volumes(**self._own)["Volumes"])
 
     def standing(self, run: Run) -> str:
-        """Say where the run stands, for the error of a run that does not go on."""
+        """Return the state of the run, for the error of a run that does not go on."""
         instances = self._instances()
         if not instances:
             return f"{run.state.value}, without an instance"

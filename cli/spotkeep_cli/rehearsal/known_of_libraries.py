@@ -18,7 +18,7 @@ _ACCELERATE = re.compile(r"\baccelerate(\.commands\.accelerate_cli)?\s+launch\b.
 
 
 def why_it_failed(read: Collection[str]) -> str | None:
-    """Say why a script may have failed, by the files that it read. None where nothing is known.
+    """Return possible reasons for a script's failure, by the files that it read. None where nothing is known.
 
     Args:
         read: The files of the checkpoint directory that it read after an interruption.
@@ -34,7 +34,7 @@ def why_it_failed(read: Collection[str]) -> str | None:
 
 
 def why_the_model_differs(stored: Collection[str]) -> str | None:
-    """Say why a script may end with another model. None where nothing is known.
+    """Return possible reasons for a script's different model. None where nothing is known.
 
     Args:
         stored: The files of its checkpoint directory.

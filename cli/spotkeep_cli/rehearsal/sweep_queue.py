@@ -45,7 +45,7 @@ AWS Batch throttles calls by chance here, including those of the rehearsal. Five
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsedQueue:
-    """The queue, and how it is divided.
+    """The queue, and its division into shares.
 
     Attributes:
         name: As the job file names it.

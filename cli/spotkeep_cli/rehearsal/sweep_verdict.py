@@ -235,7 +235,7 @@ def _identical(trials: Sequence[RehearsedTrial]) -> RehearsalCheck:
 
 
 def _difference(each: RehearsedTrial) -> str:
-    """Say where a trial's curve first differs."""
+    """Return the first step at which a trial's curve differs, in words."""
     name = f"trial {each.trial.number}"
     if not each.curve:
         return f"{name} reported no value of the objective"

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 SHOWN = 5
-"""So many differences of a file are described, the worst ones."""
+"""The most differences of a file that are described, the largest ones."""
 _MOST_MEMORY_BYTES = 32 << 30
 _MOST_ANSWER_BYTES = 8 << 20
 _LONGEST_NAME = 120
@@ -52,7 +52,7 @@ No prediction follows from it.
 
 
 class IncomparableError(Exception):
-    """A file cannot be compared by value. The message is a clause that says why."""
+    """A file cannot be compared by value. The message is a clause with the reason."""
 
 
 class Tensor:

@@ -286,7 +286,7 @@ def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> l
 
 
 def _never_said(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tuple[str, ...]:
-    """Return that a script reports no steps, where it is not seen either which files it reads."""
+    """Return a reason against a script without reports of steps, where the files that it reads are not seen either."""
     if run.reports_steps or not any(each.read_files is None for each in interruptions):
         return ()
     return (

@@ -18,7 +18,7 @@ _VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))
 
 
 def event_text(event: JobEvent) -> str:
-    """Return one line for an event, with the training that it is of where the script has several."""
+    """Return one line for an event, with its training where the script has several."""
     return _of_training(event, _text(event))
 
 
@@ -128,7 +128,7 @@ def _phases(phases: Any) -> str:
 
 
 def progress_text(event: JobEvent) -> str:
-    """Return `step 400 of 1,000  loss 0.213`, with the training that it is of where the script has several."""
+    """Return `step 400 of 1,000  loss 0.213`, with its training where the script has several."""
     return _of_training(event, _progress_text(event))
 
 

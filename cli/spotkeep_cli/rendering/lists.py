@@ -71,7 +71,7 @@ def state_text(state: RunState) -> Text:
 
 
 def reason_text(reason: EndReason | None) -> str:
-    """Return why a run ended, in words. Empty for a completed one."""
+    """Return the reason that a run ended, in words. Empty for a completed one."""
     return _REASONS.get(reason, "") if reason is not None else ""
 
 

@@ -33,7 +33,7 @@ def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, 
         sweep: Its item.
         trials: Its trials.
         request: Its request, with an objective.
-        folder: Where the files go. Made if it is missing.
+        folder: The folder of the files. Made if it is missing.
 
     Returns:
         The files that were written: those for which there is enough to draw.

@@ -156,7 +156,7 @@ def trial_table(trials: Sequence[Trial], request: SweepRequest, *, width: int) -
 
 
 def sweep_state(sweep: Sweep) -> Text:
-    """Return where a sweep is, in its colour."""
+    """Return the state of a sweep, in its colour."""
     return Text(sweep.state.value.lower(), style=_SWEEP_STYLES[sweep.state])
 
 
