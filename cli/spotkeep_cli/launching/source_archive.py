@@ -75,8 +75,8 @@ def pack_source(origin: Path) -> SourceArchive:
     """Pack a directory, or take a `.tar.gz` or `.zip` as it is.
 
     Raises:
-        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large. The directory
-            cannot be packed. The error names the reason.
+        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large. The error
+            names the excess.
     """
     if origin.is_file():
         return _ready_archive(origin)
