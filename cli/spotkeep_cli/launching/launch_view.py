@@ -134,7 +134,7 @@ def _storage(types: Sequence[str], *, volume_gb: int) -> str:
 
 
 def _fleets(request: Mapping[str, Any]) -> list[str]:
-    """Return the number of fleets of each capacity."""
+    """Return the number of EC2 fleets, one line for each kind of capacity."""
     capacity, count, base = request.get("capacity", "spot"), *_counts(request)
     if count == 1:
         return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]

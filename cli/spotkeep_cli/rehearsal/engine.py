@@ -52,9 +52,9 @@ One such message is a second notification from an event that was delivered twice
 _ENDING_SECONDS = 60.0
 
 WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None, "schedule": None}
-"""The fields that every scenario removes from a job file.
+"""The fields that every scenario takes out of a job file.
 
-A scenario launches at once. It also judges the end of an interrupted training.
+A scenario launches at once, without a schedule. It judges the end of an interrupted training, so no step pauses it.
 """
 
 
@@ -187,7 +187,7 @@ class Scenario:
     """The parts of one kind of rehearsal that differ from the other kinds.
 
     Attributes:
-        introduction: The sentence that the command prints first. `{job_file}` stands for the job file.
+        introduction: The text that the command prints first. `{job_file}` stands for the job file.
         job_fields: The fields of the job file that it replaces. None takes a field away.
         of_sweep: True for the job file of a sweep. The other scenarios rehearse single jobs.
         suffixes: The endings of the ids of its runs, or of its sweep.

@@ -185,7 +185,7 @@ def _losses_by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -
 
 
 def _named(files: Sequence[str]) -> str:
-    """Name the last checkpoint, a file or a folder, and the number of all."""
+    """Name the last checkpoint, a file or a folder, and the number of the others."""
     checkpoints = list(dict.fromkeys(name.partition("/")[0] for name in files))
     more = f" and {len(checkpoints) - 1} more" if len(checkpoints) > 1 else ""
     return f"{checkpoints[-1]}{more}" if checkpoints else "none"

@@ -71,7 +71,7 @@ _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _KILLING_POLL_SECONDS: Final = 0.02
 _KILLED_WITHIN_SECONDS: Final = 20.0
 _KILLS_AFTER_PART: Final = 0.3
-"""The share of ended or paused trials at which the controller dies."""
+"""The controller dies when this share of the sweep's trials has ended or paused."""
 _THROTTLED_OF_BATCH: Final = 0.15
 """The part of all calls of AWS Batch that are refused as one too many."""
 

@@ -47,7 +47,7 @@ class Stage(enum.StrEnum):
 
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
 _SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
-"""The stages by the words of the report's `seconds`. Programs read the words deploy, launch and run there."""
+"""The word of each stage in the report's `seconds`. Programs read the words deploy, launch and run there."""
 _LONGEST_TEXT = 44
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GAP = 3
-"""The characters that `box.SIMPLE_HEAD` puts between two columns."""
+"""Number of characters that `box.SIMPLE_HEAD` puts between two columns."""
 
 
 Fact = tuple[str, str | Text]
