@@ -1,9 +1,9 @@
 """Advances sweeps, which means that it takes over the outcomes of trials, begins the next ones and serves their tasks.
 
-The launcher advances a sweep when it is launched. It does so again when the run of a trial has ended, at the
-controller's request, and with each pass of the controller, until nothing is left to do. All of it may happen twice or
-at the same time. The record changes by one conditional transaction. The run of a trial has an id and a token of its
-own, so a second call that opens it finds it. Work that a launcher has left undone at its death is done by the next one.
+The launcher advances a sweep when it is launched. The controller asks for another advance when the run of a trial has
+ended. Each pass of the controller asks for one too, until nothing is left to do. All of it may happen twice or at the
+same time. The record changes by one conditional transaction. The run of a trial has an id and a token of its own, so a
+second call that opens it finds it. Work that a launcher has left undone at its death is done by the next one.
 
 A run belongs to a trial if the record of the run says so (`Trial.has`). A run that only has the id is never read,
 stopped or resumed as the trial's. The sweep treats it as absent, and the trial with that id fails when its own run
@@ -254,7 +254,7 @@ class Sweeps:
         )
 
     def _stop_readable(self, sweep_id: str, *, unreadable: UnreadableRecordError) -> None:
-        """Stop the trials of a stopping sweep, except those whose records cannot be read.
+        """Stop the trials of a stopping sweep, except those with records that cannot be read.
 
         Nothing else is known for certain.
         """

@@ -420,7 +420,7 @@ def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None]
 
 
 def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
-    """Return why a sweep ends whose trials fail one after the other before any of them makes progress.
+    """Return why a sweep ends if its trials fail one after the other before any of them makes progress.
 
     A resume may have changed the trials' documents. Then only the outcomes since it show if the trials make progress.
     """

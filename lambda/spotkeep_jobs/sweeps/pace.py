@@ -1,9 +1,9 @@
-"""How fast a sweep asks AWS for the jobs of its trials: a little slower than AWS takes them. Pure.
+"""The pace at which a sweep asks AWS for the jobs of its trials, a little slower than AWS takes them. Pure.
 
-A hundred trials may begin or end at the same moment, and as many functions may advance their sweep then. What they ask
-for faster than AWS takes it is throttled, and stays undone when a client has retried often enough. So each job has a
-moment, and the next moment that is free is in the sweep's item, which every function writes on the version that it has
-read: together they keep the pace, without a call more.
+A hundred trials may begin or end at the same moment, and as many functions may advance their sweep then. AWS throttles
+requests that come too fast, and they stay undone once a client has spent its retries. So each job has a moment. The
+next free moment is in the sweep's item, and every function writes the item on the version that it has read. Together
+the functions keep the pace, without a further call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUBMISSIONS_A_SECOND: Final = 5
 Source: https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
 """
 SHARE: Final = 0.8
-"""What else the account launches meanwhile has the rest."""
+"""The share of AWS's rate that a sweep uses. All other launches of the account have the rest."""
 
 
 def between_jobs(document: Mapping[str, Any]) -> timedelta:

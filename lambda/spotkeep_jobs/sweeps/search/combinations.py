@@ -13,7 +13,10 @@ from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.space import Space
 
 _MOST_REPEATED: Final = 20
-"""Points in a row that stand for nothing new: the space is then almost used up, and its order finds what is left."""
+"""The number of points in a row that may stand for nothing new.
+
+After that the space is almost used up, and the rest is found in the order of the space.
+"""
 
 
 def grid_combinations(space: Space) -> Iterator[dict[str, ParameterValue]]:

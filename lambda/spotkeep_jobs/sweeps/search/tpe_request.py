@@ -1,4 +1,4 @@
-"""What the function `search` is asked, and what it answers, as JSON. Pure."""
+"""The requests to the function `search`, and its answers, as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.space import Space
 
 MOST_TRIALS: Final = 1_000
-"""The most trials of a search by tpe: what Optuna recommends, and with how many a choice takes about a second.
+"""The most trials of a search by tpe.
+
+Optuna recommends this number. With so many trials a choice takes about a second.
 
 Source: https://optuna.readthedocs.io/en/stable/reference/samplers/index.html ("Recommended budgets")
 """
@@ -55,7 +57,7 @@ class TpeRequest(_Part):
         """Return the request that follows from the trials so far.
 
         Args:
-            plan: What is searched.
+            plan: The plan of the search.
             trials: Those that were begun, in any order.
             free: How many more trials may run.
 
