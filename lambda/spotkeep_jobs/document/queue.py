@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 MAX_PRIORITY: Final = 9_999
-"""The highest of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
+"""The highest priority of a service job.
+
+Source: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html
+"""
 QueueName = Annotated[
     str,
     must(
