@@ -105,18 +105,18 @@ class SpotMarket:
 
 
 def ec2_type_of(instance_type: str) -> str:
-    """Return the EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
+    """Return the EC2 type behind a SageMaker one, such as `g5.2xlarge` for `ml.g5.2xlarge`."""
     return instance_type.removeprefix("ml.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MarketView:
-    """What is known of a type's zones.
+    """The knowledge of a type's zones.
 
     Attributes:
         zones: Their names, the cheapest first.
-        past: Prices now, and how likely capacity is now, for planning. It holds no ticks of capacity.
-        remarks: What could not be found out, in sentences.
+        past: Prices and the chance of capacity now, for planning. It holds no ticks of capacity.
+        remarks: Facts that could not be found out, in sentences.
     """
 
     zones: tuple[str, ...]
