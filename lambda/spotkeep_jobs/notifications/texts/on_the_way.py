@@ -275,9 +275,9 @@ def max_cost_near_notification(moment: Moment, *, spent_usd: float, about: bool,
 
     Args:
         moment: The event.
-        spent_usd: The cost of the run so far.
-        about: The cost counts a live job, whose bill is not known.
-        max_cost_usd: The limit of the run.
+        spent_usd: The cost of the run so far, in US dollars.
+        about: True if the cost counts a live job without a known bill.
+        max_cost_usd: The limit of the run, in US dollars.
     """
     run = moment.run
     saves = "saves first and is stopped; its checkpoints stay" if resumable(run) else "is stopped"
