@@ -36,7 +36,8 @@ def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
 
     Args:
         problems: A warning each.
-        inside: How many functions of ours the caller's line is away. It is 1 in the one that they call.
+        inside: The number of functions of ours between this one and the caller's line. It is 1 in the one that they
+            call.
     """
     for problem in problems:
         warnings.warn(str(problem), UserWarning, stacklevel=inside + 2)
@@ -114,7 +115,7 @@ class Run:
 
     @property
     def model_uri(self) -> str | None:
-        """Where its model is in S3, once it is known."""
+        """The S3 URI of its model, once it is known."""
         return self._record().output_uri
 
     @property
@@ -124,7 +125,7 @@ class Run:
 
     @property
     def checkpoint_uri(self) -> str:
-        """Where its checkpoints are in S3."""
+        """The S3 URI of its checkpoints."""
         return self._record().checkpoint_uri
 
     @property

@@ -134,7 +134,7 @@ class Sweep:
         return self
 
     def __repr__(self) -> str:
-        """Return its id and where its trials are."""
+        """Return its id and the state of its trials."""
         return f"<Sweep {_line(self._record())}>"
 
     def _record(self) -> record.Sweep:
@@ -145,7 +145,7 @@ class Sweep:
 
 
 def _line(sweep: record.Sweep) -> str:
-    """Return where a sweep stands in one line."""
+    """Return the state of a sweep in one line."""
     states = states_in_words(sweep.counts)
     best = sweep.best
     parts = [sweep.state.value.lower(), *([states] if states else [])]

@@ -97,10 +97,10 @@ class SeenSpell:
     """One stretch with capacity, or one of waiting for it, as a run of a deployment has seen it.
 
     Attributes:
-        with_capacity: Whether it was a stretch with capacity.
-        length_s: How long it was watched, from its beginning.
-        ended: Whether it ended by itself: capacity was taken, or came. A run that was done, or is still under way, did
-            not see the end.
+        with_capacity: True if it was a stretch with capacity.
+        length_s: The seconds for which it was watched, from its beginning.
+        ended: True if it ended by itself, because capacity was taken, or came. A run that was done, or is still under
+            way, did not see the end.
     """
 
     with_capacity: bool
@@ -143,7 +143,7 @@ class CapacityModel:
 
         Args:
             spells: The runs and droughts that were seen.
-            worth_endings: How many endings in each band the prior is worth, at most.
+            worth_endings: The most endings in each band that the prior is worth.
         """
         weight = np.minimum(1.0, worth_endings / self.endings)
         return CapacityModel(
@@ -227,11 +227,11 @@ def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[flo
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneChanges:
-    """How often a job that stays in a zone until it is taken went on in another without a wait.
+    """Counts of changes of zone, for a job that stays in a zone until its capacity is taken.
 
     Attributes:
-        changes: How often.
-        used_s: In how much time on spot capacity.
+        changes: The number of times that it went on in another zone without a wait.
+        used_s: The seconds on spot capacity in which they happened.
     """
 
     changes: int

@@ -52,7 +52,7 @@ def advise_interval(hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: 
 
     Args:
         hazard_per_s: (2, age bands), from a capacity model.
-        save_cost_s: How long training stands still for a save.
+        save_cost_s: The seconds for which training stands still for a save.
         restart_s: From asking for capacity to working.
         work_s: The length of the job.
 

@@ -190,7 +190,7 @@ def fitted_models(past: Past, *, prior: Prior, worth_endings: float = WORTH_ENDI
     Args:
         past: The past that was seen.
         prior: The knowledge without it.
-        worth_endings: How many endings in each age band the prior is worth.
+        worth_endings: The number of endings in each age band that the prior is worth.
     """
     known = prior(past.moment(past.start_tick))
     return [

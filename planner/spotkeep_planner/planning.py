@@ -75,11 +75,12 @@ class ZoneOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """When a run without capacity goes on demand.
+    """The moment at which a run without capacity goes on demand.
 
     Attributes:
         work_left_s: With so much work left.
-        slack_s: When the time beyond it falls below this. 0 where waiting is right to the last safe moment.
+        slack_s: The run goes on demand when the seconds to spare fall below this. 0 where waiting is right to the last
+            safe moment.
     """
 
     work_left_s: float
@@ -96,7 +97,7 @@ class CapacityPlan:
         forecasts: The expected course of the job under each policy. Ours first.
         zones: The outlook of each zone, the cheapest first.
         interval: The time between saves.
-        thresholds: When a run that has waited an hour goes on demand.
+        thresholds: The moments at which a run that has waited an hour goes on demand.
         latest_on_demand_s: The last safe moment for on-demand, in seconds from the start, if no work is done before.
         table: The policy, as the table that steers the run.
     """

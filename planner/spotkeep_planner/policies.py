@@ -82,7 +82,7 @@ def greedy() -> Policy:
 
 
 def safe(chosen: IntArray, *, observation: Observation, job: PlannedJob) -> BoolArray:
-    """Return whether each choice leaves enough time for on-demand, as `steering.is_safe` does, element by element.
+    """Return True where a choice leaves enough time for on-demand, as `steering.is_safe` does, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
     durable at once, that tick's work is counted.
@@ -174,7 +174,7 @@ def uniform_progress() -> Policy:
 
 _HOUR_S = 3600.0
 WORTH_ENDINGS = 10.0
-"""How many endings in each age band the prior is worth beside a zone's own past."""
+"""The number of endings in each age band that the prior is worth beside a zone's own past."""
 _MOST_STEPS = 450
 """The most steps of work in the program that is solved."""
 HORIZONS_S = tuple(hours * _HOUR_S for hours in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 120, 240))
@@ -245,7 +245,7 @@ class SurvivalPolicy:
         Args:
             job: The job.
             past: The known past.
-            ticks: How many ticks of it are fitted.
+            ticks: The number of its ticks that are fitted.
             on_demand_price: USD per hour.
         """
         available = past.available[:, :ticks]
@@ -328,7 +328,7 @@ class ZonePlan:
 
 
 class _Ages:
-    """How long capacity has been there, or not there, in each window and zone."""
+    """The time for which capacity has been there, or not there, in each window and zone."""
 
     def __init__(self, *, state: BoolArray, age_s: FloatArray, known: BoolArray) -> None:
         self._state = state

@@ -143,8 +143,8 @@ class Past:
 
         Args:
             tick_s: Seconds a tick.
-            now: When the run starts.
-            zones: How many zones there are. Not needed with prices.
+            now: The time at which the run starts.
+            zones: The number of zones. Not needed with prices.
             price_now: See the class.
             chance_now: See the class.
         """
@@ -217,7 +217,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables show."""
+        """The name in tables."""
         ...
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
@@ -233,14 +233,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcomes:
-    """How a policy did. Every array has one element a window.
+    """The results of a policy. Every array has one element a window.
 
     Attributes:
         cost_usd: For all capacity used.
         finish_s: From the start to the end of the work.
-        missed: Whether the deadline passed before the work was done.
-        interruptions: How often spot capacity in use was taken.
-        restarts: How often capacity was started.
+        missed: True where the deadline passed before the work was done.
+        interruptions: The number of times that spot capacity in use was taken.
+        restarts: The number of times that capacity was started.
         spot_s: Time on spot capacity.
         on_demand_s: Time on on-demand capacity.
         waiting_s: Time without capacity.
@@ -259,7 +259,7 @@ class Outcomes:
 
     @property
     def used_on_demand(self) -> BoolArray:
-        """Whether on-demand capacity was used at all."""
+        """True where on-demand capacity was used at all."""
         return self.on_demand_s > 0
 
 

@@ -78,8 +78,8 @@ def solve(
         step_s: The step of the program, a multiple of the tick.
         spot_price: USD per hour, taken to stay.
         on_demand_price: USD per hour.
-        changes_per_s: How often the capacity in use is taken while there is other capacity to go to: the changes of
-            zone of a job that uses several. They cost a restart, and no wait.
+        changes_per_s: The rate at which the capacity in use is taken while there is other capacity to go to. These are
+            the changes of zone of a job that uses several. They cost a restart, and no wait.
     """
     chain = step_matrix(hazard_per_s, step_s=step_s, tick_s=tick_s).astype(np.float32)
     work = math.ceil(job.running_time_s(job.work_s) / step_s)

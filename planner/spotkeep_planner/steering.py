@@ -52,7 +52,7 @@ class DeadlineClock:
 
 
 def is_safe(choice: Choice, *, using: Choice, clock: DeadlineClock, kept_until_next_decision_s: float = 0.0) -> bool:
-    """Return whether a choice leaves enough time to finish on demand, should it go as badly as it can.
+    """Return True if a choice leaves enough time to finish on demand, should it go as badly as it can.
 
     Args:
         choice: The choice under consideration.

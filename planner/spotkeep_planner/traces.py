@@ -65,7 +65,7 @@ class CapacityTrace:
 
     @property
     def end(self) -> datetime:
-        """When the last tick is over."""
+        """The end of the last tick."""
         return self.start + timedelta(seconds=self.tick_s * len(self))
 
     @property

@@ -146,7 +146,7 @@ _GB: Final[Mapping[str, Mapping[str, int]]] = {
 
 
 def has_local_disks(instance_type: str) -> bool:
-    """Return whether a type brings NVMe disks of its own, which no volume key may be named for."""
+    """Return True if a type brings NVMe disks of its own, which no volume key may be named for."""
     return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
 
 

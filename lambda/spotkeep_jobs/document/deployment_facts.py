@@ -22,7 +22,7 @@ class SpendingLimits:
         run_cost_limit_usd: The most US dollars of a run in the worst case, over all its attempts.
         volume_size_limit_gb: Storage of each instance of a job, in GB, or of the volume of a run on EC2, in GiB.
         volume_iops_limit: Provisioned IOPS of the volume of a run on EC2.
-        runs_in_flight_limit: How many runs of the deployment may be under way at a time.
+        runs_in_flight_limit: The most runs of the deployment that may be under way at a time.
     """
 
     allowed_instance_types: tuple[str, ...] = ("*",)
@@ -40,7 +40,7 @@ class PoolRules:
     """The rules of a deployment for warm pools.
 
     Attributes:
-        reminder_lead_seconds: How long before its expiry users are reminded of a pool. 0 for no reminder.
+        reminder_lead_seconds: The time before a pool's expiry at which users get a reminder. 0 for no reminder.
         idle_limit_seconds: A pool that has waited longer is stopped. None for no such limit.
     """
 

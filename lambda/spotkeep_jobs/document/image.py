@@ -163,7 +163,7 @@ def _aws_name(image: str) -> str | None:
 
 
 def saves_checkpoints(algorithm: str) -> bool:
-    """Return whether AWS documents that an algorithm saves checkpoints and goes on from them.
+    """Return True if AWS documents that an algorithm saves checkpoints and goes on from them.
 
     Args:
         algorithm: its name in the table of images: `xgboost-1.7-1`.
@@ -172,7 +172,7 @@ def saves_checkpoints(algorithm: str) -> bool:
 
 
 def needs_gpus(algorithm: str) -> bool:
-    """Return whether AWS documents that an algorithm trains on NVIDIA GPUs alone.
+    """Return True if AWS documents that an algorithm trains on NVIDIA GPUs alone.
 
     Args:
         algorithm: its name in the table of images: `seq2seq-1`.

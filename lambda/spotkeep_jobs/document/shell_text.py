@@ -181,7 +181,7 @@ def misprint(text: str) -> str | None:
 
 
 def reads_hyperparameters(block: str) -> bool:
-    """Say whether a block for bash uses the hyperparameters, which are its arguments and in its environment."""
+    """Return True if a block for bash uses the hyperparameters, which are its arguments and in its environment."""
     return _HYPERPARAMETERS.search(block) is not None
 
 
@@ -260,7 +260,7 @@ def left_in_the_background(block: str) -> bool:
 
 
 def waits_for_anything(block: str) -> bool:
-    """Say whether a block has programs in the background and waits for them by a `wait` that names none."""
+    """Return True if a block has programs in the background and waits for them by a `wait` that names none."""
     code = _without_continuations(block)
     has_some = any(_IN_THE_BACKGROUND.match(code, at) for at, quoted, _ in _read_by_a_shell(code) if not quoted)
     return has_some and ("wait",) in programs_of(block)
@@ -299,7 +299,7 @@ def _works(part: str) -> bool:
 
 
 def does_nothing(block: str) -> bool:
-    """Say whether a block is comments and empty lines alone."""
+    """Return True if a block is comments and empty lines alone."""
     return all(not line.strip() or line.lstrip().startswith("#") for line in block.split("\n"))
 
 
@@ -362,7 +362,7 @@ def _read_by_a_shell(text: str, *, left_out: list[tuple[int, int]] | None = None
 
 
 def _behind(text: str, at: int, here: list[tuple[bool, str]]) -> int:
-    """Return where a text goes on behind the here-documents that begin at a place."""
+    """Return the place at which a text goes on behind the here-documents that begin at a place."""
     for indented, end in here:
         while at < len(text):
             stop = text.find("\n", at)

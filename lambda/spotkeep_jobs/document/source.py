@@ -277,7 +277,7 @@ def _requirements_file_needs_a_source(request: JobRequest, _defaults: Deployment
 
 
 def may_read(uri: str, *, locations: Sequence[str]) -> bool:
-    """Return whether a role lists and reads a URI.
+    """Return True if a role lists and reads a URI.
 
     Args:
         uri: The URI of a bucket, a prefix or an object. Example: `s3://<bucket>/<prefix>`.

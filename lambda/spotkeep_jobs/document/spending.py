@@ -57,7 +57,7 @@ def worst_case_usd(
         prices: On-demand US dollars per instance and hour, by instance type.
         now: The time of its launch or resume.
         spent_usd: Its cost so far. None where that is not known, so that each attempt counts as its worst case.
-        attempts: How many attempts it has had.
+        attempts: The number of attempts it has had.
     """
     to_come = _billed_seconds(request, now=now) / _SECONDS_PER_HOUR * request.instance_count * _hourly(request, prices)
     worst = to_come + (attempts * to_come if spent_usd is None else spent_usd)
@@ -209,7 +209,7 @@ def cost_problems(
         prices: On-demand US dollars per instance and hour, by instance type.
         now: The time of the run's launch or resume.
         spent_usd: Its cost so far.
-        attempts: How many attempts it has had.
+        attempts: The number of attempts it has had.
     """
     limit = limits.run_cost_limit_usd
     if limit is None:

@@ -48,7 +48,7 @@ class NotificationNotSentError(SpotkeepJobsError):
 
 
 class NotificationTopic:
-    """Where notifications go."""
+    """The SNS topic for notifications."""
 
     def __init__(self, client: SNSClient, *, topic_arn: str) -> None:
         self._client = client
@@ -155,7 +155,7 @@ class NotificationNotQueuedError(SpotkeepJobsError):
 
 
 class DeadNotificationQueue:
-    """Where the notifications go that are given up."""
+    """The SQS queue for notifications that are given up."""
 
     def __init__(self, client: Callable[[], SQSClient], *, queue_url: str) -> None:
         """Bind the queue.

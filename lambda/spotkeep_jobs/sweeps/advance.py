@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 MOST_ROUNDS: Final = 100
 """The bound of an advance that would never end. A round that changes nothing ends an advance anyway."""
 _ASKED_AGAIN_AFTER_SECONDS: Final = 1.0
-"""How long a wait goes on before it is asked whether there is time left."""
+"""The length of a wait, in seconds, before the function checks its remaining time."""
 NO_TIME_LEFT: Final = "there is no time left"
 FOLLOWS_WITHIN: Final = timedelta(minutes=2)
 """The time within which a function that was asked to go on with a sweep begins and ends. Then another may be asked."""
@@ -267,8 +267,8 @@ class Sweeps:
 
         Args:
             trials: All of a sweep's that can be read.
-            refused: Why there is none: DynamoDB does not take the sweep's record, or a trial's cannot be read. Which
-                trials could not be stopped is added to it.
+            refused: The reason why there is none. DynamoDB does not take the sweep's record, or a trial's cannot be
+                read. The trials that could not be stopped are added to it.
         """
         failures: dict[str, str] = {}
         for trial in trials:
@@ -492,7 +492,7 @@ class _Step:
     These are all trials. Where only some runs were read and the sweep's state is as it was, these are the changed ones.
     """
     moments: Mapping[int, datetime]
-    """From when on trials may have their jobs, by their numbers."""
+    """The times from which trials may have their jobs, by their numbers."""
     changed: bool
 
 
@@ -512,7 +512,7 @@ def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:
 
 
 def _begins(trial: Trial, before: Trial | None) -> bool:
-    """Return whether a trial is to train that did not before."""
+    """Return True if a trial is to train that did not before."""
     return trial.state is TrialState.RUNNING and (before is None or before.state is not TrialState.RUNNING)
 
 

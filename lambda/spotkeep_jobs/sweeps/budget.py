@@ -4,10 +4,10 @@ A trial that has ended costs its bill. A live trial counts at the on-demand pric
 has them until it is billed. For spot instances that is an upper bound. Waiting for capacity, for quota or in a queue
 costs nothing.
 
-The controller has a sweep looked at with each of its passes. The limit holds only if the spending until the next look
-is counted too. So money is reserved for each trial that trains or is about to. It pays for the time until the next look
-has the trial stopped, and for the warm pool that its job may leave. A trial begins if all that is spent and reserved,
-its own share included, stays below max_cost. When the sum reaches max_cost, all trials are stopped.
+Each pass of the controller has a sweep checked. The limit holds only if the spending until the next pass is counted
+too. So money is reserved for each trial that trains or is about to. It pays for the time until the next pass has the
+trial stopped, and for the warm pool that its job may leave. A trial begins if all that is spent and reserved, its own
+share included, stays below max_cost. When the sum reaches max_cost, all trials are stopped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def seconds_until_stopped(parallel: int) -> int:
     A pass of the controller has to see it first, and then each trial has to be stopped.
 
     Args:
-        parallel: How many trials train at a time.
+        parallel: The number of trials that train at a time.
     """
     stops = int(parallel * BETWEEN_STOPS_SECONDS)
     return BETWEEN_PASSES_SECONDS + BEHIND_SECONDS + stops + STOPS_WITHIN_SECONDS
@@ -86,7 +86,7 @@ def money_left_usd(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> f
 
 
 def most_is_spent(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> bool:
-    """Return whether most of a sweep's max_cost is spent, and that was not noted before."""
+    """Return True if most of a sweep's max_cost is spent, and that was not noted before."""
     limit = max_cost_of(sweep)
     return limit is not None and not sweep.max_cost_is_near and spent_usd(trials, now=now) >= NEAR * limit
 
@@ -159,7 +159,7 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
         trial: One that begins or goes on.
         request: The request of its document. None if the document is refused, so that the trial costs nothing.
         prices: On-demand US dollars per instance and hour, by instance type.
-        parallel: How many trials train at a time.
+        parallel: The number of trials that train at a time.
     """
     usd_per_second = 0.0 if request is None else _usd_per_second(request, prices=prices)
     pool_seconds = 0 if request is None else request.keep_alive
@@ -220,7 +220,7 @@ def parallel_problems(
     Args:
         limit: The max_cost, in US dollars.
         spent: The part of it that is spent.
-        parallel: How many trials are to train at a time.
+        parallel: The number of trials that are to train at a time.
         requests: The requests of trials. The dearest stands for all.
         prices: On-demand US dollars per instance and hour, by instance type.
     """

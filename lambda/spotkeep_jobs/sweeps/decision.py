@@ -35,7 +35,7 @@ from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
 from spotkeep_jobs.with_changes import with_changes
 
 FAILURES_THAT_END_IT: Final = 3
-"""When so many trials have failed before any has come anywhere, the next ones would fail, too."""
+"""The number of failed trials, before any has made progress, that ends a sweep. The next ones would fail, too."""
 _NOT_OF_THE_WORK: Final = frozenset({"max_cost", "notify"})
 """Fields of a document that a trial does not fail or come further by."""
 _OPENED_BY_THEN: Final[timedelta] = LAUNCH_SETTLES
@@ -435,7 +435,7 @@ def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
 
 
 def _came_further(trial: Trial, *, anew: bool) -> bool:
-    """Return whether a trial has come anywhere. Anew: since its sweep let it go on."""
+    """Return True if a trial has made progress. After a resume, only progress since the resume counts."""
     if trial.state in {TrialState.COMPLETED, TrialState.PAUSED}:
         return True
     before = trial.went_on_at_step if anew else None

@@ -148,7 +148,7 @@ class SweepRequest(DocumentModel):
         """Return the trials of a list that come after those that were begun.
 
         Args:
-            begun: How many were.
+            begun: The number of trials that were begun.
         """
         return [
             Begin(number=number, parameters=parameters)
@@ -173,7 +173,7 @@ class SweepRequest(DocumentModel):
 
     @property
     def most_trials(self) -> int:
-        """How many trials there can be."""
+        """The most trials that there can be."""
         plan = self.plan
         return len(self.listed) if plan is None else plan.trials
 

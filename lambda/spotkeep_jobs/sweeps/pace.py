@@ -32,7 +32,7 @@ SHARE: Final = 0.8
 
 
 def between_jobs(document: Mapping[str, Any]) -> timedelta:
-    """Return how long a sweep lets pass from one job to the next. Nothing on EC2, where one call is one fleet.
+    """Return the time that a sweep lets pass from one job to the next. 0 on EC2, where one call is one fleet.
 
     Args:
         document: The sweep's document.
@@ -54,7 +54,7 @@ def paced(
         sweep: The sweep's item.
         asking: Those trials.
         now: The time.
-        within_seconds: How long the function still has.
+        within_seconds: The seconds that the function still has.
 
     Returns:
         The sweep's item, with the next moment that is free. And the trials' moments, by their numbers.

@@ -25,7 +25,7 @@ _LIMITS: Final[Mapping[EndReason, frozenset[str]]] = {
 
 
 def waits_to_go_on(trial: Trial, *, sweep: Sweep) -> bool:
-    """Return whether a trial is to train again in this part of its sweep, and does not yet.
+    """Return True if a trial is to train again in this part of its sweep, and does not yet.
 
     Args:
         trial: The trial.
@@ -44,7 +44,7 @@ def next_to_go_on(sweep: Sweep, trials: Sequence[Trial], *, free: int) -> list[T
     Args:
         sweep: The sweep's item.
         trials: All its trials, in the order of their numbers.
-        free: How many more trials may run.
+        free: The number of further trials that may run.
     """
     waiting = [trial for trial in trials if waits_to_go_on(trial, sweep=sweep)]
     waiting.sort(key=lambda trial: (not trial.goes_on_with_sweep, trial.state is not TrialState.FAILED))
@@ -97,7 +97,7 @@ def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str,
 
 
 def _has_more_room(trial: Trial, *, sweep: Sweep) -> bool:
-    """Return whether a limit ended a trial that was changed since."""
+    """Return True if a limit ended a trial that was changed since."""
     if trial.state is not TrialState.STOPPED or trial.stop_because is not None or trial.end_reason is None:
         return False
     return any(sweep.changed.get(field, 0) > trial.part for field in _LIMITS.get(trial.end_reason, ()))

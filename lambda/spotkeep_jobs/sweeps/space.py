@@ -47,7 +47,7 @@ class DiscreteParameter:
 
     Attributes:
         values: In their order: as they are listed, or whole numbers at equal distances.
-        log: Whether the logarithms of the values, not the values, are evenly likely.
+        log: True if the logarithms of the values, not the values, are evenly likely.
     """
 
     values: Sequence[ParameterValue]
@@ -55,7 +55,7 @@ class DiscreteParameter:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return len(self.values)
 
     @property
@@ -101,7 +101,7 @@ class ContinuousParameter:
     Attributes:
         low: The least value.
         high: The greatest value.
-        log: Whether the logarithms of the values, not the values, are evenly likely.
+        log: True if the logarithms of the values, not the values, are evenly likely.
     """
 
     size: ClassVar[None] = None
@@ -317,7 +317,7 @@ class Space(
 
     @property
     def size(self) -> int | None:
-        """How many combinations of values there are. None where a parameter is continuous."""
+        """The number of combinations of values. None where a parameter is continuous."""
         discrete = [parameter.size for parameter in self.root.values() if parameter.size is not None]
         return math.prod(discrete) if len(discrete) == len(self.root) else None
 

@@ -45,7 +45,7 @@ def id_of(document: Mapping[str, Any], *, token: str, behind: int, nameless: str
     Args:
         document: A document of which several runs are made.
         token: The launch's token.
-        behind: How many characters come behind it in the ids of these runs.
+        behind: The number of characters that come behind it in the ids of these runs.
         nameless: The name of a document that has none.
     """
     if document.get("run") is not None:

@@ -23,7 +23,7 @@ def rungs_of(*, min_steps: int, max_steps: int, reduction_factor: int) -> tuple[
     Args:
         min_steps: The steps after which trials are compared for the first time.
         max_steps: The steps of a whole training.
-        reduction_factor: How much further each rung is.
+        reduction_factor: The factor from one of these numbers of steps to the next.
     """
     rungs = []
     while min_steps < max_steps:

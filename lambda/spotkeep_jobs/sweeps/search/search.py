@@ -29,7 +29,7 @@ class SearchPlan:
     Attributes:
         space: The values that each parameter may have. Discrete for a grid.
         search: The algorithm.
-        trials: How many trials begin at most.
+        trials: The most trials that begin.
         seed: The seed of random choices. Not negative.
         goal: Says if small or large values of the objective are better. Needed by tpe and asha.
         min_steps: The steps after which asha compares trials for the first time.
@@ -60,7 +60,7 @@ def next_moves(plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) ->
     Args:
         plan: The plan of the search.
         trials: Those that were begun, each once, in any order.
-        free: How many more trials may run.
+        free: The number of further trials that may run.
 
     Returns:
         At most `free` moves. Fewer where nothing can follow, or nothing before a trial has reported.

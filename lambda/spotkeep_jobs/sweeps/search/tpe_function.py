@@ -49,7 +49,7 @@ class TpeFunction:
         Args:
             plan: The plan of the search, by tpe.
             trials: Those that were begun, in any order.
-            free: How many more trials may run.
+            free: The number of further trials that may run.
 
         Returns:
             At most `free` trials, and no more than the function chooses at once.

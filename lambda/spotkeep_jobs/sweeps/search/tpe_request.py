@@ -40,17 +40,17 @@ class ReportedTrial(_Part):
 
 
 class TpeRequest(_Part):
-    """Which trials follow?"""
+    """A request for the trials that follow."""
 
     space: Space
     trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)]
-    """How many trials begin at most."""
+    """The most trials that begin."""
     seed: int
     goal: Literal["minimize", "maximize"]
     begun: tuple[ReportedTrial, ...]
     """In the order of their numbers."""
     free: int
-    """How many more trials may run."""
+    """The number of further trials that may run."""
 
     @classmethod
     def of(cls, plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) -> Self:
@@ -59,7 +59,7 @@ class TpeRequest(_Part):
         Args:
             plan: The plan of the search.
             trials: Those that were begun, in any order.
-            free: How many more trials may run.
+            free: The number of further trials that may run.
 
         Raises:
             ValueError: The plan has no goal.
