@@ -129,6 +129,6 @@ def _document(
 
 
 def _as_written(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as a job file would have them. Others stay, and are refused where all is judged."""
+    """Return fields as a job file would have them. Other fields stay, and are refused where all is judged."""
     written = {name: plain(value) for name, value in fields.items()}
     return {name: fields[name] if problems else value for name, (value, problems) in written.items()}

@@ -120,7 +120,7 @@ class Run:
 
     @property
     def paused_at_step(self) -> int | None:
-        """The completed steps of a run that is paused. None of any other."""
+        """The completed steps of a run that is paused. None for any other run."""
         return self._record().paused_at_step
 
     @property

@@ -156,7 +156,7 @@ class SpotTrainer(ModelTrainer):
 
     @property
     def latest_training_job(self) -> TrainingJob | None:
-        """The SDK's resource of the run's newest training job. None before there is one, on EC2, and of a sweep."""
+        """The SDK's resource of the run's newest training job. None before there is one, on EC2, and for a sweep."""
         name = None if self._run is None else self._run.job_name
         if name is None:
             return None
@@ -351,7 +351,7 @@ def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]
 
 
 def _given_to(trainer: ModelTrainer) -> Iterator[tuple[str, Any]]:
-    """Yield each argument of a trainer by its path in the call. The name of its class for a configuration."""
+    """Yield each argument of a trainer by its path in the call. A configuration yields the name of its class."""
     for name in type(trainer).model_fields:
         value = getattr(trainer, name)
         if name in _ITS_OWN or value is None or value == {}:

@@ -58,7 +58,7 @@ class Spells:
 
 
 def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
-    """Return how old the run or drought of each tick is when the tick begins. The first counts from the data's start.
+    """Return the age of the run or drought of each tick at its beginning. The first counts from the data's start.
 
     Args:
         available: (ticks,).
@@ -178,7 +178,7 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
         tick_s: Seconds a tick. Capacity changes at most once in it.
 
     Returns:
-        (cells, cells) rows sum to 1. Cell = state * bands + band.
+        (cells, cells) probabilities. Rows sum to 1, and a cell is state * bands + band.
     """
     edges = np.array((0.0, *AGE_EDGES_S))
     ticks_in_band = np.maximum(1.0, np.diff(edges) / tick_s)

@@ -34,7 +34,7 @@ class Distribution:
 
     Attributes:
         mean: Its mean.
-        p10: One in ten is below. With `p90` the 80% interval.
+        p10: One in ten is below. With `p90` it bounds the 80% interval.
         p50: The middle.
         p90: One in ten is above.
     """
@@ -231,7 +231,7 @@ def _imagine(
 
 
 def _chance_now(model: CapacityModel, past: Past, *, zone: int) -> float:
-    """Return how likely there is capacity at the start of a future of which nothing was seen."""
+    """Return the chance of capacity at the start of a future of which nothing was seen."""
     if past.chance_now is not None and not np.isnan(past.chance_now[zone]):
         return float(past.chance_now[zone])
     by_an_hour = model.hazard_per_s[:, BAND_AFTER_AN_HOUR]

@@ -94,7 +94,7 @@ class CapacityPlan:
     Attributes:
         job: The job.
         knowledge: The knowledge that it rests on.
-        forecasts: The expected course of the job under each policy. Ours first.
+        forecasts: The expected course of the job under each policy, that of this project first.
         zones: The outlook of each zone, the cheapest first.
         interval: The time between saves.
         thresholds: The moments at which a run that has waited an hour goes on demand.
@@ -112,7 +112,7 @@ class CapacityPlan:
     table: DecisionTable = field(repr=False)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the plan as JSON. Durations in seconds, costs in `currency`."""
+        """Return the plan as JSON, with durations in seconds and costs in `currency`."""
         return {
             "currency": "USD" if self.knowledge.in_usd else "on-demand hours",
             "job": {

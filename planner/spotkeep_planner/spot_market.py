@@ -78,7 +78,7 @@ class SpotMarket:
         return points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """Return how likely a request is to succeed, 1 to 10, by zone. Empty where the account may not ask.
+        """Return a request's chance of success, 1 to 10, by zone. Empty where the account may not ask.
 
         Raises:
             HistoryError: The service did not answer.

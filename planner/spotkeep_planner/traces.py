@@ -130,7 +130,7 @@ def read_trace(path: Path) -> CapacityTrace:
             `on_demand_price` in USD per hour. The zone is the file's name.
 
     Raises:
-        TraceError: The file cannot be read, or is not a gapless, ordered trace. Says every line and why.
+        TraceError: The file cannot be read, or is not a gapless, ordered trace. It names every line and the reason.
     """
     rows = list(csv.reader(io.StringIO(text_of(path))))
     source = str(path)
@@ -160,7 +160,7 @@ def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
 
 
 def write_trace(trace: CapacityTrace, path: Path) -> None:
-    """Write a trace in the form that `read_trace` reads. Gzipped where the name ends in `.gz`."""
+    """Write a trace in the form that `read_trace` reads. It is gzipped if the name ends in `.gz`."""
     lines = [",".join(COLUMNS if trace.on_demand_price is None else (*COLUMNS, OPTIONAL_COLUMN))]
     start_s = trace.start.timestamp()
     last = "" if trace.on_demand_price is None else f",{trace.on_demand_price:g}"

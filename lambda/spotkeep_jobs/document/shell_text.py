@@ -267,7 +267,7 @@ def waits_for_anything(block: str) -> bool:
 
 
 def passed_over(block: str) -> str | None:
-    """Return a program whose failure does not end a block, since `&&` stands behind it and more lines follow.
+    """Return a program with a failure that does not end a block, since `&&` stands behind it and more lines follow.
 
     Programs that ask something (`test`, `grep`) are left out. So are lists with an end that `||` or `if` uses.
     """

@@ -36,7 +36,7 @@ LONGEST_TRIED: Final = timedelta(hours=2)
 A pass of the controller comes every five minutes, and each pass tries again.
 """
 MOST_AT_ONCE: Final = 10_000
-"""So many notifications a delivery of all runs' reads. The next one reads on."""
+"""The most notifications that one delivery for all runs reads. The next delivery reads on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +141,12 @@ class Outbox:
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
     def _queue(self, dead: Notification) -> str | None:
-        """Put a dead notification into the dead-letter queue. Twice, if the function ends before that is recorded.
+        """Put a dead notification into the dead-letter queue.
+
+        It gets there twice if the function ends before the record.
 
         Returns:
-            Why the queue did not take it. None when it did.
+            The reason why the queue did not take it. None when it did.
         """
         try:
             self._dead_letters.put(dead)

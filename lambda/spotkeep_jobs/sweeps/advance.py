@@ -430,7 +430,7 @@ class Sweeps:
         return bool(refused) or step.changed
 
     def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
-        """Wait until a moment. Return False where the time is over before."""
+        """Wait until a moment. Return False if the function's time is over before it."""
         seconds = 0.0 if moment is None else (moment - self.deployment.now()).total_seconds()
         while seconds > 0:
             if seconds_left() <= 0:

@@ -33,7 +33,7 @@ from spotkeep_jobs.with_changes import with_changes
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""
 BETWEEN_STOPS_SECONDS: Final = 0.5
-"""The launcher asks one trial after the other to stop. Each takes a few calls of AWS."""
+"""The launcher asks one trial after the other to stop. Each trial takes a few calls to AWS."""
 _UNSEEN_SECONDS: Final = BETWEEN_PASSES_SECONDS + BEHIND_SECONDS
 """For so long may a job be at work, and end, and be deleted by a person, before a pass looks again."""
 _SECONDS_PER_HOUR: Final = 3_600

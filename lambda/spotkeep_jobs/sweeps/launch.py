@@ -237,7 +237,7 @@ class SweepLaunch:
         )
 
     def _repeated(self, document: Mapping[str, Any], *, default_token: str) -> LaunchedSweep | None:
-        """Answer with the sweep that the same token launched before. None where it launched none."""
+        """Return the sweep that the same token launched before. None where it launched none."""
         request, _ = read_sweep(document, tpe=True)
         if request is None:
             return None

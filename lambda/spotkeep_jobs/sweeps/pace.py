@@ -57,7 +57,7 @@ def paced(
         within_seconds: The seconds that the function still has.
 
     Returns:
-        The sweep's item, with the next moment that is free. And the trials' moments, by their numbers.
+        The sweep's item, with the next moment that is free, and the trials' moments, by their numbers.
     """
     apart = between_jobs(sweep.document)
     if not asking or not apart:

@@ -87,7 +87,7 @@ def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd
 
 
 def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run's request that are others from its next attempt on. None takes a field away.
+    """Return the fields of a run's request that change with its next attempt. None takes a field away.
 
     Args:
         sweep: The item of the trial's sweep.

@@ -112,7 +112,7 @@ class ContinuousParameter:
 
     @property
     def longest(self) -> float:
-        """The end of the range that is longest as text. A value between has few digits more."""
+        """The end of the range that is longest as text. A value between the ends has few digits more."""
         return max(self.low, self.high, key=json_bytes)
 
     def at(self, fraction: float) -> float:

@@ -159,7 +159,7 @@ def _with_objective(metrics: Any, request: SweepRequest) -> Any:
 
 
 JUDGED_TRIALS: Final = 20
-"""So many trials are judged before a sweep is launched. Of listed trials, all."""
+"""The number of trials that are judged before a sweep is launched. Of listed trials, all are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ class FirstTrial:
 def first_trials(
     document: Mapping[str, Any], request: SweepRequest, *, token: str, owner: str | None
 ) -> tuple[FirstTrial, ...]:
-    """Return the first trials of a sweep. Of a list, all.
+    """Return the first trials of a sweep. Of a listed sweep, these are all trials.
 
     Args:
         document: The sweep's document.

@@ -49,7 +49,7 @@ def _random_points(dimensions: int, *, seed: int) -> Iterator[list[float]]:
 
 
 def distinct(space: Space, points: Iterable[Sequence[float]]) -> Iterator[dict[str, ParameterValue]]:
-    """Yield combinations in the order of their points, none twice. It ends when a space of so many has no other.
+    """Yield combinations in the order of their points, none twice. It ends when the space has no other.
 
     Args:
         space: The space.

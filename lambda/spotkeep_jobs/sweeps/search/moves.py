@@ -38,7 +38,7 @@ class Begin:
     Attributes:
         number: Its number.
         parameters: By name.
-        pause_at_step: The rung at which it pauses, in completed steps. None to train to its end.
+        pause_at_step: The step at which it pauses, in completed steps. None to train to its end.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Promote:
 
     Attributes:
         number: Its number.
-        pause_at_step: The rung at which it pauses next, in completed steps. None to train to its end.
+        pause_at_step: The step at which it pauses next, in completed steps. None to train to its end.
     """
 
     number: int
