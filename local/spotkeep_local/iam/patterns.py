@@ -1,4 +1,4 @@
-"""Texts of policies that stand for many texts: with wildcards, and with policy variables that a request fills in.
+"""Texts of policies that stand for many texts, by wildcards and by policy variables that a request fills in.
 
 | in the policy | stands for |
 |---|---|
@@ -7,7 +7,7 @@
 | `${aws:PrincipalTag/team, 'none'}` | the same with a value for requests without the key |
 | `${*}`, `${?}`, `${$}` | these characters themselves |
 
-What a variable is filled with stands for itself: a `*` in it is a character.
+The value of a variable stands for itself. A `*` in it is a character.
 
 Sources: "IAM policy elements: Variables and tags", "IAM JSON policy elements: Resource" in the IAM user guide.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Wildcard(Enum):
-    """What stands for characters that the policy does not name."""
+    """A sign for characters that the policy does not name."""
 
     ANY = "*"
     ONE = "?"
@@ -58,15 +58,15 @@ class Pattern:
     """One text of a policy.
 
     Attributes:
-        text: As it is written.
-        parts: What it consists of.
+        text: The text as it is written.
+        parts: Its parts, in order.
     """
 
     text: str
     parts: tuple[str | Wildcard | Variable, ...]
 
     def matches(self, value: str, values: Values) -> bool:
-        """Return whether it stands for a value, colons included: what a `Resource` and `StringLike` mean."""
+        """Return whether it stands for a value, colons included, as in `StringLike` and in a `Resource`."""
         if self._literal is not None:
             return value == self._literal
         if self._plain is not None:
@@ -75,7 +75,7 @@ class Pattern:
         return filled is not None and _expression(filled).fullmatch(value) is not None
 
     def matches_arn(self, value: str, values: Values) -> bool:
-        """Return whether it stands for an ARN, section by section: no wildcard reaches over one of the five colons."""
+        """Return whether it stands for an ARN, section by section. No wildcard reaches over one of the five colons."""
         filled = self._filled(values)
         expression = None if filled is None else _arn_expression(filled)
         return expression is not None and expression.fullmatch(value) is not None
@@ -183,7 +183,7 @@ def _arn_expression(parts: tuple[str | Wildcard, ...]) -> re.Pattern[str] | None
 
 
 def _regular(parts: Iterable[str | Wildcard], *, any_character: str) -> str:
-    """Write a regular expression that takes linear time: what lies before the last `*` is never tried again."""
+    """Write a regular expression that takes linear time. The part before the last `*` is never tried again."""
     pieces = [""]
     for part in parts:
         if part is Wildcard.ANY:
