@@ -1,4 +1,4 @@
-"""What the training API answers when it refuses, and what ends a job early."""
+"""The training API's refusals, and the errors that end a job early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3 as the training service uses it: list, read, write, delete. The one module here that calls S3."""
+"""S3 as the training service uses it to list, read, write and delete. The one module here that calls S3."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class S3Location:
 
 
 class ListedObject(NamedTuple):
-    """An object as a listing shows it: its key, and its size in bytes."""
+    """An object as a listing shows it, with its key and its size in bytes."""
 
     key: str
     size: int
