@@ -81,7 +81,9 @@ def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[LocalSubnet]:
-    """Return where an instance with these data may go: its subnet, or the default VPC's in its zone or in any.
+    """Return the subnets where an instance may launch.
+
+    Without one in its data, the default VPC's in its zone or in any.
 
     Raises:
         Ec2Error: There is no such subnet or zone.

@@ -28,7 +28,7 @@ class PolicyKind(StrEnum):
     """Users, roles. Also permissions boundaries and session policies. No principals."""
     RESOURCE = "resource"
     TRUST = "trust"
-    """The trust policy of a role, which lists its possible users. It has no resources, because it is about the role."""
+    """The trust policy of a role, about the principals that may assume it. It names no resources."""
 
 
 class Effect(StrEnum):

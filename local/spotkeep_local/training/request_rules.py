@@ -235,7 +235,7 @@ def _algorithm(request: dict[str, Any], programs: Programs) -> list[str]:
 
 
 def _registry(image: str, request: dict[str, Any]) -> list[str]:
-    """Return the reason why SageMaker could not pull an image. None when it could.
+    """Return the reason why SageMaker could not pull an image. Empty when it could.
 
     An image outside Amazon ECR needs `Vpc`, and `Vpc` needs a VPC. SageMaker does not pull from AWS's public registry.
     AWS's message for this case is not documented, so these words are ours.
