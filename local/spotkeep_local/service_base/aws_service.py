@@ -223,9 +223,7 @@ class JsonProtocol:
         return checked
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
-        """Write the members that the model's output knows, without those that are None, and timestamps as epoch
-        seconds.
-        """
+        """Write the answer's members that the model knows. None is left out, and timestamps become epoch seconds."""
         shape = self._model(operation).output_shape
         return _json_answer(200, {} if shape is None else _shaped(answer, shape), self._CONTENT_TYPE)
 

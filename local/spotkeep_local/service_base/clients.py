@@ -34,7 +34,7 @@ FROM_INSIDE: Final = Config(
 
 
 class _Session(boto3.Session):
-    """A session whose clients use one endpoint, for a library that accepts nothing but a session of boto3."""
+    """A session with clients of one endpoint, for a library that accepts nothing but a session of boto3."""
 
     endpoint_url: str
 

@@ -60,7 +60,7 @@ _TIMESTAMPS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 _BEFORE_THE_NAME: Final = re.compile(r"^\{[^}]*\}")
 _NOT_BY_THE_MODEL: Final = frozenset({("s3", "GetBucketLocation")})
-"""Operations whose answer the model describes wrongly. In the model a bucket's region is a member of the answer.
+"""Operations with an answer that the model describes wrongly. In the model a bucket's region is a member of the answer.
 
 In "GetBucketLocation" (S3's API reference) it is the answer's root."""
 

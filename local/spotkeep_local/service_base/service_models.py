@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _SharedModels(Loader):
-    """A loader that has boto3's folder already. Each `boto3.Session` adds it to the list, which would otherwise grow."""
+    """A loader that has boto3's folder already. Otherwise each `boto3.Session` would add it to the list again."""
 
     @property
     def search_paths(self) -> list[str]:
