@@ -1,4 +1,4 @@
-"""The rates at which AWS takes calls: what comes faster is answered with the service's own throttle. Pure.
+"""The rates at which AWS accepts calls. Calls beyond them get the service's own throttling error. Pure.
 
 | operation | calls a second | AWS's page |
 |---|---|---|
@@ -7,7 +7,7 @@
 | every other operation of Batch | 50 | 'How do I resolve the "Getting error Too Many Requests" error?', AWS re:Post |
 
 All are of an account in a region. For DescribeTrainingJob, StopTrainingJob and Search AWS publishes no rate, so none of
-their calls is refused here. How many come in a second is counted.
+their calls is refused here. Their calls in each second are counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALLS_A_SECOND: Final[Mapping[str, int]] = {
     **dict.fromkeys(("DescribeServiceJob", "ListServiceJobs", "TerminateServiceJob", "UpdateServiceJob"), 50),
 }
 SERVICES: Final = frozenset({"batch", "sagemaker"})
-"""Whose operations these are, by botocore's names."""
+"""The services with these operations, by botocore's names."""
 _SECOND: Final = 1.0
 
 

@@ -198,7 +198,7 @@ def _hold(lock: Path) -> int:
 
 
 def _leave_the_launcher() -> None:
-    """Go on in a child whose parent ends now, so that the server outlives its starter."""
+    """Go on in a child process and end the parent now, so that the server outlives its starter."""
     if os.fork() > 0:
         os._exit(0)
 

@@ -11,7 +11,7 @@ from typing import Self
 from spotkeep_local.errors import PersistenceError
 
 CONTROL_TARGET = "SpotkeepLocal"
-"""What stands before an operation's name in the header X-Amz-Target."""
+"""The text before an operation's name in the header X-Amz-Target."""
 
 
 @dataclass(frozen=True, kw_only=True)
