@@ -169,7 +169,7 @@ class CallFaults(JsonDocument):
 
 
 SHUFFLE_SECONDS = 2.0
-"""How late a shuffled event may be."""
+"""The longest delay of a shuffled event, in seconds."""
 
 
 def belongs_to_run(*, job_name: str, run: str) -> bool:

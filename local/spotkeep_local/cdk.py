@@ -175,8 +175,8 @@ def deploy(
     """Deploy the app of a project to a bootstrapped local AWS.
 
     Args:
-        local: Where to.
-        project_dir: Where `cdk.json` is.
+        local: The local AWS to deploy to.
+        project_dir: The directory of `cdk.json`.
         context: `-c` overrides, over `HOST_BUNDLES`.
         on_progress: Is called with each line of output, from this thread.
 

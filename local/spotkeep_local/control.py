@@ -140,7 +140,7 @@ class LocalControl:
         self._connection.call("CallFaults", faults.to_document())
 
     def call_counts(self) -> CallCounts:
-        """Return how fast calls of SageMaker and AWS Batch came since this was asked last, those of every caller.
+        """Return the rates of all callers' calls of SageMaker and AWS Batch since the last such question.
 
         Calls that `call_faults` throttles are not among them.
 

@@ -84,7 +84,7 @@ class LocalAws:
         """Return variables that make any AWS client connect to this local AWS and to nothing else.
 
         Lay them over a copy of the caller's environment. Take a profile (`AWS_PROFILE`) out of that copy first. A
-        client would look it up in a configuration that is not there.
+        client would search it in a configuration that is not there.
 
         Args:
             key: The access key that clients call with. The administrator's when left out.
@@ -105,7 +105,7 @@ class LocalAws:
         return urlsplit(url)._replace(netloc=f"{_LOOPBACK}:{self.port}").geturl()
 
     def session(self, *, key: AccessKey | None = None) -> LocalSession:
-        """Return a session whose clients connect to this local AWS, in any environment of the process.
+        """Return a session with clients that connect to this local AWS, in any environment of the process.
 
         Args:
             key: The access key of their calls. The administrator's when left out.

@@ -217,7 +217,7 @@ def access_key_id_of(headers: Mapping[str, str], query: str) -> str | None:
 
     Args:
         headers: By their names in lower case.
-        query: As sent, without the question mark.
+        query: The query as sent, without the question mark.
 
     Returns:
         None for a request that is not signed.

@@ -30,11 +30,11 @@ _SECOND: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class CallCounts:
-    """How fast calls came, by operation.
+    """The rates of calls, by operation.
 
     Attributes:
         most_in_a_second: The most calls that came within a second, refused ones too.
-        throttled: How many were refused because they came too fast.
+        throttled: The number of calls that were refused because they came too fast.
     """
 
     most_in_a_second: Mapping[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class CallRates:
     """Holds the calls of an account to rates, and counts them. Safe to call from any thread.
 
     Args:
-        limits: How many calls a second are taken, by operation. An operation that is not there has no limit.
+        limits: The number of calls accepted in a second, by operation. An operation that is not there has no limit.
     """
 
     def __init__(self, limits: Mapping[str, int] = CALLS_A_SECOND) -> None:
@@ -61,7 +61,7 @@ class CallRates:
 
         Args:
             operation: Of the call.
-            at: When it comes, in seconds. Calls come in order.
+            at: The time of the call, in seconds. Calls come in order.
         """
         with self._lock:
             came, taken = (_within_a_second(times[operation], at=at) for times in (self._came, self._taken))
@@ -74,7 +74,7 @@ class CallRates:
             return True
 
     def counts(self) -> CallCounts:
-        """Return how fast calls came, and begin to count anew."""
+        """Return the rates of calls, and begin to count anew."""
         with self._lock:
             counts = CallCounts(most_in_a_second=self._most_in_a_second, throttled=dict(self._throttled))
             self._most_in_a_second, self._throttled = {}, Counter()

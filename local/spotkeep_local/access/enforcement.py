@@ -43,7 +43,7 @@ class UnsureCalls:
 
     Args:
         inner: The services.
-        rates: How fast they may come.
+        rates: The rates at which they are accepted.
     """
 
     def __init__(self, inner: Callable[..., Awaitable[None]], *, rates: CallRates) -> None:

@@ -51,9 +51,9 @@ def list_service_quotas(request: Mapping[str, Any], *, training: int, warm_pools
     """Return the answer of ListServiceQuotas.
 
     Args:
-        request: As the API takes it.
-        training: How many instances of one type training jobs may use.
-        warm_pools: How many instances may wait in warm pools.
+        request: The request as the API takes it.
+        training: The number of instances of one type that training jobs may use.
+        warm_pools: The number of instances that may wait in warm pools.
 
     Raises:
         ServiceError: It asks for another service's quotas.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_CAPACITY: Final = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Unable to provision requested compute resources"
 NO_CAPACITY_PAUSE_SECONDS: Final = 1.0
-"""How long a job waits after SageMaker had no capacity for it. AWS gives no figure."""
+"""The seconds that a job waits after SageMaker had no capacity for it. AWS gives no figure."""
 ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _FRONT_REASONS: Final = ("CAPACITY:", "MISCONFIGURATION:")
 TIMED_OUT: Final = "Job attempt duration exceeded timeout"

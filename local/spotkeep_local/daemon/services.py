@@ -53,9 +53,9 @@ class LocalServices:
     """All services of one local AWS. Made in the thread of the event loop that serves them.
 
     Args:
-        directory: Where they keep their state.
+        directory: The directory of their state.
         options: The options of the local AWS.
-        record: Where it listens.
+        record: The record with the port of the server.
         people: The keys of the people at the command line.
         judge: The class that decides about permissions.
 

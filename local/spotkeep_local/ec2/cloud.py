@@ -40,7 +40,7 @@ class Latencies:
     """Durations on this machine.
 
     Args:
-        time_scale: How many times faster than on AWS.
+        time_scale: The factor by which things are faster than on AWS.
     """
 
     time_scale: float
@@ -51,17 +51,17 @@ class Latencies:
 
     @property
     def notice_seconds(self) -> float:
-        """From an interruption notice to the interruption."""
+        """The seconds from an interruption notice to the interruption."""
         return self.scaled(NOTICE_SECONDS)
 
     @property
     def instance_seconds(self) -> float:
-        """From a launch to `running`."""
+        """The seconds from a launch to `running`."""
         return self.scaled(2.0)
 
     @property
     def shutdown_seconds(self) -> float:
-        """From SIGTERM to SIGKILL when an instance is terminated."""
+        """The seconds from SIGTERM to SIGKILL when an instance is terminated."""
         return self.scaled(30.0)
 
     @property
@@ -71,7 +71,7 @@ class Latencies:
 
     @property
     def fleet_seconds(self) -> float:
-        """From the loss of a fleet's instance to the launch of another."""
+        """The seconds from the loss of a fleet's instance to the launch of another."""
         return self.scaled(5.0)
 
     def snapshot_seconds(self, used_bytes: int) -> float:
@@ -145,7 +145,7 @@ class Table(Generic[_Resource]):
         Args:
             request: Its ids and filters.
             ids: The request's name for ids.
-            values: From a resource to its values by filter.
+            values: Returns a resource's values by filter.
             made_before: As for `shown`.
 
         Raises:

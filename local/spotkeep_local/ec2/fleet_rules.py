@@ -117,7 +117,7 @@ def problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def spot_and_on_demand(target: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many instances a TargetCapacitySpecification wants on spot, and how many on demand."""
+    """Return the numbers of instances that a TargetCapacitySpecification wants on spot and on demand."""
     total = int(target["TotalTargetCapacity"])
     if target.get("DefaultTargetCapacityType", "on-demand") == "spot":
         on_demand = int(target.get("OnDemandTargetCapacity") or 0)

@@ -168,7 +168,7 @@ class Instances:
 
         Args:
             instance_id: A live spot instance's id.
-            notice_seconds: From now to the end.
+            notice_seconds: The seconds from now to the end.
             takes_place: False for a notice that no interruption follows.
 
         Raises:

@@ -1,4 +1,4 @@
-"""From a launch template and a fleet's override to an instance's record. And the versions of a template."""
+"""The way from a launch template and a fleet's override to an instance's record, and the versions of a template."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def new_instance(
     Args:
         cloud: The local EC2.
         data: Launch template data with the override laid over it.
-        subnet: Where it goes.
+        subnet: Its subnet.
         fleet: Launches it.
         own_tags: Tags of AWS's own.
-        spot: Whether it is a spot instance.
+        spot: True for a spot instance.
 
     Raises:
         Ec2Error: Something is missing, does not exist or cannot be read, or its tags cannot be.

@@ -108,7 +108,7 @@ class Market:
     """All that changes, in order of time.
 
     Args:
-        began_at: When the script began, epoch seconds.
+        began_at: The time when the script began, epoch seconds.
         changes: Any order. Of two at one moment the later in the list counts.
     """
 
@@ -139,7 +139,7 @@ class Market:
         return state
 
     def prices(self, *, instance_type: str, zone: str, start: float, end: float) -> list[tuple[float, float]]:
-        """Return when each price in a time began (epoch seconds), and the price (USD an hour). Latest first."""
+        """Return the start of each price in a time (epoch seconds), and the price (USD an hour). Latest first."""
         state = self.pool(instance_type=instance_type, zone=zone, now=start)
         changed = [
             (self.began_at + change.at_seconds, change.price_usd)
@@ -149,7 +149,7 @@ class Market:
         return sorted([(start, state.price_usd), *changed], reverse=True)
 
     def next_change_at(self, now: float) -> float | None:
-        """Return when something changes next, epoch seconds."""
+        """Return the time of the next change, in epoch seconds."""
         later = (change.at_seconds for change in self.changes if change.at_seconds > now - self.began_at)
         return min((self.began_at + at_seconds for at_seconds in later), default=None)
 

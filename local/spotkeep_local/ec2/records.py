@@ -37,7 +37,7 @@ class InstanceState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Whether it counts towards a fleet's capacity."""
+        """True where it counts towards a fleet's capacity."""
         return self in (InstanceState.PENDING, InstanceState.RUNNING)
 
 
@@ -55,7 +55,7 @@ class LocalAttachment:
     """A volume's attachment to an instance.
 
     Attributes:
-        due_at: When attaching or detaching is done, if the instance does not keep the volume busy.
+        due_at: The time when attaching or detaching is done, if the instance does not keep the volume busy.
         force: The detach was forced.
     """
 
@@ -102,7 +102,7 @@ class LocalSnapshot:
 
     Attributes:
         used_bytes: The size of the data in it.
-        ready_at: When all of it has been copied.
+        ready_at: The time when all of it has been copied.
     """
 
     snapshot_id: str
@@ -120,7 +120,7 @@ class LocalSnapshot:
         return "pending" if now < self.ready_at else "completed"
 
     def progress_percent(self, now: float) -> int:
-        """Return how much has been copied."""
+        """Return the copied part, in percent."""
         if now >= self.ready_at:
             return 100
         return int(100 * max(0.0, now - self.started_at) / (self.ready_at - self.started_at))
@@ -131,9 +131,9 @@ class AnnouncedInterruption:
     """The interruption of a spot instance, as its notice says it.
 
     Attributes:
-        notice_at: From when the instance's metadata says so.
-        at: When the instance is interrupted, as the metadata says.
-        takes_place: Whether it then is.
+        notice_at: The time from which the instance's metadata announces it.
+        at: The time of the interruption in the metadata.
+        takes_place: True where the instance is interrupted then.
     """
 
     notice_at: float
@@ -156,7 +156,7 @@ class LocalInstance:
 
     Attributes:
         due_at: While pending: when it runs.
-        reason_code: Why it ended, as `StateReason.Code`.
+        reason_code: The reason why it ended, as `StateReason.Code`.
     """
 
     instance_id: str

@@ -382,7 +382,7 @@ class _Supervisor:
         ends_with_command: bool = False,
         shutdown_flag: str | None = None,
     ) -> None:
-        """Return when the host is to end, where the end of this process is the end of the host."""
+        """Run until the host is to end. The end of this process is the end of the host."""
         if command:
             self._start(command, environment)
         while True:

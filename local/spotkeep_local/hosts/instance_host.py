@@ -28,7 +28,7 @@ _SETTLE_SECONDS = 10.0
 
 
 class HostEnd(StrEnum):
-    """How an instance's host ended."""
+    """The way in which an instance's host ended."""
 
     POWER_OFF = "power-off"
     """Everything in it was killed at once, and unwritten data of its file systems is lost."""

@@ -68,7 +68,7 @@ class MetadataService:
         return token
 
     def token_ttl_seconds(self, token: str) -> float:
-        """Return how long a token is good for. 0 when it is not."""
+        """Return the remaining seconds of a token. 0 for an invalid one."""
         return max(0.0, self._expiry_of_token.get(token, 0.0) - time.monotonic())
 
     def metadata(self) -> InstanceMetadata:

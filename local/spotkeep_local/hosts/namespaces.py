@@ -285,7 +285,7 @@ class NamespaceHost(InstanceHost):
 
 
 def _mount_points(process_id: int, device_number: int) -> list[Path]:
-    """Return where a process's mount namespace has a device mounted, as this machine reaches it."""
+    """Return the mount points of a device in a process's mount namespace, as this machine reaches them."""
     wanted = f"{os.major(device_number)}:{os.minor(device_number)}"
     try:
         lines = Path(f"/proc/{process_id}/mountinfo").read_text().splitlines()

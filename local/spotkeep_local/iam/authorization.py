@@ -14,7 +14,7 @@ class Call:
     Attributes:
         service: The service's name in botocore, for example `stepfunctions`.
         operation: Its name in botocore, for example `CreateTrainingJob`.
-        parameters: As a boto3 client takes them, as far as the request's form could be read.
+        parameters: The parameters as a boto3 client takes them, as far as the request's form could be read.
     """
 
     service: str
@@ -68,7 +68,7 @@ class EncryptionKey:
 
     Attributes:
         arn: Its ARN, of the key and not of an alias.
-        for_the_bucket: Whether the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
+        for_the_bucket: True where the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
     """
 
     arn: str
@@ -80,8 +80,8 @@ class LaunchTemplate:
     """A version of a launch template.
 
     Attributes:
-        template_id: For example `lt-0abc`.
-        data: As boto3 answers `LaunchTemplateData`.
+        template_id: Its id, for example `lt-0abc`.
+        data: Its `LaunchTemplateData`, as boto3 answers it.
     """
 
     template_id: str

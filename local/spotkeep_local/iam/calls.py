@@ -62,7 +62,7 @@ _NOT_BY_ADDRESS: Final = frozenset({("s3", "ListDirectoryBuckets")})
 
 
 class _UnreadableError(Exception):
-    """Says why a request cannot be read, and of which operation, where that is known."""
+    """A request cannot be read. The error has the reason, and the operation where it is known."""
 
     def __init__(self, reason: str, *, operation: str = "") -> None:
         super().__init__(reason)
@@ -213,7 +213,7 @@ class _Address:
 
 @dataclass(frozen=True, kw_only=True)
 class _ParameterLocation:
-    """Where a member of an input stands in a request.
+    """The place of an input's member in a request.
 
     Attributes:
         name: The name of the member.

@@ -39,7 +39,7 @@ class UndefinedConditionError(Exception):
 
 
 class Quantifier(StrEnum):
-    """How an operator takes the values of a key that holds a set."""
+    """The way in which an operator takes the values of a key that holds a set."""
 
     ONE_VALUE = ""
     ALL_VALUES = "ForAllValues"
@@ -82,8 +82,8 @@ class Condition:
 
     Attributes:
         name: The operator as it is written, for example `ForAnyValue:StringLikeIfExists`.
-        key: As it is written.
-        values: As they are written.
+        key: The key as it is written.
+        values: The values as they are written.
     """
 
     name: str
@@ -135,7 +135,7 @@ def read_condition(name: str, key: str, values: tuple[str, ...], *, variables: b
         name: For example `ForAnyValue:StringLikeIfExists`.
         key: A condition key.
         values: Its values, as text.
-        variables: Whether the policy's version knows policy variables.
+        variables: True where the policy's version knows policy variables.
 
     Raises:
         ValueError: The operator is not known, or a value is none of its kind. The message names all such values.

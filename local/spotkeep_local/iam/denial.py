@@ -74,7 +74,7 @@ class Denial:
 
     @property
     def message(self) -> str:
-        """Why, as AWS words it."""
+        """The reason in AWS's words."""
         return denial_message(self.authorization, self.decision, self.caller)
 
 

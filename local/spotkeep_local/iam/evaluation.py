@@ -68,7 +68,7 @@ class CallingPrincipal:
 
         Args:
             arn: `arn:aws:iam::<account>:user/<path and name>`.
-            user_id: As sts:GetCallerIdentity answers.
+            user_id: The id that sts:GetCallerIdentity answers.
             tags: The user's.
         """
         context = _keys_of_caller(PrincipalKind.USER, arn, user_id=user_id, tags=tags)
@@ -84,7 +84,7 @@ class CallingPrincipal:
         Args:
             arn: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
             role_arn: With the role's path, which the session's ARN lacks.
-            user_id: As sts:GetCallerIdentity answers.
+            user_id: The id that sts:GetCallerIdentity answers.
             tags: The role's, with the session's over them.
         """
         context = _keys_of_caller(PrincipalKind.ROLE_SESSION, role_arn, user_id=user_id, tags=tags)
@@ -162,7 +162,7 @@ class AuthorizationDecision:
 
     @property
     def allowed(self) -> bool:
-        """Whether it is granted."""
+        """True where it is granted."""
         return self.reason is Reason.ALLOWED
 
     @classmethod
@@ -231,7 +231,7 @@ class Question:
 
 
 class _Naming(IntEnum):
-    """How the policy of a resource names a caller, from the widest to the narrowest."""
+    """The ways in which a resource's policy names a caller, from the widest to the narrowest."""
 
     NOT = 0
     ACCOUNT = 1

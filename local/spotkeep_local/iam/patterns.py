@@ -120,9 +120,9 @@ def read_pattern(text: str, *, wildcards: bool, variables: bool) -> Pattern:
     """Read a text of a policy.
 
     Args:
-        text: As it is written.
-        wildcards: Whether `*` and `?` stand for other characters here.
-        variables: Whether `${...}` is filled in: in policies of version 2012-10-17, in resources and conditions.
+        text: The text as it is written.
+        wildcards: True where `*` and `?` stand for other characters here.
+        variables: True where `${...}` is filled in, as in resources and conditions of policies of version 2012-10-17.
 
     Raises:
         ValueError: It holds a variable that names no condition key.

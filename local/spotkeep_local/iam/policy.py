@@ -81,7 +81,7 @@ class PolicyDocument:
     """One policy document, read.
 
     Attributes:
-        name: As reports name it.
+        name: Its name in reports.
         statements: In their order.
     """
 
@@ -104,7 +104,7 @@ class PolicyDocument:
 
         Args:
             statement: The statement's id.
-            action: As it is written there.
+            action: The action as it is written there.
         """
         kept = []
         for each in self.statements:

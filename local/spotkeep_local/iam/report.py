@@ -25,8 +25,8 @@ class Called:
 
     Attributes:
         operation: botocore's names: `dynamodb.TransactWriteItems`.
-        action: As in policies: `dynamodb:PutItem`.
-        times: How often it was asked for.
+        action: The action as in policies, for example `dynamodb:PutItem`.
+        times: The number of times that it was asked for.
         example: The first resource that it was asked for.
         statements: Those that allowed it, or denied it. Empty where no statement is about it.
     """
@@ -43,7 +43,7 @@ class Denied(Called):
     """One permission that an identity asked for and did not get.
 
     Attributes:
-        reason: Why, in words.
+        reason: The reason, in words.
     """
 
     reason: str
@@ -55,7 +55,7 @@ class Grant:
 
     Attributes:
         statement: Its policy, its place there, and its own name.
-        action: As it is written, with its wildcards.
+        action: The action as it is written, with its wildcards.
     """
 
     statement: str

@@ -23,10 +23,10 @@ class Use:
     Attributes:
         identity: The name of the role or the user.
         operation: botocore's names: `s3.GetObject`.
-        action: As in policies.
-        allowed: Whether it was granted.
+        action: The action as in policies.
+        allowed: True where it was granted.
         statements: Those that granted or denied it.
-        reason: Why, in words.
+        reason: The reason, in words.
     """
 
     identity: str
@@ -39,11 +39,11 @@ class Use:
 
 @dataclass(kw_only=True)
 class Counted:
-    """How often a permission was asked for.
+    """The number of times that a permission was asked for.
 
     Attributes:
         example: The first resource that it was asked for.
-        times: How often.
+        times: The number of times.
     """
 
     example: str
@@ -125,6 +125,6 @@ class Uses:
             return JudgingTime(calls=self._calls, seconds=self._seconds, slowest_seconds=self._slowest_seconds)
 
     def counted(self) -> Mapping[Use, Counted]:
-        """Return how often each was asked for."""
+        """Return the number of times that each was asked for."""
         with self._lock:
             return dict(self._counted)

@@ -100,7 +100,7 @@ def on_first_request(name: str, prepare: Callable[[], None]) -> None:
 
 
 def begin_request(region: str | None) -> None:
-    """Have `request_region` answer a region, until the next request.
+    """Make `request_region` return a region, until the next request.
 
     Args:
         region: The one that the request is signed for. None: that of the local AWS.
@@ -115,9 +115,9 @@ def request_region() -> str:
 
 
 def share_service_models() -> None:
-    """Have ministack read botocore's descriptions of services where this package does, so that each is read once.
+    """Make ministack read botocore's descriptions of services where this package does, so that each is read once.
 
-    ministack looks up in them how a service's answers are encoded, in a session of its own.
+    ministack finds in them the encoding of a service's answers, in a session of its own.
     """
 
     @functools.cache

@@ -41,7 +41,7 @@ def add_resource_type(
 
 
 def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
-    """Have CloudFormation ask before it invokes the function of a custom resource. A denial fails the resource.
+    """Make CloudFormation ask before it invokes the function of a custom resource. A denial fails the resource.
 
     Args:
         may_invoke: Decides, from the function's ARN and the stack's id.

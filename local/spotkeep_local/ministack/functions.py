@@ -141,7 +141,7 @@ def end_invocations(function: str) -> int:
 
 
 def judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:
-    """Have Lambda ask before it reads a queue or writes a log in the role of a function.
+    """Make Lambda ask before it reads a queue or writes a log in the role of a function.
 
     Args:
         is_allowed: Decides.

@@ -43,7 +43,7 @@ def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], r
 def name_queues_alike_on_every_port() -> None:
     """Keep the address of queues on every port, and name it in answers with the port of the request.
 
-    ministack keys a queue by its address, and looks for a function's queue under the address of today. A state may come
+    ministack keys a queue by its address, and searches a function's queue under the address of today. A state may come
     up on another port, when the old one is taken or the directory is a copy. Without this, a function would not find
     its queue there.
     """

@@ -84,7 +84,7 @@ class HttpRequest:
 
 
 class WireProtocol(Protocol):
-    """How requests and answers of a service are written."""
+    """The form of a service's requests and answers."""
 
     def operation(self, request: HttpRequest) -> str:
         """Return the name of the operation that is asked for, whether the local AWS has it or not.
@@ -311,7 +311,7 @@ def control_service(
     Args:
         target: The text before the operation's name in the header X-Amz-Target.
         operations: The operations by name. Each may raise `LocalAwsError`, `ServiceError` or ValueError.
-        admit: As for `AwsService`.
+        admit: Refuses operations, as for `AwsService`.
     """
 
     def refusing(operation: Operation) -> Operation:

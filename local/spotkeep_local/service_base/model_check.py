@@ -166,7 +166,7 @@ def problems_of_answer(operation: OperationModel, body: bytes) -> list[str]:
 
     Args:
         operation: The operation in botocore's model.
-        body: As it goes over the wire. Of a stream, anything.
+        body: The body as it goes over the wire. Anything for a stream.
 
     Returns:
         A text for each problem, that names the member by its path. None where there is no problem. Answers in CBOR are

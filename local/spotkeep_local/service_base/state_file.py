@@ -22,7 +22,7 @@ class StateFile:
     """One service's file.
 
     Attributes:
-        path: Where it is, or will be.
+        path: The path of the file, which need not exist yet.
     """
 
     path: Path

@@ -63,7 +63,7 @@ class CheckpointSync:
         remote: The job's CheckpointConfig.S3Uri.
         local: Its LocalPath on this machine.
         interval_seconds: Between two readings of the directory.
-        upload_delay_seconds: How long a file takes to reach S3.
+        upload_delay_seconds: The seconds that a file takes to reach S3.
         on_upload: Called when a file has reached S3.
     """
 

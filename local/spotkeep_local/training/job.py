@@ -113,13 +113,13 @@ class SecondaryStatusTransition:
     end: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return how long it lasted, or has lasted by `now`."""
+        """Return the seconds that it lasted, or has lasted by `now`."""
         return max(0.0, (now if self.end is None else self.end) - self.start)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a job will end once its output is in S3."""
+    """The end that a job will have once its output is in S3."""
 
     secondary: SecondaryStatus
     failure_reason: str | None = None
@@ -215,22 +215,22 @@ class TrainingJob:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """True once it has ended and will not change any more."""
         return self.status in ENDED
 
     @property
     def spot(self) -> bool:
-        """Whether it runs on managed spot capacity."""
+        """True where it runs on managed spot capacity."""
         return is_spot(self.request)
 
     @property
     def training_started_at(self) -> float | None:
-        """When it first had an instance."""
+        """The time when it first had an instance."""
         return next((t.start for t in self.transitions if t.status in _RUNNING), None)
 
     @property
     def ended_at(self) -> float | None:
-        """When it reached its last status."""
+        """The time when it reached its last status."""
         return self.transitions[-1].start if self.ended else None
 
     def training_time_seconds(self, now: float) -> int | None:

@@ -53,7 +53,7 @@ class ListedObject(NamedTuple):
 
 
 def file_in(folder: Path, relative: str) -> Path:
-    """Return where the rest of a key is in a folder.
+    """Return the path of the rest of a key in a folder.
 
     Raises:
         JobFailedError: It points out of the folder: S3 takes any key, a machine must not.

@@ -59,7 +59,7 @@ class OptMl:
         return self.root / "input" / "data" / name
 
     def at(self, path: str) -> Path:
-        """Return where a path below `/opt/ml` is on this machine."""
+        """Return the place on this machine of a path below `/opt/ml`."""
         return self.root / path.removeprefix(BASE).strip("/")
 
     def failure_text(self) -> str:

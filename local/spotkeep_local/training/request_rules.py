@@ -95,12 +95,12 @@ def is_spot(request: dict[str, Any]) -> bool:
 
 
 def keep_alive_seconds(request: dict[str, Any]) -> int:
-    """Return how long the job's host is kept for a next job. 0 for not at all."""
+    """Return the seconds that the job's host is kept for a next job. 0 for not at all."""
     return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
 
 
 def most_restarts(request: dict[str, Any]) -> int:
-    """Return how often the job is started again that failed by an error of SageMaker's own."""
+    """Return the most restarts of the job after errors of SageMaker's own."""
     return int(request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0))
 
 
@@ -118,7 +118,7 @@ def max_runtime_seconds(request: dict[str, Any]) -> int:
 
 
 def max_pending_seconds(request: dict[str, Any]) -> int | None:
-    """Return how long the job may wait for capacity on demand. None for one that fails without it."""
+    """Return the seconds that the job may wait for capacity on demand. None for one that fails without it."""
     value = request.get("StoppingCondition", {}).get("MaxPendingTimeInSeconds")
     return None if value is None else int(value)
 

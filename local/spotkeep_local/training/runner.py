@@ -455,7 +455,7 @@ class JobRunner:
         last.rename(kept)
 
     def kept_host_of(self, job_name: str) -> Path:
-        """Return where the host lies that a job left in its warm pool."""
+        """Return the folder of the host that a job left in its warm pool."""
         return self._context.hosts_folder / job_name / "kept"
 
     def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:

@@ -133,7 +133,7 @@ class TrainingService:
         """Create a training job as CreateTrainingJob does.
 
         Args:
-            request: As the API takes it, not checked.
+            request: The request as the API takes it, not checked.
             queued_as: The name of the service job: scripts of capacity find the training job by it.
 
         Raises:
@@ -362,12 +362,12 @@ class TrainingService:
 
     @property
     def training_quota(self) -> int:
-        """How many instances of one type training jobs may use on spot, and as many on demand, now."""
+        """The number of instances of one type that training jobs may use on spot, and as many on demand, now."""
         return self._training_quota
 
     @property
     def warm_pool_quota(self) -> int:
-        """How many instances may be in warm pools, now."""
+        """The number of instances that may be in warm pools, now."""
         return self._warm_pool_quota
 
     def _take_pool(self, name: str, request: dict[str, Any], *, now: float) -> tuple[str, float] | None:
@@ -393,7 +393,7 @@ class TrainingService:
         return WarmPool(chain_since=chain_since) if taken + wanted <= self._warm_pool_quota else None
 
     def _end_due_pools(self) -> None:
-        """End the pools whose time is over, before a request can see one. The end of a pool has no other effect."""
+        """End the pools that are due, before a request can see one. The end of a pool has no other effect."""
         now = time.time()
         with self._lock:
             for runner in self._runners.values():

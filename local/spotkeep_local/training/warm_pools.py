@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_local.training.job import Ending, TrainingJob, WarmPool
 
 LONGEST_CHAIN_SECONDS = 28 * 24 * 3600.0
-"""How long instances are handed on from job to job."""
+"""The longest time that instances are handed on from job to job, in seconds."""
 CACHE_DIRECTORY = "sagemaker/warmpoolcache"
 """The cache directory below `/opt/ml`. The next job on the same host finds the files that a job puts there.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Using persistent cache)"""
@@ -34,7 +34,7 @@ _STAYS_WITH_A_HOST = ("home", "image")
 
 
 def expires_at(job: TrainingJob) -> float | None:
-    """Return when a job's pool ends by itself. None where none waits."""
+    """Return the time when a job's pool ends by itself, in epoch seconds. None where none waits."""
     pool = job.warm_pool
     if pool is None or pool.status is not PoolStatus.AVAILABLE or pool.kept_since is None:
         return None
@@ -42,7 +42,7 @@ def expires_at(job: TrainingJob) -> float | None:
 
 
 def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
-    """Return how much of the quota "... for training warm pool usage" is taken."""
+    """Return the used part of the quota "... for training warm pool usage"."""
     taken = (PoolStatus.IN_USE, PoolStatus.AVAILABLE)
     return sum(
         int(job.request["ResourceConfig"].get("InstanceCount", 1))
@@ -52,7 +52,10 @@ def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
 
 
 def pool_for(request: dict[str, Any], jobs: Iterable[TrainingJob], *, now: float) -> TrainingJob | None:
-    """Return the job whose waiting pool a new job takes over. Of several that match, the longest waiting one wins."""
+    """Return the job with the waiting pool that a new job takes over.
+
+    Of several that match, the longest waiting one wins.
+    """
     if is_spot(request):
         return None
     waiting = [
@@ -68,8 +71,8 @@ def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) 
 
     Args:
         job: The job.
-        ending: How it ended.
-        has_host: Whether its host is still there.
+        ending: The end of the job.
+        has_host: True where its host is still there.
         now: The time.
     """
     if job.warm_pool is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = "Iterator[Authorization]"
 AuthorizationRule: TypeAlias = "Callable[[Asking], Iterable[Authorization]]"
-"""From a call to all that it asks for. Raises `UndecidableError`."""
+"""A function from a call to all authorizations that it needs. Raises `UndecidableError`."""
 Rules: TypeAlias = "Mapping[str, AuthorizationRule]"
 """The rules of a service, by botocore's names of its operations."""
 Naming: TypeAlias = "Callable[[Asking], str]"
@@ -217,7 +217,7 @@ def made(
         resource: Its ARN, or `<type>/*` where the service chooses its name.
         tags: Those that it gets.
         tagging: The action that tags it.
-        keys: As for `ask`, of the first action.
+        keys: Condition keys of the first action, as for `ask`.
     """
     yield ask(action, resource, keys=keys, request_tags=tags)
     if tags:

@@ -82,7 +82,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "ExecuteChangeSet": ("cloudformation:changesetname",),
     "UpdateStack": _WRITING,
 }
-"""Which of its keys an action knows."""
+"""The keys of the service that each action knows."""
 
 
 def _describe_stacks(call: Asking) -> Asked:
