@@ -218,7 +218,7 @@ class _ParameterLocation:
     Attributes:
         name: The name of the member.
         location: `uri`, `querystring`, `header`, or `headers` for all with one prefix.
-        key: The name there. Of headers in lower case.
+        key: The name in that place, in lower case for headers.
     """
 
     name: str

@@ -81,7 +81,7 @@ class Pattern:
         return expression is not None and expression.fullmatch(value) is not None
 
     def filled(self, values: Values) -> str | None:
-        """Return the text that it is for a request. None when a variable has no value. For texts without wildcards."""
+        """Return the text that a pattern without wildcards is for a request. None when a variable has no value."""
         parts = self._filled(values)
         return None if parts is None else "".join(part for part in parts if isinstance(part, str))
 

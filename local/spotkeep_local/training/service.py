@@ -263,7 +263,7 @@ class TrainingService:
         runner.update(lambda job: replace(job, request=job.request | changed, updated_at=time.time()))
 
     def _keep_pool(self, runner: JobRunner, seconds: int) -> None:
-        """Keep a waiting pool for another time. For 0 seconds ends it."""
+        """Keep a waiting pool for another time. A time of 0 seconds ends it."""
         pool = runner.job.warm_pool
         if pool is None or pool.status is not PoolStatus.AVAILABLE:
             status = "none" if pool is None else pool.status.value
