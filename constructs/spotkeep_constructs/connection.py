@@ -38,7 +38,7 @@ def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployme
 
 
 class ConnectionParameter(Construct):
-    """The parameter `/<deployment>/connection`: a JSON object, created last, so that it stands for a whole deployment.
+    """The parameter `/<deployment>/connection`, a JSON object created last, so that it stands for a whole deployment.
 
     Attributes:
         parameter: The parameter.

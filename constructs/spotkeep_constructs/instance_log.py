@@ -22,12 +22,12 @@ def group_name(deployment: str) -> str:
 
 
 def grant_read_instance_log(grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False) -> iam.Grant:
-    """Let a principal read what trainings on instances print. The group may be of another stack.
+    """Let a principal read the logs of trainings on instances. The log group may be of another stack.
 
     Args:
         grantee: A role, user or managed policy.
         deployment: Name of the deployment.
-        whole_streams: Whether it reads streams from one end to the other. Otherwise it searches them.
+        whole_streams: True to let it read whole log streams, not only search them.
     """
     return allow(
         grantee,
