@@ -36,7 +36,7 @@ class PathStatus(NamedTuple):
     """The status of a path itself, not of a link's target.
 
     Attributes:
-        kind: FILE, FOLDER or OTHER. A link, a pipe, a device or a socket is OTHER.
+        kind: FILE, FOLDER or OTHER, which is a link, a pipe, a device or a socket.
         inode: Its number.
         size: In bytes.
         modified_ns: The last write, nanoseconds since the epoch.

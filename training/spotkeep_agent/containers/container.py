@@ -2,15 +2,15 @@
 
 These are the choices and their reasons.
 
-- The network is the instance's. The rule that closes the metadata service goes by user, so it holds for the container's
-  processes as for any other of this user, and the agent tries the very same way. Through a bridge a packet counts as
-  root's, and the hop limit alone would keep the service closed.
+- The network is the instance's. The rule that closes the metadata service goes by user. So it holds for the container's
+  processes as for any other process of this user, and the agent tests it in the same way. Through a bridge a packet
+  counts as root's. The hop limit alone would then keep the service closed.
 - The container runs as the user that trains, without capabilities and new privileges. The script has the same rights
   without a container.
 - There is no `--init`. The runner is made to be process 1, and passes signals on.
 - Docker keeps no log. The agent reads the output, and a second copy would fill the root volume.
-- The image is on the instance, not on the run's volume. Otherwise docker would hold the volume when it is to be
-  detached, and every snapshot would carry the image along.
+- The image is on the instance, not on the run's volume. Otherwise docker would hold the volume at its detachment, and
+  every snapshot would contain the image.
 
 Source: GetAuthorizationToken, Amazon ECR API reference.
 """

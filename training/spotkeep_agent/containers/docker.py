@@ -66,8 +66,8 @@ class Docker:
     """The docker of this machine.
 
     Args:
-        environment: The agent's own. Its PATH finds docker.
-        configuration: A folder for logins, which is made and removed. On an instance it is in memory, and root's alone.
+        environment: The agent's own, with a PATH that finds docker.
+        configuration: A folder for logins, which is made and removed, on an instance in memory and for root alone.
         cancelled: Set it to break off running commands. A container is removed all the same.
 
     Attributes:
@@ -201,7 +201,7 @@ class Docker:
         """Run a command to its end.
 
         Raises:
-            ImageUnavailableError: It takes too long, or is broken off. Docker gives up a pull whose command is gone.
+            ImageUnavailableError: It takes too long, or is cancelled. Docker ends a pull when its command is gone.
         """
         ends = time.monotonic() + seconds
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The training process: `spotkeep.pyz run` in a session of its own, its output line by line, its end."""
+"""The training process, `spotkeep.pyz run` in a session of its own, with its output line by line and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .user import TrainingUser
 RUNNER_WORDS = ("run",)
 _MAX_LINE_BYTES = 256 * 1024
 MOST_STEPS = 2**53
-"""What a count of steps stays below, to be one: who follows the run counts no further."""
+"""Limit of a count of steps. A count from here on is ignored, since readers of the record count no further."""
 _AGENTS_OWN = (
     "SPOTKEEP_RUN_TABLE",
     "SPOTKEEP_CREDENTIALS_FUNCTION",
@@ -56,9 +56,9 @@ def training_environment(
         inherited: The agent's own.
         run: The run's id.
         job: The run's job.
-        base: Where the volume is mounted.
-        notice_file: Where the agent leaves a notice.
-        user: Who trains.
+        base: The mount point of the volume.
+        notice_file: The file in which the agent leaves a notice.
+        user: The user that trains.
     """
     kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
     environment = {
@@ -88,7 +88,7 @@ def spec_path(content: bytes) -> str:
 
 
 def runner_command() -> list[str]:
-    """Give the command that runs the training: this very library's runner, which reads the job's spec."""
+    """Return the command that runs the training, with this same library's runner, which reads the job's spec."""
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
     return [*runner, *RUNNER_WORDS]
@@ -120,10 +120,10 @@ class TrainingProcess:
     """A running training.
 
     Args:
-        command: What to run.
-        environment: All of it.
-        directory: Where.
-        user: As whom.
+        command: The command to run.
+        environment: Its whole environment.
+        directory: Its working directory.
+        user: The user that runs it.
         on_line: Called with each line of its output, in a thread of its own.
         on_event: Called with each job event among them.
     """
@@ -173,7 +173,7 @@ class TrainingProcess:
         return code if code >= 0 else 128 - code
 
     def failure(self, job: InstanceJob) -> str:
-        """Say why it failed, where the runner could not: it was killed itself, or docker has never started it.
+        """Return why it failed when the runner itself was killed, or docker never started it.
 
         Args:
             job: The job that it was given.
@@ -187,7 +187,7 @@ class TrainingProcess:
         )
 
     def never_entered(self, job: InstanceJob) -> bool:
-        """Say whether docker found nothing to start in the image: no python3, or one that cannot be executed.
+        """Return True when docker found no python3 in the image, or none that can be executed.
 
         Args:
             job: The job that it was given.
@@ -229,9 +229,9 @@ class TrainingProcess:
 
 
 def _without_new_privileges(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start a process that can gain no rights: no setuid program has an effect in it, nor in what it starts.
+    """Start a process that can gain no rights. No setuid program has an effect in it or in its children.
 
-    prctl(2) sets that for one thread, and what this thread starts inherits it: so a thread that does nothing else.
+    prctl(2) sets that for one thread, and its children inherit it. So a thread of its own does nothing else.
     """
     with ThreadPoolExecutor(max_workers=1, initializer=_give_up_new_privileges) as thread:
         return thread.submit(start).result()

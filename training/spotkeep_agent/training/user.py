@@ -13,7 +13,7 @@ from spotkeep_agent.errors import InstanceSettingsError
 
 @dataclass(frozen=True)
 class TrainingUser:
-    """Who trains: name, ids, home directory."""
+    """The user that trains, with name, ids and home directory."""
 
     name: str
     uid: int
