@@ -1,4 +1,4 @@
-"""`make rehearse` after set-up, from nothing to the verdict: the wait of a user who tries Spotkeep."""
+"""The time of `make rehearse` after set-up, from nothing to the verdict, as a user waits who tries Spotkeep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of every measurement: bars, tables, and a JSON document with its time and machine."""
+"""The output of every measurement, with bars, tables, and a JSON document with its time and machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STATE: Final = PROJECT / ".spotkeep"
 
 
 def write(output: Path, figures: Mapping[str, Any], console: Console, **machine: Any) -> None:
-    """Write figures as JSON, and say where.
+    """Write figures as JSON, and print the path.
 
     Args:
-        output: The file. Its folder is made where there is none.
-        figures: What was measured.
-        console: Where to say it.
-        machine: What counts of this machine besides its system and its Python.
+        output: The file, with a folder that is made when missing.
+        figures: The figures.
+        console: The console for the path.
+        machine: Facts of this machine besides its system and its Python.
     """
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

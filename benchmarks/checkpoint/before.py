@@ -2,7 +2,7 @@
 
 `python -m benchmarks.checkpoint.before COMMIT`. Each round is a process of one and a process of the other, so that a
 machine that slows down slows both. A save is that of a model of 100 parameters and AdamW. A step is one of
-`ResumableTraining` with a small model, a few milliseconds long: with a larger one the library's share would be smaller.
+`ResumableTraining` with a small model, a few milliseconds long. With a larger one the library's share would be smaller.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _least(act: Callable[[], None], *, rounds: int) -> float:
 
 
 def _library_of(commit: str, scratch: Path) -> Path:
-    """Unpack the library of a commit, with the compiled routine of this one: git does not keep that."""
+    """Unpack the library of a commit, with the compiled routine of this one, since git does not keep the routine."""
     archive = scratch / "library.tar"
     subprocess.run(["git", "archive", "--output", str(archive), commit, "training"], cwd=_ROOT, check=True)
     shutil.unpack_archive(archive, scratch, filter="data")

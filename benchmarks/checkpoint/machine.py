@@ -1,4 +1,4 @@
-"""The machine's own limits, which no library can beat: a warm copy, a direct write, a read. And what its host took."""
+"""The machine's own limits, which no library can beat, by warm copy, direct write and read. And its stolen time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spotkeep.disk.shared_work import pieces, share
 _CHUNK_BYTES = 16 * 2**20
 _COPY_BYTES = 4 * 2**20
 _STREAMS = 2
-"""Two requests in flight: on the machines tried, one leaves the disk idle between two, four gain nothing."""
+"""Requests in flight. On the machines tried, one leaves the disk idle between two, and four gain nothing."""
 
 
 class Machine:
@@ -127,13 +127,13 @@ class Machine:
 
 
 class StolenTime:
-    """How much of its processors' time this machine did not get, from now on: its host gave it to others.
+    """The share of processor time, from now on, that the host gave to other machines.
 
-    Linux counts it as `steal` (proc(5), /proc/stat). What needs the processors suffers from it more than what waits for
-    the disk, so figures with much of it say more about the neighbours.
+    Linux counts it as `steal` (proc(5), /proc/stat). It slows work on the processors more than waits for the disk. So
+    figures with much stolen time say more about the neighbours.
 
     Args:
-        path: What the kernel counts.
+        path: The file with the kernel's counts.
     """
 
     def __init__(self, path: Path = Path("/proc/stat")) -> None:
@@ -165,7 +165,7 @@ def read_into_cache(path: Path) -> None:
 
 
 def drop_from_cache(path: Path) -> None:
-    """Make the page cache forget a file: its pages are written, then dropped (POSIX_FADV_DONTNEED)."""
+    """Write a file's pages, then drop them from the page cache (POSIX_FADV_DONTNEED)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Counts the way of one launch and of one event through the functions' modules: ``python -m benchmarks.control.way``.
+"""Counts the way of one launch and of one event through the functions' modules (``python -m benchmarks.control.way``).
 
 A call from one module into another one enters it. A module that is entered again is returned to. Counted are the
 modules of the functions, on the models of AWS that the stories use. A launch is one of managed spot, the event is the

@@ -207,7 +207,7 @@ class Supplies:
     def _missing(
         self, name: str, files: Sequence[tuple[S3Object, str]], brought: Mapping[str, str]
     ) -> list[tuple[S3Object, str]]:
-        """Return a channel's objects that the volume lacks, with their files' paths. Remove files with other content."""
+        """Return the objects of a channel that the volume lacks, with file paths. Remove files with other content."""
         root = f"{_DATA}/{name}"
         self._files.make_folder(root)
         missing = []
