@@ -103,7 +103,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
 
     Args:
         policies: The policies of the caller, by their names.
-        rounds: How often each is judged.
+        rounds: Number of times that each call is judged.
     """
     with tempfile.TemporaryDirectory() as folder:
         # ministack reads its environment while it is imported, and is of this process alone.

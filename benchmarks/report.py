@@ -42,7 +42,7 @@ def table(first: str, *columns: str, justify: str = "right", **style: Any) -> Ta
     Args:
         first: The heading of the first column, which stands left.
         columns: The headings of the others.
-        justify: How those stand.
+        justify: The alignment of those columns.
         style: More of Rich's options of a table.
     """
     made = Table(**{"box": None, "padding": (0, 3, 0, 0), "header_style": "dim", **style})
@@ -56,8 +56,8 @@ def progress(console: Console, *, disable: bool = False) -> Progress:
     """Return bars that say how much is done of how much, and that are gone afterwards.
 
     Args:
-        console: Where they are shown.
-        disable: Whether they are not shown.
+        console: The console that shows them.
+        disable: True to hide them.
     """
     columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=disable)

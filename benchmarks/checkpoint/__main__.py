@@ -55,7 +55,7 @@ class Ratio:
 
     @property
     def met(self) -> bool:
-        """Whether the medians keep the target."""
+        """True when the medians keep the target."""
         return self.median <= self.target
 
     def to_document(self) -> dict[str, float | bool]:

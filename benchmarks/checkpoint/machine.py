@@ -24,7 +24,7 @@ class Machine:
 
     Args:
         directory: A directory on the disk in question.
-        size_bytes: How many bytes each figure is about. Rounded down to whole blocks.
+        size_bytes: The bytes that each figure is about, rounded down to whole blocks.
     """
 
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
@@ -38,7 +38,7 @@ class Machine:
         ctypes.memset(self._address, 0x55, self._size)
 
     def copy(self, sources: dict[int, int], *, streams: int = 1) -> float:
-        """Copy tensors into warm memory. Gives seconds.
+        """Copy tensors into warm memory. Return seconds.
 
         Args:
             sources: Addresses and their lengths in bytes.
@@ -59,7 +59,7 @@ class Machine:
         return time.perf_counter() - started
 
     def write(self) -> float:
-        """Write a new file past the page cache, and fsyncs it. Gives seconds."""
+        """Write a new file past the page cache, and fsync it. Return seconds."""
         self._path.unlink(missing_ok=True)
         started = time.perf_counter()
         descriptor = _open_direct(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -71,7 +71,7 @@ class Machine:
         return time.perf_counter() - started
 
     def read_direct(self) -> float:
-        """Read that file past the page cache. Gives seconds."""
+        """Read that file past the page cache. Return seconds."""
         started = time.perf_counter()
         descriptor = _open_direct(self._path, os.O_RDONLY)
         try:
@@ -81,7 +81,7 @@ class Machine:
         return time.perf_counter() - started
 
     def read_warm(self, *, streams: int = 1) -> float:
-        """Read that file out of the page cache. Gives seconds.
+        """Read that file out of the page cache. Return seconds.
 
         Args:
             streams: Threads that read at once. One is the plain read of any program.

@@ -49,7 +49,7 @@ class Workload:
 
     @property
     def state_bytes(self) -> int:
-        """How large the state is exactly."""
+        """The exact size of the state in bytes."""
         return sum(tensor.nbytes for tensor in self.flat_state.values())
 
     def take_step(self) -> None:

@@ -82,7 +82,7 @@ class MeasuredPlane(ControlPlane):
         return job
 
     def leaves_its_pool(self, job: ModelJob) -> list[dict[str, Any]]:
-        """Complete such a job. Give its last event."""
+        """Complete such a job. Return its last event."""
         self.service.ends(job, "Completed")
         return self.service.events[-1:]
 
@@ -175,10 +175,10 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False, followed: boo
     """Reconcile runs in flight, within one invocation's limits under a slow SageMaker.
 
     Args:
-        runs: How many.
-        pools: How many warm pools wait beside them.
-        followed: Whether all runs train, and their metrics are followed.
-        unseen: Whether all pools have ended before the first pass, and no user was notified.
+        runs: Number of runs.
+        pools: Number of warm pools that wait beside them.
+        followed: True when all runs train, and their metrics are followed.
+        unseen: True when all pools have ended before the first pass, and no user was notified.
     """
     plane = MeasuredPlane()
     for number in range(runs):
@@ -231,8 +231,8 @@ def orphans(*, runs: int, pools: int = 0) -> Measured:
     """Measure a pass over orphans in an account in order, and in one where much is not, under a slow SageMaker.
 
     Args:
-        runs: How many runs are in flight.
-        pools: How many warm pools wait.
+        runs: Number of runs in flight.
+        pools: Number of warm pools that wait.
     """
     plane = MeasuredPlane()
     service = plane.service
@@ -308,7 +308,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
     """Return notifications that all go out, each once, although some sends fail.
 
     Args:
-        notifications: How many.
+        notifications: Number of notifications.
         failing: Which part of all sends.
     """
     plane = MeasuredPlane()

@@ -67,7 +67,7 @@ class Figures:
 
     @property
     def kept(self) -> bool:
-        """Whether the targets are."""
+        """True when the figures keep the targets."""
         return self.times_the_floor <= MOST_TIMES_THE_FLOOR and sum(self.calls.values()) <= MOST_CALLS
 
     def phases_s(self, recoveries: Sequence[InstanceRecovery]) -> Mapping[str, float]:

@@ -100,7 +100,7 @@ class MeasuredFleet:
         """Give notice, and measure goodbye and recovery.
 
         Args:
-            elsewhere: Whether the zone has no room any more, so that the volume must move.
+            elsewhere: True when the zone has no more capacity, so that the volume must move.
         """
         noticed_at = time.time()
         self._site.control.interrupt(self.instance["InstanceId"], notice_seconds=_NOTICE_SECONDS)

@@ -179,7 +179,7 @@ _SPENT = np.empty(0)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """How one policy did on one task at one deadline.
+    """The result of one policy on one task at one deadline.
 
     Attributes:
         policy: Its name.

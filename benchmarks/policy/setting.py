@@ -54,7 +54,7 @@ class PolicyTask:
     Attributes:
         judged: One zone, or several that a job may move between.
         learnt_from: Zones of the other part of the split.
-        of_another_time: Whether all of those may be used: they come from another folder.
+        of_another_time: True when all of those may be used, as they come from another folder.
         starts: The ticks at which the windows start.
         on_demand_price: USD per hour.
     """

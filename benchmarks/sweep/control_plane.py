@@ -84,8 +84,8 @@ def measured(case: SubmissionCase, *, trials: int) -> dict[str, Any]:
     """Run a sweep to its end on the models of AWS, and count.
 
     Args:
-        case: How the trials' jobs come to AWS.
-        trials: How many.
+        case: The way of submitting the trials' jobs to AWS.
+        trials: Number of trials.
 
     Returns:
         Figures by name: AWS calls a trial, US dollars of the control plane for 1,000 trials, bytes of the table, the
@@ -122,7 +122,7 @@ class _Deployment:
         self._at_a_time = at_a_time
         self.passes: list[float] = []
         self.failed: list[str] = []
-        """What functions raised."""
+        """The errors that functions raised."""
         self.sweep_is_over = False
         self._events: deque[dict[str, Any]] = deque()
         self._events_sent = 0

@@ -40,8 +40,8 @@ class WorkerCapacity(Protocol):
         """Begin some work as soon as there is capacity, and do it until it is done or interrupted.
 
         Args:
-            at_s: When it could begin.
-            for_s: How long it takes.
+            at_s: The earliest time of its start, in seconds.
+            for_s: Seconds of the work.
         """
 
 
@@ -125,7 +125,7 @@ class SearchCase:
 
     @property
     def name(self) -> str:
-        """How the case is called in tables."""
+        """The case's name in tables."""
         return self.who if self.keeps or self.who != "spotkeep" or self.full_training_h is None else OURS_RESTARTED
 
 

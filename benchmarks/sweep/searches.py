@@ -58,7 +58,7 @@ class LossTable:
         """Return the loss that one of so many configurations comes to.
 
         Args:
-            one_of: How many.
+            one_of: Number of configurations.
         """
         return float(np.quantile(self.losses.min(axis=1), 1 / one_of))
 
@@ -127,7 +127,7 @@ class Job:
     Attributes:
         trial: The trial.
         configuration: Its row in the table.
-        begins_at: How many epochs it has done before.
+        begins_at: Number of epochs that it has done before.
     """
 
     trial: int
@@ -142,7 +142,7 @@ class Search(Protocol):
         """Return the job for a free worker, or None while there is none."""
 
     def goes_on(self, job: Job, *, epoch: int, loss: float) -> bool:
-        """Take the loss after an epoch. Return whether the job goes on, where the training does."""
+        """Take the loss after an epoch. Return True when the job goes on, if its training is not over."""
 
 
 class Ours:

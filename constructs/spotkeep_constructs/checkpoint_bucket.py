@@ -31,7 +31,7 @@ _KNOWN_SPECS = f"{SPECS_PREFIX}*/{'?' * 64}.json"
 """Key of a training spec, by its run and its hash. A role that does not know the content does not find the object."""
 UNFINISHED_UPLOAD_DAYS = 7
 NONCURRENT_VERSION_DAYS = 7
-"""How long a replaced or deleted version can be brought back."""
+"""Days for which a replaced or deleted version can be restored."""
 ACCESS_LOG_RETENTION_DAYS = 90
 """Days for which the access logs of reads and deletions are kept. A team that needs them longer uses CloudTrail."""
 

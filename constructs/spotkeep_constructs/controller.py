@@ -269,7 +269,7 @@ class RunShutdown(Construct):
 
 
 PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
-"""Where the Pricing API answers, for every region.
+"""Regions in which the Pricing API answers, for every region.
 Source: https://docs.aws.amazon.com/general/latest/gr/billing.html (AWS Price List Service)"""
 
 

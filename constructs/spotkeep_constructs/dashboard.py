@@ -14,7 +14,7 @@ from spotkeep_constructs.notifications import Notifications
 
 NAMESPACE = "Spotkeep"
 PERIOD = Duration.minutes(5)
-"""How often the controller reconciles everything, and so how often there is something new to show."""
+"""The interval at which the controller reconciles everything, and so at which new figures appear."""
 
 _GREEN, _BLUE, _ORANGE, _RED, _GREY, _PURPLE = "#2ca02c", "#1f77b4", "#ff7f0e", "#d62728", "#7f7f7f", "#9467bd"
 _IN_FLIGHT = {

@@ -87,7 +87,7 @@ class LambdaTarget:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the functions run on this machine, with this very interpreter."""
+        """True when the functions run on this machine, with this same interpreter."""
         return self.uv_platform is None
 
     @property

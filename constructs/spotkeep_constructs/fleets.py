@@ -156,11 +156,11 @@ class Fleets:
         )
 
     def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> iam.Grant:
-        """Let a principal see whether the account has the service-linked roles that fleets need.
+        """Let a principal check that the account has the service-linked roles that fleets need.
 
         Args:
             grantee: The users' policy.
-            drills: Whether a drill's is among them.
+            drills: True to include the role that a drill needs.
         """
         roles = FLEET_SERVICE_ROLES | (DRILL_SERVICE_ROLES if drills else {})
         return allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(grantee, roles))

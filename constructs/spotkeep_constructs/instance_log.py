@@ -56,7 +56,7 @@ class InstanceLog(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment, which the group is named after.
-            retention: How long lines are kept.
+            retention: The time for which CloudWatch Logs keeps lines.
         """
         super().__init__(scope, id)
         self._deployment = deployment

@@ -65,7 +65,7 @@ class FunctionCode:
     """The archive, as a synth keeps it.
 
     Attributes:
-        archive: Where it is kept.
+        archive: The path of the archive.
         digest: Its hash, and so the asset's.
         packages: The packages in it that hold a handler.
     """

@@ -158,7 +158,7 @@ class OrphanAlarms(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            topic: Where they report.
+            topic: The topic that they report to.
             controller: The function that searches.
         """
         super().__init__(scope, id)

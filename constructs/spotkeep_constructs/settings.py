@@ -327,7 +327,7 @@ def _data_location(value: str) -> str:
 
 
 def _brackets_match(text: str) -> bool:
-    """Return whether a text holds no brackets but pairs of ( ) and [ ], one within another."""
+    """Return True when a text holds no brackets but nested pairs of ( ) and [ ]."""
     brackets = re.sub(r"[^()\[\]{}]", "", text)
     while brackets != (fewer := re.sub(r"\(\)|\[\]", "", brackets)):
         brackets = fewer

@@ -94,7 +94,7 @@ class VolumeKey(Construct):
 
 
 DEPLOYED = "deployed"
-"""How the versions that a deployment makes are described. Attempts' are made out of the newest with their bundle."""
+"""Description of the versions that a deployment makes. An attempt's is made from the newest one with its bundle."""
 
 ROOT_DEVICE = "/dev/xvda"
 """That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 knows for certain."""

@@ -38,7 +38,7 @@ class RunTable(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            keep_on_destroy: Whether the table outlives its stack and refuses to be deleted.
+            keep_on_destroy: True when the table outlives its stack and refuses to be deleted.
         """
         super().__init__(scope, id)
         self.table = dynamodb.Table(

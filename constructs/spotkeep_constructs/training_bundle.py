@@ -129,7 +129,7 @@ class TrainingBundle(Construct):
         self.uri = Fn.join("", ["s3://", checkpoints.bucket.bucket_name, "/", self._key])
 
     def grant_keep(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal see whether the copy is there, and make it.
+        """Let a principal check for the copy, and make it.
 
         Args:
             grantee: The role of a function that launches.

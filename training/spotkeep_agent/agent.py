@@ -397,7 +397,7 @@ class Agent:
         return restored
 
     def _watch(self, process: TrainingProcess) -> Leaving | None:
-        """Wait for the end of a training. Gives why this instance goes. None when the process ended by itself."""
+        """Wait for the end of a training. Return the reason to leave, or None when the process ended by itself."""
         beaten_at = confirmed_at = time.monotonic()
         advised = False
         while process.exit_code is None:
@@ -439,7 +439,7 @@ class Agent:
     def _close_metadata(self) -> None:
         """Keep the metadata service closed to the training, unless the job opens it.
 
-        Where the agent shares user and network with others, there is nothing to close it with.
+        Where the agent shares user and network with others, it cannot be closed.
 
         Raises:
             MetadataOpenError: If it cannot be closed.
@@ -578,7 +578,7 @@ class Agent:
     def _try_to_send(
         self, send: Callable[[Supplies, str], str | None], uri: str
     ) -> tuple[str | None, CheckpointError | OSError | None]:
-        """Send once. Gives the address, None where there is nothing to send, and the error."""
+        """Send once. Return the address, or None with nothing to send, and the error."""
         supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
         try:
             return send(supplies, uri), None
@@ -586,7 +586,7 @@ class Agent:
             return None, error
 
     def _may_go_on_sending(self) -> bool:
-        """Say whether this instance stays, and the run is still its own. Renews the lease."""
+        """Renew the lease. Return True when this instance stays, and the run is still its own."""
         if self._board.notice is not None:
             return False
         try:

@@ -46,7 +46,7 @@ class EbsVolume:
     multi_attach: bool = False
 
     def attachment_to(self, instance: str) -> EbsAttachment | None:
-        """Give its attachment to an instance, if there is one."""
+        """Return its attachment to an instance, if there is one."""
         return next((found for found in self.attachments if found.instance == instance), None)
 
 

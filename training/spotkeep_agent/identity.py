@@ -21,16 +21,16 @@ _PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class InstanceIdentity:
-    """Who we are.
+    """The identity of this instance.
 
     Attributes:
         instance: The instance's id.
-        zone: Where it is.
+        zone: Its availability zone.
         region: The region of the zone.
         instance_type: For example `g5.xlarge`.
         run: The run's id.
         deployment: The deployment's name.
-        launched_at: When EC2 launched it, seconds since the epoch. None where the document does not say it.
+        launched_at: Time of its launch by EC2, in seconds since the epoch, or None when the document lacks it.
     """
 
     instance: str

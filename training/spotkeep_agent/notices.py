@@ -92,7 +92,7 @@ class NoticeBoard:
         return f"notice: {self.notice.source}" if self.from_ec2 else f"{self.notice.source}, and no notice of EC2's"
 
     def confirm(self) -> bool:
-        """Ask the metadata service now whether EC2 takes this instance. True, too, where it cannot be asked."""
+        """Ask the metadata service now. Return True when EC2 takes this instance, or the service cannot be asked."""
         try:
             action = self._metadata.spot_action()
         except MetadataUnavailableError:

@@ -49,7 +49,7 @@ class AgentSettings:
 
     @property
     def directories(self) -> bool:
-        """Whether volumes are directories."""
+        """True when volumes are directories."""
         return self.root != Path("/")
 
     @property
@@ -59,7 +59,7 @@ class AgentSettings:
 
     @property
     def devices(self) -> Path:
-        """Where devices are linked by their ids."""
+        """The folder in which devices are linked by their ids."""
         return self.root / "dev/disk/by-id"
 
     @property

@@ -24,7 +24,7 @@ from typing import Any, Callable
 from .operations import GIVE_DESCRIPTORS, OPERATIONS, end_processes
 
 SECONDS = 60.0
-"""How long one request may take."""
+"""The most seconds of one request."""
 
 _LENGTH = struct.Struct("!I")
 _MOST_REQUEST_BYTES = 2**24

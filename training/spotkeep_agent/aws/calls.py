@@ -53,7 +53,7 @@ _NOT_TAKEN = frozenset(
 """Temporary refusals. The call had no effect and is sent again, as botocore does. A test compares the two."""
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _HOSTS = {"ecr": "api.ecr"}
-"""How the names of hosts begin that do not begin with the service's signing name."""
+"""First parts of host names that do not begin with the service's signing name."""
 _TOO_MANY, _SERVER_FAULT, _REFUSED = 429, 500, 300
 _ERROR_BEGINS_WITHIN = 1_000
 _REGION_HEADER = "x-amz-bucket-region"
@@ -110,14 +110,14 @@ class AwsCalls:
     def query(
         self, service: str, action: str, parameters: Mapping[str, str], *, version: str, retry: bool = True
     ) -> ET.Element:
-        """Call an action of the Query protocol (EC2). Gives the root of its answer, namespaces removed.
+        """Call an action of the Query protocol (EC2). Return the root of its answer, without namespaces.
 
         Args:
             service: Signing name.
             action: The name of the API's action.
             parameters: Flattened.
             version: The version of the API.
-            retry: Whether it may be sent again when it is not known whether it took effect.
+            retry: True to send it again when its effect is unknown.
 
         Raises:
             AwsCallRefusedError: If it is refused.
@@ -235,7 +235,7 @@ class AwsCalls:
         )
 
     def endpoint(self, service: str) -> str:
-        """Give the address of a service."""
+        """Return the address of a service."""
         given = self._environment.get(f"AWS_ENDPOINT_URL_{service.upper()}") or self._environment.get(
             "AWS_ENDPOINT_URL"
         )

@@ -45,7 +45,7 @@ class WantedFile:
 
 
 def draft_path(path: str) -> str:
-    """Give the path of a file while it is filled. It is no longer than a name may be, and no other file has it."""
+    """Return the path of a file while it is filled, unique and no longer than a name may be."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{hashlib.sha256(name.encode()).hexdigest()[:32]}{DRAFT_SUFFIX}"
 
@@ -93,7 +93,7 @@ class _ArrivingFile:
         return True
 
     def close(self) -> None:
-        """Let go of the file, whether it is whole or not. Its number may be another file's by the next time."""
+        """Close the file, whole or not. Later its descriptor's number may stand for another file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

@@ -68,7 +68,7 @@ class Container:
         return self._docker.environment
 
     def bring(self) -> str | None:
-        """Make sure that it can run, and pull its image. Gives the image's digest, where docker says it.
+        """Make sure that it can run, and pull its image. Return the image's digest, if docker says it.
 
         Raises:
             ImageRefusedError: If no instance of this deployment can run it.
@@ -130,7 +130,7 @@ class Container:
 
 
 def container_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Give the part of the agent's environment for a container, which is the place of AWS.
+    """Return the part of the agent's environment for a container, which is the place of AWS.
 
     The rest is the instance's, not the image's.
 
@@ -169,5 +169,8 @@ def _mount(path: Path, *, readonly: bool = False) -> list[str]:
 
 
 def _half_of_the_memory() -> int:
-    """Give the size of `/dev/shm` on a machine. Docker would give 64 MiB, and data loaders pass batches through it."""
+    """Return the size of `/dev/shm` for a machine.
+
+    Data loaders pass batches through it, and docker's default is 64 MiB.
+    """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -83,7 +83,7 @@ class Docker:
 
     @property
     def program(self) -> str:
-        """Where its command is.
+        """The path of its command.
 
         Raises:
             ImageRefusedError: If the AMI has none.
@@ -136,7 +136,7 @@ class Docker:
         shutil.rmtree(self._configuration, ignore_errors=True)
 
     def pull(self, image: str) -> str | None:
-        """Bring an image here, as far as it is not here yet. Gives its digest, where docker says it.
+        """Bring an image here, as far as it is not here yet. Return its digest, if docker says it.
 
         Raises:
             ImageRefusedError: If no instance can have it.

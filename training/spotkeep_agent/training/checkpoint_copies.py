@@ -73,7 +73,7 @@ class CheckpointCopies:
         self._break_off = break_off
 
     def newest_here(self) -> int | None:
-        """Give the step of the newest whole checkpoint on the volume."""
+        """Return the step of the newest whole checkpoint on the volume."""
         return next(iter(self._directory.steps()), None)
 
     def restore_newer(self, *, known_uploaded: int | None) -> int | None:
@@ -112,7 +112,7 @@ class CheckpointCopies:
         return None
 
     def has_any(self) -> bool:
-        """Say whether S3 holds a whole checkpoint, or a file of the script's own.
+        """Return True when S3 holds a whole checkpoint, or a file of the script's own.
 
         Raises:
             CheckpointError: If S3 cannot be read.

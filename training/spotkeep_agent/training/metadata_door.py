@@ -34,7 +34,7 @@ def close_metadata(perform: Perform) -> None:
         perform: Tries it as the user that trains.
 
     Raises:
-        MetadataOpenError: If that user can reach it all the same, or whether it can is not known.
+        MetadataOpenError: If that user can still reach it, or the test gave no result.
     """
     for family, address in ADDRESSES:
         found = _problem(address, perform)

@@ -50,7 +50,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 def training_environment(
     *, inherited: Mapping[str, str], run: str, job: InstanceJob, base: Path, notice_file: Path, user: TrainingUser
 ) -> dict[str, str]:
-    """Give the environment of `spotkeep run`. Pure.
+    """Return the environment of `spotkeep run`. Pure.
 
     Args:
         inherited: The agent's own.
@@ -83,7 +83,7 @@ def training_environment(
 
 
 def spec_path(content: bytes) -> str:
-    """Give the path of the spec's file on the volume, from the job's base directory."""
+    """Return the path of the spec's file on the volume, from the job's base directory."""
     return f"input/data/{SPEC_CHANNEL}/{spec_file_name(content)}"
 
 
@@ -95,12 +95,13 @@ def runner_command() -> list[str]:
 
 
 def search_path(inherited: str, *, root: Path, own: Path) -> str:
-    """Give the training's PATH, on which `python` is that of the image's framework, where it has one.
+    """Return the training's PATH, on which `python` is that of the image's framework, if the image has one.
 
     Args:
         inherited: The agent's own.
         root: `/`, or below which this instance's files are.
-        own: A directory of the agent's. Where the image has `python3` alone, as Amazon Linux 2023, it gets a `python`.
+        own: A directory of the agent's. On an image with `python3` alone, such as Amazon Linux 2023, it gets a
+            `python`.
     """
     for framework in FRAMEWORKS:
         commands = root / framework / "bin"
@@ -165,7 +166,7 @@ class TrainingProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, 128 + n when signal n killed it. None while it runs."""
+        """Its exit code, 128 + n when signal n killed it, or None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -203,7 +204,7 @@ class TrainingProcess:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for its end, so long at most. Gives its exit code, or None."""
+        """Wait for its end, up to a limit. Return its exit code, or None."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(seconds, 0.0))
         return self.exit_code

@@ -202,7 +202,7 @@ class ScriptFiles:
         return sizes
 
     def _modified_ns(self, name: str) -> int | None:
-        """Give the time of the last write that a copy was sent with. None where it has none."""
+        """Return the time of the last write that a copy was sent with, or None without one."""
         labels = self._fetching.labels(self._place.prefix + name)
         modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
         return int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None
@@ -243,7 +243,7 @@ class ScriptFiles:
                 return
 
     def _try_to_copy(self, *, settled_only: bool) -> bool | None:
-        """Scan once. Says whether all is in S3. None when S3 or the volume failed, and another try makes sense."""
+        """Scan once. Return True when all is in S3, or None when S3 or the volume failed and a retry makes sense."""
         try:
             return self.copy(settled_only=settled_only)
         except TransferCancelledError:

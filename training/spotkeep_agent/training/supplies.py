@@ -103,7 +103,7 @@ class Supplies:
             return
 
     def send_model(self, uri: str) -> str | None:
-        """Pack the model directory and send it. Gives the archive's address, None when there is no model.
+        """Pack the model directory and send it. Return the archive's address, or None without a model.
 
         Raises:
             RemoteError: If S3 refuses.
@@ -114,7 +114,7 @@ class Supplies:
     def send_output(self, uri: str) -> str | None:
         """Pack the script's files in SM_OUTPUT_DATA_DIR and send them beside the model, as SageMaker does.
 
-        Returns the archive's address, or None without files.
+        Return the archive's address, or None without files.
 
         Raises:
             RemoteError: If S3 refuses.
@@ -191,7 +191,7 @@ class Supplies:
             raise _problem(error, what) from error
 
     def _listed(self, name: str, uri: str) -> list[tuple[S3Object, str]]:
-        """Give the objects of a channel, with the paths of their files in its folder."""
+        """Return the objects of a channel, with the paths of their files in its folder."""
         bucket, prefix = _place(uri)
 
         def listed() -> Iterator[S3Object]:
@@ -263,7 +263,7 @@ class Supplies:
 
 
 def is_for_good(error: Exception) -> bool:
-    """Say whether a problem with S3 or the disk is there for any instance of the run, now and later.
+    """Return True when a problem with S3 or the disk is lasting, for any instance of the run.
 
     Args:
         error: The error of reading or writing.

@@ -216,7 +216,7 @@ class GiveUp:
 
     Attributes:
         why: For people.
-        failed: A person should look at it.
+        failed: True when a person should check a fault.
     """
 
     why: str
@@ -241,7 +241,7 @@ class Leave:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that a person should look at.
+        failed: True when a person should check a fault.
     """
 
     why: str

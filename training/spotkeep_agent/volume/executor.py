@@ -23,7 +23,7 @@ class Executor:
         records: The job and the fleet record.
         volumes: The run's volumes in EC2.
         machine: This machine's devices and mounts.
-        has_second_tier: Says whether S3 holds a whole checkpoint.
+        has_second_tier: The function that returns True when S3 holds a whole checkpoint.
     """
 
     def __init__(

@@ -72,13 +72,13 @@ from .actions import (
 MISSING_SECONDS = 60.0
 """Seconds for which a recorded resource may be missing before it counts as gone, as Describe calls lag behind."""
 FORCE_SECONDS = 30.0
-"""How long a volume may hang on an instance that is gone before it is detached by force."""
+"""Seconds for which a volume may stay attached to a gone instance, before it is detached by force."""
 REFUSED_SECONDS = 600.0
-"""How long one and the same refusal is borne."""
+"""Seconds for which the agent waits out the same refusal."""
 LONGEST_WAIT_SECONDS = 1800.0
-"""How long an instance waits for another one that is alive. It costs money meanwhile."""
+"""The most seconds that an instance waits for another one that is alive. It costs money meanwhile."""
 MOST_FAILURES = 3
-"""How often a new volume is begun under one lease."""
+"""The most new volumes begun under one lease."""
 _LONGEST_PAUSE_SECONDS = 15.0
 _LOST_STATES = ("error", "deleting", "deleted")
 
@@ -89,7 +89,7 @@ class Leaving:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that a person should look at.
+        failed: True when a person should check a fault.
     """
 
     why: str
@@ -159,7 +159,7 @@ class Situation:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the record, as last seen, gives the lease to this very agent."""
+        """True when the record, as last seen, gives the lease to this same agent."""
         lease = None if self.record is None else self.record.lease
         return lease is not None and lease.holder == self.instance and lease.fence == self.fence
 
@@ -172,18 +172,18 @@ class Situation:
         return next((found for found in self.snapshots or () if found.id == id_), None)
 
     def is_gone(self, instance: str) -> bool | None:
-        """Say whether an instance is gone. None when it was not asked."""
+        """Return True when an instance is gone, or None when EC2 was not asked."""
         for id_, state in self.instances:
             if id_ == instance:
                 return state is None or state in GONE_STATES
         return None
 
     def waited_for(self, reason: str) -> float:
-        """Give for how many seconds this was waited for without a break."""
+        """Return the seconds of uninterrupted waiting for this reason."""
         return self.waited_s if self.waiting == reason else 0.0
 
     def filesystem(self, volume: str) -> str | None:
-        """Give the type of a volume's file system, empty for none. None when it was not asked."""
+        """Return the type of a volume's file system, empty for none, or None when unknown."""
         return next((found for id_, found in self.filesystems if id_ == volume), None)
 
 
@@ -193,7 +193,7 @@ def leave(situation: Situation, *, why: str, failed: bool = False) -> Situation:
 
 
 def decide(s: Situation, *, now: float) -> Action:
-    """Give the next action.
+    """Return the next action.
 
     Args:
         s: The situation.

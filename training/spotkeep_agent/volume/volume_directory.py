@@ -34,7 +34,7 @@ class DirectoryMachine:
 
     @property
     def mount_point(self) -> Path:
-        """Where the volume is reached."""
+        """The path at which the volume is reached."""
         return self._mount_point
 
     def survey(self) -> MachineVolumes:
@@ -48,7 +48,7 @@ class DirectoryMachine:
         return MachineVolumes(mounted=mounted, devices=tuple(devices))
 
     def inspect(self, volume: str) -> str:
-        """Wait for the directory, and see whether it was ever made a file system of."""
+        """Wait for the directory. See if it has ever had a file system made."""
         return _KIND if (self._directory(volume) / MARK).exists() else ""
 
     def format(self, volume: str) -> None:
