@@ -140,7 +140,7 @@ def _mutants(*, one_in: int, only: Sequence[str]) -> list[str]:
 
     Args:
         one_in: One mutant in so many.
-        only: The modules, below the library. Empty for all of them.
+        only: The modules, below the library, or none for all of them.
     """
     if one_in == 1:
         return [f"{LIBRARY}.{module}.*" for module in only]
@@ -155,7 +155,7 @@ def _draw(name: str) -> int:
 
 
 def _statuses() -> dict[str, int | None]:
-    """Return how pytest ended with each mutant, by the mutant's name. None where it has not been run."""
+    """Return the end of pytest with each mutant, by the mutant's name, or None where it has not run."""
     found: dict[str, int | None] = {}
     for path in sorted((TREE / "mutants" / "src").rglob("*.py.meta")):
         found |= json.loads(path.read_text())["exit_code_by_key"]

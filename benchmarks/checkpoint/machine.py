@@ -1,4 +1,4 @@
-"""The machine's own limits, which no library can beat, by warm copy, direct write and read. And its stolen time."""
+"""The machine's own limits, which no library can beat, by warm copy, direct write and read, and stolen time."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class StolenTime:
         self._before = self._counted()
 
     def share(self) -> float | None:
-        """Return the stolen share, 0 to 1. None where the system does not count it."""
+        """Return the stolen share, 0 to 1, or None on a system that does not count it."""
         now = self._counted()
         if now is None or self._before is None:
             return None

@@ -1,7 +1,7 @@
 """The spending of searches until an objective, without interruptions and with those of recorded zones.
 
 Time is simulated, and losses are read from the table. A search spends the time in which its workers have capacity.
-Starts and lost work are in it, waiting is not. Without interruptions nothing but epochs is counted.
+Starts and lost work count, waiting does not. Without interruptions only epochs count.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ MAKERS: Final[Mapping[str, Callable[[Literal["random", "asha"], int], Search]]] 
 
 
 def missing() -> str | None:
-    """Return why Syne Tune cannot be compared with. None where it can."""
+    """Return the reason why Syne Tune is left out of the comparison, or None when it is not."""
     try:
         import_module("syne_tune.optimizer.baselines")
     except ImportError as error:

@@ -124,7 +124,7 @@ class UvLayerBuilder:
 
     Args:
         cache_directory: uv's cache of downloads.
-        uv: The program. Default: beside the running interpreter.
+        uv: The path of uv, by default beside the running interpreter.
     """
 
     def __init__(self, *, cache_directory: Path, uv: Path | None = None) -> None:

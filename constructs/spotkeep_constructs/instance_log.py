@@ -75,7 +75,7 @@ class InstanceLog(Construct):
 
         Args:
             grantee: The role.
-            stream: The stream's name. May hold policy variables.
+            stream: The stream's name, which may hold policy variables.
         """
         return allow(
             grantee,

@@ -281,7 +281,7 @@ class JobFunction(Construct):
         """Add to the function's environment.
 
         Args:
-            variables: By name. May hold tokens.
+            variables: The variables by name, which may hold tokens.
 
         Raises:
             PropertyError: The environment is longer than Lambda takes.

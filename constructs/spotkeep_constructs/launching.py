@@ -26,7 +26,7 @@ class Launching(Construct):
 
     Attributes:
         launcher: The function users invoke.
-        launcher_url: Its URL, where AWS names the caller. Empty in a region without function URLs.
+        launcher_url: Its URL, where AWS names the caller, or empty in a region without function URLs.
         execution_role: The role that jobs run with.
         team_roles: The roles of teams that have one of their own, by team.
         bundle: The training bundle that every job starts with.

@@ -64,10 +64,10 @@ class Network(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            existing: The network to use, by its ids. Default: one is created.
+            existing: The network to use, by its ids, by default a new one.
             vpc: The VPC to use, where the app has it as a construct.
-            vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
-            availability_zones: Zones of the created network, four at most. May be tokens.
+            vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
+            availability_zones: Zones of the created network, at most four, which may be tokens.
 
         Raises:
             PropertyError: Two networks are given, or two subnets of one zone.

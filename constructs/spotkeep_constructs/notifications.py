@@ -35,7 +35,7 @@ class MailSubscription:
 
     Attributes:
         address: As it was first written.
-        owners: It hears of the runs of these users. None for the runs of all.
+        owners: The users with runs that the address gets notifications about, or None for the runs of all.
     """
 
     address: str

@@ -32,7 +32,7 @@ def divided(texts: Sequence[str]) -> Iterator[list[str]]:
     """Yield them in order, in lists that a statement has room for. One empty list for none.
 
     Args:
-        texts: Resources, or values of a condition. May hold tokens.
+        texts: Resources, or values of a condition, which may hold tokens.
     """
     part: list[str] = []
     size = 0

@@ -239,7 +239,7 @@ class Storage(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            bucket: An existing bucket for checkpoints. Default: one is created.
+            bucket: An existing bucket for checkpoints, by default a new one.
             key: An existing key that encrypts the bucket. Default: the existing bucket's own, or one is created.
         """
         super().__init__(scope, id)

@@ -246,7 +246,7 @@ MLFLOW_LOGGING = (
 """Actions with which a job logs its run to a tracking server or an app of SageMaker's MLflow.
 
 A tracking server asks for one action for each call of MLflow's REST API. These actions begin a run, find it again, and
-log metrics, parameters and tags. None deletes. An app asks for one action, whatever is called.
+log metrics, parameters and tags. No action deletes. An app asks for one action, for any call.
 
 Sources: "Set up IAM permissions for MLflow" (SageMaker developer guide). "Actions, resources, and condition keys for
 Amazon SageMaker with MLflow" (service authorization reference).

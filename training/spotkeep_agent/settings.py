@@ -77,7 +77,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     """Read the environment.
 
     Raises:
-        InstanceSettingsError: If something is missing or makes no sense. Names all of it.
+        InstanceSettingsError: If values are missing or make no sense, all of which the error names.
     """
     needed = (RUN_TABLE_VARIABLE, CREDENTIALS_FUNCTION_VARIABLE, DEPLOYMENT_VARIABLE)
     problems = [f"{name} is not set" for name in needed if not environment.get(name)]

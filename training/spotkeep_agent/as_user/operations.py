@@ -293,7 +293,7 @@ def _remove_folder(name: str, parent: int) -> None:
 
 
 def _others_of_this_user() -> bool:
-    """Return True when another process of this user runs. An ended process that is not waited for yet does not count."""
+    """Return True when another process of this user runs. An ended process not yet waited for does not count."""
     us, mine = os.getpid(), str(os.getuid()).encode()
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
         if name.isdigit() and int(name) != us:

@@ -44,7 +44,7 @@ class Executor:
 
         Args:
             action: The action.
-            spec: The properties of the run's volumes. None before the job is read.
+            spec: The properties of the run's volumes, or None before the job is read.
         """
         try:
             return Done(self._perform(action, spec))

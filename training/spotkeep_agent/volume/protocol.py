@@ -361,7 +361,7 @@ def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, ho
 
 
 def _quiet(s: Situation, fact: EbsVolume) -> Action | None:
-    """Make sure that no instance writes to a volume. None when none does."""
+    """Make sure that no instance writes to a volume. Return None when no instance does."""
     elsewhere = tuple(found.instance for found in fact.attachments)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
@@ -548,7 +548,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
 
 
 def _let_go(s: Situation, fact: EbsVolume | None, id_: str) -> Action | None:
-    """Detach and delete a retired volume. None when another instance does that for now."""
+    """Detach and delete a retired volume. Return None while another instance does that."""
     if fact is None or not fact.attachments:
         return DeleteVolume(id_)
     attachment = fact.attachments[0]
