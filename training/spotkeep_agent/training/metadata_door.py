@@ -50,7 +50,7 @@ def close_metadata(perform: Perform) -> None:
 
 
 def _problem(address: str, perform: Perform) -> str | None:
-    """Return the way in which an address can be reached, or None when the test shows that it cannot."""
+    """Return the reason why an address may be reachable, or None when the test shows that it is not."""
     try:
         number = int(perform("try_to_connect", address, _PORT, _TRY_SECONDS))
     except OSError as error:
