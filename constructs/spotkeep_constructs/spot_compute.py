@@ -54,7 +54,7 @@ class VolumeKey(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, key_arn: str, run_role: iam.IRole) -> None:  # noqa: A002
-        """Let the instances use the key, and print the statements that its policy needs.
+        """Let the instances use the key, and output the statements that its policy needs.
 
         Args:
             scope: Parent construct.
