@@ -1,7 +1,7 @@
-"""AWS Batch's service jobs: the only module that calls its client.
+"""AWS Batch's service jobs. No other module calls its client.
 
-Throttles and lost connections are retried by botocore (`client_config`), with the same client token. What still fails
-after that is `AwsBusyError`.
+botocore retries throttled calls and lost connections (`client_config`), with the same client token. A failure after
+that is an `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class ServiceJobsApi:
                 yield entry["jobId"]
 
     def terminate(self, job_id: str, /, *, reason: str) -> None:
-        """Ask AWS Batch to end a service job: its training job is stopped, and no other follows.
+        """Ask AWS Batch to end a service job. Batch stops its training job and creates no other.
 
         Raises:
-            TrainingJobNotFoundError: There is none of that id.
+            TrainingJobNotFoundError: No service job has that id.
             AwsCallError: AWS refused or could not answer.
         """
         self._call("terminate_service_job", jobId=job_id, reason=reason)

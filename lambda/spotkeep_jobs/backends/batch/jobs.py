@@ -1,13 +1,14 @@
-"""Attempts in a queue, behind the seam `Backend`: the controller knows one kind of job.
+"""Attempts in a queue, behind the interface `Backend`, so that the controller knows one kind of job.
 
-Why at most one service job of an attempt lives (I1), although AWS Batch lets any number have the same name:
+At most one service job of an attempt lives (I1), although AWS Batch lets any number have the same name. These are the
+reasons:
 
-- The name, the payload and the client token of a submission follow from what is recorded in the attempt. Batch takes
-  two submissions with the same token for one. For how long it remembers a token, its documentation does not say.
-- So the queue is searched first for a service job of that name with the marks of this launch. It finds what was
-  submitted long ago. The token covers what was submitted just now, by another function or before a lost answer.
-- A service job with the same name and other marks is a stranger's, or an earlier run's: it is left alone.
-- Should two be there all the same, the older one is the attempt's, and `settle` terminates the others.
+- The name, the payload and the client token of a submission follow from the attempt's record. Batch takes two
+  submissions with the same token for one. Its documentation does not say for how long it remembers a token.
+- So the launcher first searches the queue for a service job of that name with the marks of this launch. The search
+  finds an old submission. The token covers a submission just made by another function, or one with a lost answer.
+- A service job with the same name and other marks belongs to a stranger or to an earlier run. It is left alone.
+- Should there be two all the same, the older one is the attempt's, and `settle` terminates the others.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class ServiceJobs:
         return None if found is None or not self.owns(found) else found.tags.get(RUN_TAG)
 
     def run_of_training_job(self, job_name: str) -> str | None:
-        """Return the run that a training job's environment names, by its marks. None where AWS Batch did not make it.
+        """Return the run that a training job's environment names, by its marks. None where AWS Batch did not create it.
 
-        For a hint alone: any client that creates a job chooses its environment. The run's record decides, by what
-        DescribeServiceJob says of its own service job.
+        The answer is only a hint, because any client that creates a job chooses its environment. The run's record
+        decides, with DescribeServiceJob's answer for its own service job.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -145,14 +146,14 @@ class ServiceJobOfAttempt:
         return replace(view, has_more_to_do=bool(others))
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Terminate what was submitted a second time, and describe the one that goes on."""
+        """Terminate a second submission, and describe the service job that goes on."""
         _, others = self._service_job(job_name)
         for other in others:
             self.jobs.api.terminate(other.job_id, reason=TWICE)
         return self.observe(job_name)
 
     def stop(self, job_name: str, /) -> bool:
-        """Terminate the service job: AWS Batch stops its training job, which saves, and makes no other."""
+        """Terminate the service job. AWS Batch stops its training job, which saves, and creates no other."""
         service_job, others = self._service_job(job_name)
         if service_job is None:
             raise TrainingJobNotFoundError(
