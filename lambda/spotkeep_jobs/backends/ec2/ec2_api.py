@@ -229,7 +229,7 @@ class Ec2Api:
         Args:
             instance_types: The instance types.
             zones: The zones. Every zone when none is named.
-            start: The begin of the period.
+            start: The start of the period.
             end: The end of the period.
         """
         query: dict[str, Any] = {

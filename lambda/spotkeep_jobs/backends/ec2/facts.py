@@ -246,7 +246,8 @@ class Subnet:
     Attributes:
         id: Its id.
         public_addresses: True where instances get public addresses there.
-        targets: The targets of its routes beside its own VPC and gateway endpoints, such as `igw-...` or `nat-...`.
+        targets: The targets of its routes beside its own VPC and gateway endpoints, such as `igw-...`, `nat-...` or
+            `tgw-...`.
         endpoints: Services with an endpoint that its instances use without configuration, such as `s3` or `ecr.api`.
     """
 
