@@ -1,6 +1,6 @@
-"""The function that searches: the launcher asks it which trials of a sweep by TPE follow.
+"""The search function. The launcher asks it for the next trials of a sweep by TPE.
 
-It knows no run and calls nothing of AWS, since its event has everything. An event that it cannot read raises, for only
+It knows no run and makes no call to AWS, since its event has everything. An event that it cannot read raises, for only
 the launcher invokes it, and both are deployed together.
 
 TPE is Optuna's ask and tell, on a study that is built from the trials' records each time. A trial's parameters follow
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 _MOST_ASKED: Final = 20
-"""How often a study is asked for a trial that was not tried: a space that is almost used up gives the same ones."""
+"""The most times that a study is asked for an untried trial. A nearly exhausted space gives the same trials again."""
 
 
 def chosen_trials(request: TpeRequest) -> list[Begin]:
