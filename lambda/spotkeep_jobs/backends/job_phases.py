@@ -159,7 +159,7 @@ def training_since(job: JobView) -> datetime | None:
 
 
 def has_lost_its_capacity(job: JobView) -> bool:
-    """Return whether the job was interrupted since it last had capacity."""
+    """Return True if the job was interrupted since it last had capacity."""
     for entry in reversed(job.transitions):
         if entry.phase is JobPhase.INTERRUPTED:
             return True

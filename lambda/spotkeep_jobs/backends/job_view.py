@@ -107,7 +107,7 @@ class JobView:
     """The phases before those."""
     environment: Mapping[str, str]
     keep_alive_seconds: int = 0
-    """How long its instances stay for the next job, as it was last changed."""
+    """The time in seconds for which its instances stay for the next job, as last changed."""
     warm_pool: WarmPoolStatus | None = None
     """The status of its warm pool. None for a job that asked for none, or for which SageMaker keeps none."""
     pool_traits: PoolTraits | None = None
@@ -127,7 +127,7 @@ class JobView:
     volume_id: str | None = None
     """The volume of a run on a fleet."""
     volume_is_for_a_person: bool = False
-    """Whether only a person deletes that volume."""
+    """True where only a person deletes that volume."""
     waits_because: str | None = None
     """The reason of EC2 or AWS Batch for an attempt without an instance, on a fleet or in a queue.
 
@@ -147,7 +147,7 @@ class JobView:
 
     @property
     def phase_count(self) -> int:
-        """How many phases it has had, listed or not."""
+        """The number of phases that it has had, listed or not."""
         return self.earlier_phases.count + len(self.transitions)
 
     @property

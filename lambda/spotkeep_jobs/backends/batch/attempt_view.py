@@ -40,7 +40,7 @@ PREEMPTED: Final = "Preempted: its instances went to another job, and it waits i
 KNOWN_AFTER: Final = timedelta(minutes=10)
 """A training job that SageMaker does not know so long after its service job was over is gone."""
 KEPT_TRAINING_JOBS: Final = 50
-"""So many of the newest training jobs stay listed."""
+"""The number of the newest training jobs that stay listed."""
 MOST_TRAINING_JOBS: Final = 100
 """More than this many are never listed, even where SageMaker does not say that the oldest is over."""
 KEPT_PHASES: Final = 4 * KEPT_TRAINING_JOBS
@@ -154,7 +154,7 @@ def as_job_view(
 
 
 def _is_over(view: JobView | None, service_job: ServiceJob, *, now: datetime) -> bool:
-    """Say whether a training job has ended. Of one that SageMaker does not know, nothing may be known yet."""
+    """Return True if a training job has ended. SageMaker may show it only some time after the service job's end."""
     if view is not None:
         return view.ended
     return service_job.stopped_at is None or now - service_job.stopped_at >= KNOWN_AFTER
@@ -244,7 +244,7 @@ def _phases_of(job: QueuedTrainingJob, *, until: datetime | None) -> Iterator[Ph
 
     Args:
         job: The training job.
-        until: When that was over. None while it is not.
+        until: The end of that job. None while it goes on.
     """
     yield from (_change(span) for span in job.phases)
     if job.preempted and _had_instances_last(job):

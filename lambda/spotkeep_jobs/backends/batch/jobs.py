@@ -55,7 +55,9 @@ class ServiceJobs:
     has_queues: bool = True
 
     def run_of(self, job_id: str) -> str | None:
-        """Return the run that a service job's tags name. None of another deployment's, or of none.
+        """Return the run that a service job's tags name.
+
+        None for a service job of another deployment, or without such tags.
 
         Raises:
             AwsCallError: AWS refused or could not answer.
@@ -87,7 +89,7 @@ class ServiceJobs:
             yield from self.api.unfinished(job_queue=job_queue_name(deployment=self.deployment, queue=queue))
 
     def own_unfinished(self, job_id: str) -> ServiceJob | None:
-        """Describe a service job. None of one that is over, is asked to end or has not the deployment's tag."""
+        """Describe a service job. None for one that is over, is asked to end or lacks the deployment's tag."""
         found = self.api.describe(job_id)
         alive = found is not None and not found.over and not found.terminated
         return found if found is not None and alive and self.owns(found) else None
@@ -97,11 +99,11 @@ class ServiceJobs:
         self.api.terminate(service_job.job_id, reason=STOPPED_BY_SPOTKEEP)
 
     def owns(self, service_job: ServiceJob) -> bool:
-        """Say whether a service job has the deployment's tag."""
+        """Return True if a service job has the deployment's tag."""
         return service_job.tags.get(DEPLOYMENT_TAG) == self.deployment
 
     def of(self, attempt: Attempt | Run, place: QueuePlace) -> ServiceJobOfAttempt:
-        """Return the seam for one attempt, or for a run's current one."""
+        """Return the interface for one attempt, or for a run's current one."""
         known = KnownTrainingJobs()
         if isinstance(attempt, Attempt):
             known = KnownTrainingJobs(listed=attempt.training_jobs, earlier=attempt.earlier_training_jobs)
@@ -113,7 +115,7 @@ class ServiceJobs:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceJobOfAttempt:
-    """One attempt in a queue, through the seam `Backend`.
+    """One attempt in a queue, through the interface `Backend`.
 
     Attributes:
         jobs: The deployment's service jobs.

@@ -108,7 +108,7 @@ class ServiceJob:
 
     @property
     def over(self) -> bool:
-        """Whether AWS Batch makes no training job for it any more."""
+        """True once AWS Batch creates no training job for it any more."""
         return self.status in _OVER
 
 
@@ -142,7 +142,7 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
 
 
 def fits(request: Mapping[str, Any]) -> bool:
-    """Say whether AWS Batch takes a request with its tags, and that of each job that may follow it."""
+    """Return True if AWS Batch takes a request with its tags, and the request of each later job."""
     payload = payload_of(request)
     # As boto3 writes it: letters outside ASCII take six bytes each.
     whole = json.dumps([payload, request.get("Tags", ())])
@@ -163,7 +163,7 @@ def shortened(request: Mapping[str, Any]) -> dict[str, Any]:
         request: The CreateTrainingJob request of a job that runs Spotkeep's runner.
 
     Returns:
-        A request that may still be too long (`fits`): not all of it is in the spec.
+        A request that may still be too long (`fits`), because not all of it is in the spec.
     """
     kept = {name: value for name, value in request["Environment"].items() if name in {*LAUNCH_MARKS, SPEC_VARIABLE}}
     without_variables = {**request, "Environment": kept}
@@ -245,7 +245,7 @@ def _named(attempt: Mapping[str, Any]) -> str | None:
 
 
 def _environment_of(payload: str | None) -> Mapping[str, str]:
-    """Read the environment of a payload. None of one that another client wrote and that is no request."""
+    """Read the environment of a payload. None for a payload of another client that is no request."""
     try:
         request = json.loads(payload or "{}")
     except ValueError:

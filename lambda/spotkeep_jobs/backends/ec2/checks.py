@@ -109,7 +109,7 @@ class FleetChecks:
     Attributes:
         ec2: EC2, to ask.
         template_id: The deployed launch template, which names the AMI.
-        subnets: Zones by subnet id: where instances may be.
+        subnets: The subnets for instances, as zones by subnet id.
         deployment: Its name.
         now: The time, aware.
     """
@@ -225,7 +225,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
 
 
 def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
-    """Yield that the default AMI has no driver for a type's accelerators. Of any other AMI the agent finds out."""
+    """Yield a problem where the default AMI has no driver for a type's accelerators. The agent checks any other AMI."""
     if not found.accelerators or ami.name is None or not ami.name.startswith(_DRIVES_NVIDIA_ALONE):
         return
     if found.name.partition(".")[0] not in _DRIVEN_FAMILIES:
@@ -240,7 +240,7 @@ def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
 
 
 def _docker(request: JobRequest, ami: Ami) -> Iterator[Problem]:
-    """Yield that an AMI has no docker, where its name says it. Of any other the agent finds out."""
+    """Yield a problem where an AMI's name says that it has no docker. The agent checks any other AMI."""
     if request.image is not None and ami.name is not None and _WITHOUT_DOCKER.match(ami.name):
         yield Problem(
             field="image",

@@ -31,7 +31,7 @@ class Instance:
         state: `pending`, `running`, `shutting-down`, `terminated`, ...
         launched_at: When it was launched.
         ended_at: When it ended, where EC2 says so.
-        reason: The code of why it ended: `Server.SpotInstanceTermination`, `Client.InstanceInitiatedShutdown`, ...
+        reason: EC2's code for its end, such as `Server.SpotInstanceTermination` or `Client.InstanceInitiatedShutdown`.
         tags: Its tags.
     """
 
@@ -47,7 +47,7 @@ class Instance:
 
     @property
     def ended(self) -> bool:
-        """Says whether it is over, or as good as that."""
+        """True once it is over, or as good as that."""
         return self.state in ENDED_STATES
 
 
@@ -69,7 +69,7 @@ class Fleet:
 
     @property
     def active(self) -> bool:
-        """Says whether it launches and replaces instances."""
+        """True while it launches and replaces instances."""
         return self.state in _ACTIVE_FLEET_STATES
 
 
@@ -104,12 +104,12 @@ class FleetEvent:
 
     @property
     def says_ended(self) -> bool:
-        """Says whether the line is about an instance that is gone."""
+        """True where the line is about an instance that is gone."""
         return self.kind is FleetEventKind.INSTANCE and self.sub_type.lower() == "terminated"
 
     @property
     def launches_nothing(self) -> bool:
-        """Says whether the line gives a reason why no instance at all can be launched, of any type, in any zone."""
+        """True where the line gives a reason that prevents every launch, of any type, in any zone."""
         return self.kind is FleetEventKind.ERROR or self.sub_type.lower() == "fleetprogresshalted"
 
 

@@ -28,7 +28,7 @@ from spotkeep_jobs.backends.job_phases import with_phases
 from spotkeep_jobs.with_changes import with_changes
 
 KEPT_INSTANCES: Final = 50
-"""So many of the newest instances stay listed."""
+"""The number of the newest instances that stay listed."""
 KEPT_PHASES: Final = 3 * KEPT_INSTANCES
 """The number of phases that stay listed. An instance loads, trains, and is lost."""
 MOST_INSTANCES: Final = 120
@@ -54,7 +54,7 @@ def to_fold(history: FleetHistory, *, now: datetime) -> tuple[InstanceLife, ...]
 
 
 def must_fold(history: FleetHistory) -> bool:
-    """Say whether a history has as many instances as it may list, whatever is known of their prices."""
+    """Return True if a history lists more instances than it may, even if prices of them are unknown."""
     return len(history.lives) > MOST_INSTANCES
 
 

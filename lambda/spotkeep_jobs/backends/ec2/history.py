@@ -101,7 +101,7 @@ class FleetEnding(StrEnum):
 
 
 class Recorded(StrEnum):
-    """How much of an instance the transitions hold."""
+    """The part of an instance's life that the transitions hold."""
 
     NOTHING = "NOTHING"
     LAUNCHED = "LAUNCHED"
@@ -121,18 +121,21 @@ class InstanceLife(Record):
     spot: bool
     launched_at: UtcTime
     heard_at: UtcTime | None = None
-    """When its agent was first seen to hold the run's lease. None while nothing was heard of it."""
+    """The time at which its agent first held the run's lease. None while it never did."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
     ended_by: Line | None = None
     """The code of EC2's reason."""
     noticed_at: UtcTime | None = None
-    """When its training had ended on a notice of EC2's. Of one that then powered itself off, EC2 does not say so."""
+    """The time at which its training ended on a notice of EC2's.
+
+    EC2 does not show it if the instance then powers itself off.
+    """
     recorded: Recorded = Recorded.NOTHING
 
     @property
     def taken(self) -> bool:
-        """Says whether EC2 took it back."""
+        """True if EC2 took it back."""
         return (self.ended_by or "").startswith(_INTERRUPTED_BY_EC2)
 
     @property
@@ -207,7 +210,7 @@ class FleetHistory(Record):
     waits_because: Words | None = None
     """EC2's reason for launching no instance. None while there is one."""
     over_at: UtcTime | None = None
-    """When nothing was left that runs or bills by the hour."""
+    """The time from which nothing runs or bills by the hour any more."""
     charges: Charges | None = None
     """The cost of the attempt, once it is over."""
     version: int = 0
@@ -444,12 +447,12 @@ def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
 
 
 def just_made(history: FleetHistory, *, now: datetime) -> bool:
-    """Say whether the attempt's version of the launch template is so new that EC2 may not know it yet."""
+    """Return True if the attempt's version of the launch template is so new that EC2 may not know it yet."""
     return history.made_at is not None and now - history.made_at < VERSION_KNOWN_AFTER
 
 
 def may_launch(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
-    """Say whether the fleet may launch instances. One that EC2 does not show yet may."""
+    """Return True if the fleet may launch instances. A fleet that EC2 does not show yet may."""
     if seen.fleet is None:
         return now - (history.made_at or history.created_at) < KNOWN_AFTER
     return seen.fleet.active
@@ -498,7 +501,7 @@ def time_worked(lives: Sequence[InstanceLife], *, until: datetime) -> timedelta:
 
     Args:
         lives: The instances.
-        until: When those that have no end are taken to have ended.
+        until: The assumed end of instances without a recorded end.
     """
     return sum(((life.worked_until or until) - life.launched_at for life in lives), timedelta(0))
 
@@ -508,7 +511,7 @@ def futile_instances(lives: Sequence[InstanceLife], *, before: int = 0) -> int:
 
     Args:
         lives: The instances by their launch.
-        before: How many did of those before them.
+        before: The number of such instances before them.
     """
     trained = any(life.training_at is not None for life in lives if life.ended_at is not None)
     return len(futile_lives(lives)) + (0 if trained else before)
@@ -526,12 +529,12 @@ def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
 
 
 def _interrupted(life: InstanceLife) -> bool:
-    """Say whether EC2 took an instance back, or would have."""
+    """Return True if EC2 took an instance back, or would have."""
     return life.taken or life.noticed_at is not None
 
 
 def _gave_up(life: InstanceLife) -> bool:
-    """Say whether an instance shut itself down, or we did, before it trained."""
+    """Return True if an instance was shut down before it trained, by itself or by Spotkeep."""
     return life.training_at is None and life.noticed_at is None and (life.ended_by or "").startswith(_NOT_BY_EC2)
 
 

@@ -44,7 +44,7 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterato
     """Yield subnets where nothing could train.
 
     Args:
-        subnets: Where instances may be.
+        subnets: The subnets for instances.
         image: The container image that they pull. None for none.
     """
     in_ecr = image is not None and ecr_registry(image) is not None

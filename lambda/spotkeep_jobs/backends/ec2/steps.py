@@ -14,13 +14,13 @@ LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach. A slower instance is terminated."""
 
 BOOT_TAKES: Final = timedelta(minutes=20)
-"""How long an instance may run before its agent takes the run's lease.
+"""The longest time that an instance may run before its agent takes the run's lease.
 
 A virtual one needs one to three minutes, bare metal five to fifteen. One that is silent for longer has no agent, and
 would bill for as long as its fleet is there."""
 
 APPEARS_AFTER: Final = timedelta(minutes=2)
-"""How long after the end of its fleet an instance may still appear."""
+"""The longest time after the end of its fleet in which an instance may still appear."""
 
 _ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
 
@@ -90,7 +90,7 @@ def _silent(life: InstanceLife, now: datetime) -> bool:
 
 
 def _launches_no_more(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
-    """Say whether no instance can appear any more that was launched just before the fleet was deleted."""
+    """Return True if no instance launched just before the fleet's deletion can appear any more."""
     if may_launch(history, seen, now):
         return False
     deleted = seen.fleet is None or seen.fleet.state in _ENDED_FLEET_STATES

@@ -306,7 +306,7 @@ def _takes_sessions(answer: Mapping[str, Any]) -> bool:
 
 
 def _was_pending_for_too_long(answer: Mapping[str, Any]) -> bool:
-    """Say whether SageMaker stopped a job because it got no instances within its MaxPendingTimeInSeconds.
+    """Return True if SageMaker stopped a job that got no instances within its MaxPendingTimeInSeconds.
 
     Its status is Stopped, as after a user's stop. AWS documents no word of its own for it.
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html

@@ -133,7 +133,7 @@ def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
 
 
 def launch_id_of(attempt: Attempt) -> str | None:
-    """Return the id of an attempt's launch. None of one without a recorded request."""
+    """Return the id of an attempt's launch. None for an attempt without a recorded request."""
     if attempt.job_request is None:
         return None
     launch_id: str | None = attempt.job_request["Environment"].get(LAUNCH_VARIABLE)
