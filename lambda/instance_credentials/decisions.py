@@ -25,7 +25,7 @@ ALIVE: Final = frozenset({"pending", "running"})
 """States of an instance that may have credentials. An ending one keeps its credentials, for an hour at most."""
 
 _LONGEST_HEADER: Final = 4_096
-"""Session tokens have some 1,500 characters. STS sets no limit."""
+"""The longest header in characters. Session tokens have some 1,500. STS sets no limit."""
 _SIGNED: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=[A-Z0-9]+/[0-9]{8}/[a-z0-9-]+/sts/aws4_request, ?"
                             r"SignedHeaders=(?P<names>[a-z0-9;-]+), ?Signature=[0-9a-f]{64}")  # fmt: skip
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
@@ -98,14 +98,15 @@ def read_proof(event: object, *, audience: str) -> dict[str, str] | CredentialsR
 
 
 def instance_of(caller_arn: str, *, role_arn: str) -> str | CredentialsRefusal:
-    """Return the instance that a principal is.
+    """Return the instance behind a principal.
 
     Args:
-        caller_arn: As sts:GetCallerIdentity answers: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
+        caller_arn: The ARN in the answer of sts:GetCallerIdentity,
+            `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
         role_arn: The role of the deployment's instances, `arn:aws:iam::<account>:role/<role>`.
 
     Returns:
-        Its id. A refusal of everybody else.
+        Its id. A refusal for any other principal.
     """
     role, _, session = caller_arn.rpartition("/")
     expected = role_arn.replace(":iam:", ":sts:", 1).replace(":role/", ":assumed-role/", 1)

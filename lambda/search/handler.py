@@ -46,7 +46,7 @@ def chosen_trials(request: TpeRequest) -> list[Begin]:
     """Return the trials that begin now.
 
     Args:
-        request: The trials so far, and how many more may run.
+        request: The trials so far, and the number of further ones that may run.
 
     Returns:
         At most `free` trials, and at most `MOST_AT_ONCE`, none of which was tried. Fewer where there are no more.
@@ -98,7 +98,7 @@ def _next_parameters(
 
 
 def _recorded(trial: ReportedTrial, distributions: dict[str, BaseDistribution]) -> FrozenTrial:
-    """Return a trial as a study records it. One that has ended without a value says nothing to the search."""
+    """Return a trial as a study records it. One that has ended without a value adds nothing to the search."""
     if trial.state is TrialState.RUNNING:
         state, value = StudyTrialState.RUNNING, None
     elif trial.state is TrialState.FAILED or trial.value is None:
@@ -138,11 +138,11 @@ logger = Logger(service=_SERVICE)
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 -- Lambda passes it
-    """Answer which trials follow.
+    """Answer with the next trials.
 
     Args:
         event: A `TpeRequest`.
-        context: Lambda's.
+        context: Lambda's context.
 
     Returns:
         A `TpeAnswer`.

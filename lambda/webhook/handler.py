@@ -113,7 +113,7 @@ def notifications_of(event: object) -> dict[str, bytes]:
     """Return the documents of an event's notifications, by notification id.
 
     Args:
-        event: As SNS invokes a function.
+        event: The event with which SNS invokes a function.
             Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
     """
     records = event.get("Records") if isinstance(event, Mapping) else None

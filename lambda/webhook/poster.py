@@ -35,7 +35,7 @@ class NotDeliveredError(SpotkeepJobsError):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would take a signed notification to the server that the address names."""
+    """Follows no redirect, which would take a signed notification to another server."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None

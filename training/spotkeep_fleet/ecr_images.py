@@ -19,8 +19,8 @@ class EcrRegistry:
     """A private registry of Amazon ECR.
 
     Attributes:
-        host: `123456789012.dkr.ecr.us-east-1.amazonaws.com`.
-        region: Where it is.
+        host: Its host name, such as `123456789012.dkr.ecr.us-east-1.amazonaws.com`.
+        region: Its AWS region.
     """
 
     host: str

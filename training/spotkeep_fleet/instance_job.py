@@ -16,7 +16,7 @@ from .training_spec import S3_URI, TrainingSpec, spec_from
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
-"""In the run table IAM lets an instance read its run's partition with this prefix, and that of its fleet record."""
+"""The beginning of the partition key of a run's job. IAM lets an instance read its run's partition with this prefix."""
 
 REBALANCE_MODES = ("leave", "save", "ignore")
 METADATA_MODES = ("closed", "open")

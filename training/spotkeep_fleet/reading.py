@@ -20,9 +20,9 @@ LARGEST_NUMBER = 2**53 - 1
 LATEST_SECONDS = 2**33
 """The latest time, in seconds since the epoch. It lies in the year 2242."""
 LONGEST_DOCUMENT = 2**18
-"""Characters of a document. DynamoDB keeps 400 KB in an item."""
+"""The most characters of a document. DynamoDB keeps 400 KB in an item."""
 LONGEST_TEXT = 2**16
-"""Characters of one text."""
+"""The most characters of one text."""
 MOST_ITEMS = 1000
 """The most items of one list or object."""
 _MOST_PROBLEMS = 20

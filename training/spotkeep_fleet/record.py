@@ -30,7 +30,7 @@ LEASE_SECONDS = 90.0
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR = "waiting", "training", "finished", "failed", "input-error"
 LONGEST_FAILURE = 1024
-"""The longest reason of a failure, in characters. As SageMaker's FailureReason."""
+"""The longest reason of a failure, in characters, the same as for SageMaker's FailureReason."""
 LONGEST_PROBLEM = 4096
 """The longest text of the last problem, in characters."""
 MOST_SETBACKS = 5
@@ -102,7 +102,7 @@ class VolumeMove:
 
 @dataclass(frozen=True)
 class Retired:
-    """Something of the run that is not needed any more, and that is to be deleted.
+    """A resource of the run that is not needed any more, and that is to be deleted.
 
     Attributes:
         kind: `volume` or `snapshot`.

@@ -55,7 +55,7 @@ def specs_prefix(run: str, *, team: str | None = None) -> str:
 
     Args:
         run: Its id.
-        team: The isolated team that it is of. None for any other run.
+        team: The isolated team of the run. None for any other run.
     """
     return f"{of_team(SPECS_PREFIX, team)}{run}/"
 
@@ -64,7 +64,7 @@ def of_team(prefix: str, team: str | None) -> str:
     """Return one of `PREFIXES` as it is for a team.
 
     Args:
-        prefix: It.
-        team: An isolated team. None for everybody else.
+        prefix: One of `PREFIXES`.
+        team: An isolated team. None for all others.
     """
     return prefix if team is None else f"{TEAMS_PREFIX}{team}/{prefix}"

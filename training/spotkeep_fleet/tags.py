@@ -16,7 +16,7 @@ OPERATION_TAG = "spotkeep:operation"
 
 OWNER_TAG = "spotkeep:owner"
 DRILL_TAG = "spotkeep:drill"
-"""`spotkeep drill` puts it on the instance that it means, and takes it away. The experiment template selects by it."""
+"""The tag that `spotkeep drill` puts on its target instance, and takes away. The experiment template selects by it."""
 DRILL_VALUE = "now"
 
 

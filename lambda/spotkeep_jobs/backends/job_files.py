@@ -75,7 +75,7 @@ class TrainingBundleStore:
 
 
 class SpecStore:
-    """Puts the training specs that SageMaker's jobs read. It makes the boto3 client when it first needs one."""
+    """Puts the training specs that SageMaker's jobs read. It creates the boto3 client at its first use."""
 
     def __init__(self, make_client: Callable[[], S3Client]) -> None:
         """Bind the function that creates the client of S3."""

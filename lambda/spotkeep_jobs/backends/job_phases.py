@@ -25,7 +25,7 @@ STOPS_WITHIN_SECONDS: Final = 120
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
 """
 _NOT_UNDER_WAY: Final = frozenset({JobPhase.ENDED, JobPhase.UNKNOWN})
-"""In these a job does nothing that could end later than it began."""
+"""The phases in which a job does nothing that could end later than it began."""
 _WITHOUT_INSTANCES: Final = WAITING_PHASES | {JobPhase.ENDED}
 
 
@@ -35,7 +35,7 @@ def with_phases(earlier: EarlierPhases, phases: Sequence[PhaseChange], *, until:
     Args:
         earlier: The sums.
         phases: The phases that follow.
-        until: When the last of them ended, where it does not say so.
+        until: The end of the last of them, where it has none of its own.
     """
     time = dict(earlier.time)
     loading_again, had_instances = earlier.loading_again, earlier.had_instances
@@ -116,7 +116,7 @@ def has_trained(job: JobView, *, before: int | None = None) -> bool:
 
 
 def first_on_instances(job: JobView) -> datetime | None:
-    """Return when the job first had capacity. None where it never had."""
+    """Return the time at which the job first had capacity. None where it never had."""
     return job.earlier_phases.first_on_instances_at or next(
         (entry.started_at for entry in job.transitions if entry.phase in ON_INSTANCES_PHASES),
         job.training_started_at,
@@ -124,7 +124,7 @@ def first_on_instances(job: JobView) -> datetime | None:
 
 
 def waiting_since(job: JobView) -> datetime | None:
-    """Return when the wait that the job is in began. None when it has capacity."""
+    """Return the start of the job's present wait. None when it has capacity."""
     if job.phase not in WAITING_PHASES:
         return None
     since = job.created_at
@@ -152,7 +152,7 @@ def on_instances_since(job: JobView, *, now: datetime) -> datetime | None:
 
 
 def training_since(job: JobView) -> datetime | None:
-    """Return since when the job trains. None where it does not, or no phase says since when."""
+    """Return the time from which the job trains. None where it does not, or no phase gives a start."""
     if job.phase is not JobPhase.TRAINING:
         return None
     return next((entry.started_at for entry in reversed(job.transitions) if entry.phase is JobPhase.TRAINING), None)
@@ -205,7 +205,7 @@ def instance_time(job: JobView) -> InstanceTime:
 
 
 def end_of(job: JobView) -> datetime | None:
-    """Return when an ended job ended. None where its backend does not say."""
+    """Return the end of an ended job. None where its backend does not say."""
     if job.training_ended_at is not None:
         return job.training_ended_at
     if job.transitions:

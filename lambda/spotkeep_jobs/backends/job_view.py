@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobPhase(StrEnum):
-    """Where a job is, whichever backend runs it."""
+    """The present phase of a job, in the same terms for every backend."""
 
     WAITING = "WAITING"
     """It waits for capacity, or has it and no instance is ready yet."""
@@ -32,13 +32,13 @@ class JobPhase(StrEnum):
     ENDED = "ENDED"
     """It never runs again."""
     UNKNOWN = "UNKNOWN"
-    """The backend says a word that this version does not know. It says nothing about where the job is."""
+    """The backend uses a term that this version does not know. It gives no hint of the job's phase."""
 
 
 WAITING_PHASES: Final = frozenset({JobPhase.WAITING, JobPhase.INTERRUPTED})
-"""In these a job waits for capacity."""
+"""The phases in which a job waits for capacity."""
 ON_INSTANCES_PHASES: Final = frozenset({JobPhase.LOADING, JobPhase.TRAINING, JobPhase.UPLOADING})
-"""In these a job has capacity, which is billed."""
+"""The phases in which a job has capacity, which is billed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class JobView:
     arn: str
     phase: JobPhase
     end_reason: EndReason | None = None
-    """Why it ended. None while it has not."""
+    """The reason for its end. None while it goes on."""
     created_at: datetime
     last_modified_at: datetime | None = None
     training_started_at: datetime | None = None
@@ -104,7 +104,7 @@ class JobView:
     transitions: tuple[PhaseChange, ...] = ()
     """Its phases in order of time, either all of them or the last ones."""
     earlier_phases: EarlierPhases = field(default_factory=EarlierPhases)
-    """The phases before those."""
+    """The sums over the phases before those."""
     environment: Mapping[str, str]
     keep_alive_seconds: int = 0
     """The time in seconds for which its instances stay for the next job, as last changed."""
@@ -113,7 +113,7 @@ class JobView:
     pool_traits: PoolTraits | None = None
     """The traits that another job must match to take its pool. None for a job that cannot leave one."""
     tuning_job_arn: str | None = None
-    """The tuning job that made it, and handed its own tags on to it."""
+    """The tuning job that created it, and handed its own tags on to it."""
 
     session_targets: tuple[str, ...] = ()
     """The targets for sessions of Systems Manager, in the order of its instances, as `Backend.observe` sees them.
@@ -140,7 +140,7 @@ class JobView:
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
     """The training jobs with instances that AWS Batch created for an attempt in a queue, all or the last ones."""
     earlier_training_jobs: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
-    """Those before them."""
+    """The sums over the training jobs before those."""
 
     has_more_to_do: bool = False
     """True while `Backend.settle` has a step to take, or a fact to record, for the job's resources."""
@@ -152,7 +152,7 @@ class JobView:
 
     @property
     def ended(self) -> bool:
-        """Whether the job is over for good."""
+        """True once the job is over for good."""
         return self.phase is JobPhase.ENDED
 
 

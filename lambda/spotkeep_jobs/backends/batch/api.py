@@ -29,7 +29,7 @@ class ServiceJobsApi:
     """AWS Batch's service jobs, on a boto3 client. Make the client with `client_config`.
 
     Attributes:
-        client: Makes the client of AWS Batch when it is first needed, as most deployments have no queue.
+        client: Creates the client of AWS Batch at its first use, as most deployments have no queue.
     """
 
     client: Callable[[], Any]
@@ -51,7 +51,7 @@ class ServiceJobsApi:
         return submitted.arn
 
     def describe(self, job_id: str, /) -> ServiceJob | None:
-        """Describe a service job. None if there is none of that id, or it is no longer kept."""
+        """Describe a service job. None if no job has that id, or AWS Batch no longer keeps it."""
         try:
             return service_job_of(self._call("describe_service_job", jobId=job_id))
         except TrainingJobNotFoundError:

@@ -38,11 +38,11 @@ T = TypeVar("T", int, float)
 TRIED_AGAIN: Final = f"{ERROR_OF_SAGEMAKER} at its next turn in the queue"
 PREEMPTED: Final = "Preempted: its instances went to another job, and it waits in the queue for its next turn"
 KNOWN_AFTER: Final = timedelta(minutes=10)
-"""A training job that SageMaker does not know so long after its service job was over is gone."""
+"""The time after the service job's end from which a training job that SageMaker does not know is gone."""
 KEPT_TRAINING_JOBS: Final = 50
 """The number of the newest training jobs that stay listed."""
 MOST_TRAINING_JOBS: Final = 100
-"""More than this many are never listed, even where SageMaker does not say that the oldest is over."""
+"""The most training jobs that are ever listed, even where SageMaker does not say that the oldest is over."""
 KEPT_PHASES: Final = 4 * KEPT_TRAINING_JOBS
 """The number of phases of all of them that stay listed. Managed spot may interrupt a training job, too."""
 KEPT_NAMES: Final = 500
@@ -208,7 +208,7 @@ def _without_phases(job: QueuedTrainingJob, count: int) -> QueuedTrainingJob:
 def _folded(
     service_job: ServiceJob, jobs: tuple[QueuedTrainingJob, ...], earlier: EarlierTrainingJobs
 ) -> tuple[tuple[QueuedTrainingJob, ...], EarlierTrainingJobs]:
-    """Return the training jobs that stay listed, and the sums with those that do not, nor some of their phases."""
+    """Return the training jobs that stay listed, and the sums of the others and of some of their phases."""
     spare = 0
     while len(jobs) - spare > KEPT_TRAINING_JOBS and (jobs[spare].over or len(jobs) - spare > MOST_TRAINING_JOBS):
         spare += 1

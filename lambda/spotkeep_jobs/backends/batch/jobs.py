@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 
 TRAINING_JOB_PREFIX: Final = "AWSBatch"
-"""With it the names begin that AWS Batch gives to training jobs."""
+"""The beginning of the names that AWS Batch gives to training jobs."""
 STOPPED_BY_SPOTKEEP: Final = "Stopped by Spotkeep"
 TWICE: Final = "Submitted twice: the older one of its launch goes on"
 
@@ -45,7 +45,7 @@ class ServiceJobs:
         training_jobs: SageMaker, which is asked about the training jobs that Batch makes.
         deployment: The deployment's name.
         now: The time, aware.
-        has_queues: Whether the deployment has queues. Without any, no training job of AWS Batch's is its own.
+        has_queues: True where the deployment has queues. Without any, no training job of AWS Batch is its own.
     """
 
     api: ServiceJobsApi

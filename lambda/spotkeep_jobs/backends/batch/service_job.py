@@ -29,7 +29,7 @@ from spotkeep_jobs.record.record import QueuePlace
 SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"
 MAX_PAYLOAD_BYTES: Final = 10_240
 MAX_SUBMISSION_BYTES: Final = 30_720
-"""Of the whole call, with tags, as JSON."""
+"""The most bytes of the whole call, with tags, as JSON."""
 RETRY_STRATEGY: Final = {
     "attempts": 1 + RESTARTS,
     "evaluateOnExit": [
@@ -46,7 +46,7 @@ Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.
 _ROOM_BYTES: Final = 64
 """Bytes for longer numbers. The request of a run's next job differs only in its numbers. They may be greater."""
 _ROOM_OF_A_SUBMISSION_BYTES: Final = 1_024
-"""For the names of the job, its queue and share, its token, and how a failed training job is retried."""
+"""Bytes for the names of the job, its queue and share, its token, and the retry strategy of a failed training job."""
 _ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
@@ -86,12 +86,12 @@ class ServiceJob:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in the queue for its turn."""
+        """True while it waits in the queue for its turn."""
         return self.status in _WAITS
 
     @property
     def never_fits(self) -> bool:
-        """Whether it waits at the front for more than its queue or share may ever have.
+        """True while it waits at the front for more than its queue or share may ever have.
 
         Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
         """
@@ -99,7 +99,7 @@ class ServiceJob:
 
     @property
     def ended_at_the_front(self) -> str | None:
-        """Why a setting of the queue ended it, which waited at its front. None where none did.
+        """The reason why a setting of the queue ended it at the queue's front. None where none did.
 
         Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
         """

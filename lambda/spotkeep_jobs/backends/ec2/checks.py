@@ -23,9 +23,9 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem
 
 _WITHOUT_DOCKER: Final = re.compile(r"al2023-ami-(minimal-)?2023\.|amzn2-ami-(kernel|hvm|minimal)-")
-"""How the names of Amazon Linux's own AMIs begin, not those for ECS."""
+"""The beginnings of the names of Amazon Linux's own AMIs, without those for ECS."""
 _DRIVES_NVIDIA_ALONE: Final = "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.11 (Amazon Linux 2023)"
-"""How the name of the default AMI begins (`instance_ami`)."""
+"""The beginning of the default AMI's name (`instance_ami`)."""
 _DRIVEN_FAMILIES: Final = (
     "g4dn", "g5", "g6", "g6e", "g6f", "gr6", "gr6f", "p4d", "p4de", "p5", "p5e", "p5en", "p6-b200",
 )  # fmt: skip

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _PRODUCT: Final = "Linux/UNIX"
 _RUN_VERSION: Final = "run "
-"""How the description of a run's own version of the launch template begins."""
+"""The beginning of the description of a run's own version of the launch template."""
 _ROOT: Final = " (root)"
 _LONGEST_TAG_VALUE: Final = 256
 _TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
@@ -348,7 +348,7 @@ class Ec2Api:
             query["NextToken"] = page["NextToken"]
 
     def _deployed(self, versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """Return the newest version that a deployment made, and no launch, and that names the bundle."""
+        """Return the newest version that a deployment made, not a launch, and that names the bundle."""
         of_deployments = [
             version
             for version in versions

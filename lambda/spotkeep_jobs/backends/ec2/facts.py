@@ -59,7 +59,7 @@ class Fleet:
         id: Its id.
         state: `submitted`, `active`, `deleted_running`, `deleted_terminating`, `deleted`, `failed`.
         tags: Its tags.
-        created_at: When it was created.
+        created_at: The time of its creation.
     """
 
     id: str
@@ -134,9 +134,9 @@ class Volume:
 
     Attributes:
         id: Its id.
-        zone: Where it is.
-        size_gb: GiB.
-        state: `available`, `in-use`, ...
+        zone: Its Availability Zone.
+        size_gb: Its size in GiB.
+        state: EC2's state of it, such as `available` or `in-use`.
         tags: Its tags.
     """
 
@@ -151,13 +151,13 @@ class ProvisionedVolume(Record):
     """The capacity that EBS bills for a volume while it exists, however full it is."""
 
     size_gb: int
-    """GiB."""
+    """The size in GiB."""
     type: Id
-    """`gp3`, ..."""
+    """The EBS volume type, such as `gp3`."""
     iops: int | None = None
-    """None for the type's own."""
+    """The provisioned IOPS. None for the type's own."""
     throughput_mib_s: int | None = None
-    """None for the type's own."""
+    """The provisioned throughput in MiB/s. None for the type's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +179,8 @@ class Snapshot:
 
     Attributes:
         id: Its id.
-        size_gb: The size of the volume it was taken of, in GiB.
-        state: `pending`, `completed`, `error`, ...
+        size_gb: The size of its source volume, in GiB.
+        state: EC2's state of it, such as `pending`, `completed` or `error`.
         tags: Its tags.
     """
 
@@ -197,7 +197,7 @@ class TaggedStorage:
     Attributes:
         kind: `volume` or `snapshot`, as the fleet record calls them.
         id: Its id.
-        attached: Whether it is attached to an instance.
+        attached: True while it is attached to an instance.
         tags: Its tags.
     """
 

@@ -124,7 +124,7 @@ class FleetOrphans:
                 yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
     def remove(self, orphan: Orphan) -> None:
-        """Remove one. A fleet with the instances it launched."""
+        """Remove one orphan. A fleet goes with the instances that it launched."""
         if not isinstance(orphan.thing, Fleet):
             self.ec2.delete_stored(orphan.thing)
             return

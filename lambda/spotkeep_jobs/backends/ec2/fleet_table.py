@@ -172,7 +172,7 @@ class FleetTable:
 
 
 def _condition(attribute: str, read: int | None) -> dict[str, Any]:
-    """Return the condition that an item is as it was read. None for one that must not be there yet."""
+    """Return the condition that an item is as it was read. None for an item that must not exist yet."""
     if read is None:
         return {"ConditionExpression": "attribute_not_exists(pk)"}
     return {

@@ -41,7 +41,7 @@ def to_fold(history: FleetHistory, *, now: datetime) -> tuple[InstanceLife, ...]
     """Return the instances that need not be listed any more, oldest first.
 
     Args:
-        history: With the newest answer of EC2 absorbed.
+        history: The history after EC2's newest answer.
         now: The time.
     """
     spare = history.lives[:-KEPT_INSTANCES]

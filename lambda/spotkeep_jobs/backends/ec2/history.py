@@ -32,7 +32,7 @@ class Billed(Record):
     """The billed use of instances. It is time where a type has one price, and US dollars where the price moved."""
 
     time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
-    """By instance type."""
+    """The billed time by instance type."""
     on_demand_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
     """The part of it that was on demand."""
     spot_usd: float = 0.0
@@ -51,7 +51,7 @@ PREPARES_WITHIN: Final = timedelta(hours=6)
 So `max_run` holds whatever a record says. The first snapshot of a large volume takes hours."""
 
 VERSION_KNOWN_AFTER: Final = timedelta(minutes=1)
-"""A version of a launch template that is NotFound for longer after it was made is gone."""
+"""The time after its creation from which a version of a launch template that is NotFound is gone."""
 
 KNOWN_AFTER: Final = timedelta(minutes=10)
 """The time after which EC2 shows a fleet or an instance in every answer.
@@ -68,7 +68,7 @@ LONGEST_REASON: Final = LONGEST_WORDS
 
 
 class FleetEnding(StrEnum):
-    """Why an attempt on a fleet comes to an end."""
+    """The reason for the end of an attempt on a fleet."""
 
     # Set by the instance.
     FINISHED = "FINISHED"
@@ -112,7 +112,7 @@ class Recorded(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Attributes are as EC2 says. `heard_at`, `training_at` and `noticed_at` as the fleet record says.
+    Its attributes come from EC2, but `heard_at`, `training_at` and `noticed_at` come from the fleet record.
     """
 
     instance_id: Id
@@ -158,21 +158,21 @@ class EarlierInstances(Record):
     count: int
     first_launched_at: UtcTime
     last_launched_at: UtcTime
-    """An ended instance that was launched by then, and is not listed, is in here."""
+    """An ended instance that was launched by then, and is not listed, is in these sums."""
     last_ended_at: UtcTime
     worked: timedelta
-    """As `time_worked`."""
+    """The sum as `time_worked` returns it."""
     trained: timedelta
-    """As `time_trained`."""
+    """The sum as `time_trained` returns it."""
     futile: int
-    """As `futile_instances`."""
+    """The number as `futile_instances` returns it."""
     billed: Billed
 
 
 class FleetHistory(Record):
     """One attempt on a fleet, as the run table keeps it.
 
-    `version` counts the writes. Every write names the version it was decided on.
+    `version` counts the writes. Every write names the version on which the decision rests.
     """
 
     run: Id
@@ -184,7 +184,7 @@ class FleetHistory(Record):
     created_at: UtcTime
     max_run_seconds: int
     max_wait_seconds: int | None = None
-    """For waiting and running. None on demand."""
+    """The limit in seconds for waiting and running. None on demand."""
     fleet_id: Label | None = None
     template_id: Id
     template_version: Id | None = None
@@ -192,17 +192,17 @@ class FleetHistory(Record):
     root_volume: ProvisionedVolume | None = None
     """The root volume of each instance, as the template's version says. None where it does not."""
     output_uri: Address | None = None
-    """The S3 prefix that its instances send outputs to. None where they send none."""
+    """The S3 prefix to which its instances send outputs. None where they send none."""
     made_at: UtcTime | None = None
     """The time at which EC2 last created something for this attempt, the version first and then the fleet."""
     lives: Annotated[tuple[InstanceLife, ...], AtMost(121)] = ()
     """Its instances by their launch, either all of them or the last ones."""
     earlier_instances: EarlierInstances | None = None
-    """Those before them. None while all are listed."""
+    """The sums over the instances before them. None while all are listed."""
     transitions: Annotated[tuple[Transition, ...], AtMost(153)] = ()
     """Its phases in their order, either all of them or the last ones."""
     earlier_phases: EarlierPhases = EarlierPhases()
-    """Those before them."""
+    """The sums over the phases before them."""
     ending: FleetEnding | None = None
     ending_at: UtcTime | None = None
     problem: Words | None = None
@@ -295,7 +295,7 @@ def absorb(
 
 
 def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> FleetHistory:
-    """End the history of an attempt of which nothing runs any more."""
+    """End the history of an attempt when nothing of it runs any more."""
     ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
     at = _in_order(history.transitions, ended)
     last = Transition(phase=JobPhase.ENDED, at=at)
@@ -484,14 +484,14 @@ def finished_or_paused(record: FleetRecord) -> FleetEnding:
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
-    """Return how long its instances trained, in wall-clock seconds."""
+    """Return the time that its instances trained, in wall-clock seconds."""
     earlier = history.earlier_instances
     trained = time_trained(history.lives, now=now) + (timedelta(0) if earlier is None else earlier.trained)
     return trained.total_seconds()
 
 
 def time_trained(lives: Sequence[InstanceLife], *, now: datetime) -> timedelta:
-    """Return how long instances trained, all together."""
+    """Return the sum of the time that instances trained."""
     since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in lives]
     return sum((max(timedelta(0), (life.worked_until or now) - began) for life, began in since), timedelta(0))
 

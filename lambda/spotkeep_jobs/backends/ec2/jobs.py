@@ -166,7 +166,7 @@ class FleetJobs:
         return _until_written("DescribeFleets", settle)
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask an attempt to save and leave. Return False if there was nothing to stop any more."""
+        """Ask an attempt to save and leave. Return False if it had stopped already."""
         run, attempt = _named(job_name)
 
         def stop() -> bool:
@@ -431,7 +431,7 @@ class FleetJobs:
         )
 
     def _spot_prices(self, lives: Sequence[InstanceLife], *, until: datetime) -> tuple[SpotPrice, ...]:
-        """Ask EC2 for the spot prices of instances, from their first launch on. For none where none is on spot."""
+        """Ask EC2 for the spot prices of instances, from their first launch on. Empty where none is on spot."""
         spot = [life for life in lives if life.spot]
         if not spot:
             return ()
@@ -492,7 +492,7 @@ class FleetOwners:
         self._deployment = deployment
 
     def jobs_of_fleets(self, fleet_ids: Sequence[str], /) -> Mapping[str, str]:
-        """Ask EC2 for the fleets' tags, for all in one call.
+        """Ask EC2 for the tags of all the fleets in one call.
 
         Returns:
             The job names of the attempts of this deployment, by fleet id. Other fleets are left out.

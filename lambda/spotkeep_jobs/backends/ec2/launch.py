@@ -52,7 +52,7 @@ class FleetPlatform:
 
 
 class FleetLaunch(Record):
-    """Everything that creates one attempt's fleet, as it is recorded."""
+    """All that creates one attempt's fleet, as it is recorded."""
 
     run: str
     attempt: int
@@ -67,7 +67,7 @@ class FleetLaunch(Record):
     max_run_seconds: int
     max_wait_seconds: int | None = None
     job: dict[str, Any]
-    """As `InstanceJob.document` writes it."""
+    """The job of the instances, as `InstanceJob.document` writes it."""
     brought_volume: str | None = None
     """A volume of the user's own."""
 
@@ -79,7 +79,7 @@ class FleetLaunch(Record):
 
     @property
     def users_tags(self) -> dict[str, str]:
-        """The user's own tags and the owner's, as everything has them that the run makes and EC2 bills."""
+        """The user's own tags and the owner's. All that the run makes and EC2 bills has them."""
         given = {key: value for key, value in self.tags.items() if key not in {*OF_INSTANCES_ALONE, DEPLOYMENT_TAG}}
         if given.get("Name") == self._name:
             del given["Name"]  # It is ours.

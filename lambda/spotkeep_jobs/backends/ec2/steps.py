@@ -26,14 +26,14 @@ _ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
 
 
 class FleetStep(StrEnum):
-    """Something that is to be done about a fleet. Each may be done twice."""
+    """A due step for a fleet. Each may be taken twice."""
 
     ASK_TO_STOP = "ASK_TO_STOP"
-    """Write into the fleet record that the training shall save and leave."""
+    """Write into the fleet record that the training must save and leave."""
     DELETE_FLEET = "DELETE_FLEET"
     """Delete the fleet, so that EC2 launches nothing more. Its instance stays, because it saves first."""
     TERMINATE = "TERMINATE"
-    """End the instances that hold no lease any more, or hold it for too long, or never said a word."""
+    """End the instances that hold no lease any more, hold it for too long, or never reported."""
     CLOSE = "CLOSE"
     """Nothing runs any more. Mark the record as ended, count the cost, delete the template's version."""
 

@@ -77,10 +77,10 @@ class AdoptableJob:
 
 
 class SageMakerTrainingJobs:
-    """The backend of SageMaker, which also keeps warm pools, and can be asked for many jobs at once.
+    """The backend of SageMaker, which also keeps warm pools, and describes many jobs at once.
 
     Args:
-        client: SageMaker's. Make it with `client_config`.
+        client: The client of SageMaker. Make it with `client_config`.
     """
 
     def __init__(self, client: SageMakerClient) -> None:
@@ -134,7 +134,7 @@ class SageMakerTrainingJobs:
         return {entry["Key"]: entry["Value"] for entry in entries}
 
     def listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
-        """List jobs of the account, whosever they are.
+        """List jobs of the account, those of other clients too.
 
         Args:
             wanted: Filters, as ListTrainingJobs takes them.
@@ -172,7 +172,7 @@ class SageMakerTrainingJobs:
                 yield _job_view_of(record["TrainingJob"])
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop. Return False if there was nothing to stop any more."""
+        """Ask a job to stop. Return False if it had stopped already."""
         try:
             self._call("stop_training_job", TrainingJobName=job_name)
         except AwsRefusedError as error:

@@ -49,7 +49,7 @@ _FAILURES: Final = (
 
 
 def phase_of(status: str, secondary_status: str) -> JobPhase:
-    """Return where a job is."""
+    """Return the phase of a job."""
     if status in _ENDED:
         return JobPhase.ENDED
     if status == "Stopping":

@@ -31,9 +31,9 @@ from spotkeep_jobs.document.values import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
-"""By this tag of a job, its deployment is known."""
+"""The tag of a job that names its deployment."""
 RUN_TAG: Final = "spotkeep:run"
-"""By this one, its run."""
+"""The tag of a job that names its run."""
 RESTARTS: Final = 3
 """The number of restarts after an error of SageMaker's own, by SageMaker or, in a queue, by AWS Batch.
 
@@ -47,11 +47,11 @@ INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
 SOURCE_CHANNEL: Final = "source"
 RUN_VARIABLE: Final = "SPOTKEEP_RUN"
-"""The environment variable by which a job that a launcher made names its run."""
+"""The environment variable in which a job that a launcher created finds its run."""
 LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
-"""The environment variable by which it knows the id of its launch."""
+"""The environment variable in which the job finds the id of its launch."""
 ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
-"""The one by which it knows its number."""
+"""The environment variable in which the job finds its number."""
 LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
 """The environment variables that distinguish a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
@@ -305,7 +305,8 @@ def _environment(
 ) -> dict[str, str]:
     """Return the user's variables, the marks of the launch, and the place of the spec.
 
-    Without a command no runner reads a spec. The launcher then sets the variables that a script knows the spec by.
+    Without a command no runner reads a spec. The launcher then sets the variables that give the spec's settings to a
+    script.
     """
     if spec is None:
         variables = training_spec_of(request).script_variables
@@ -378,9 +379,11 @@ def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dic
 
 
 def _max_pending_seconds(request: JobRequest, fallback: Fallback) -> int | None:
-    """Return how long SageMaker keeps a job on demand pending for capacity. None for a job that fails without it.
+    """Return the seconds for which SageMaker keeps a job on demand pending for capacity.
 
-    SageMaker takes the limit for accelerated types alone. Only a document that says how long to wait asks for it.
+    None for a job that fails at once.
+
+    SageMaker takes the limit for accelerated types alone. Only a document with a time to wait sets it.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html
     """
