@@ -227,7 +227,7 @@ class Channel(ChannelData):
     """Data for the job: an S3 prefix that appears under `/opt/ml/input/data/<name>`."""
 
     name: ChannelName = Field(examples=["train"])
-    """The channel's name, at most 64 characters. `spotkeep` and `source` are taken."""
+    """The channel's name, at most 64 characters. `spotkeep`, `spotkeep-spec` and `source` are taken."""
 
 
 _MAX_CHANNELS: Final = 20
