@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_jobs.record.record import Attempt, Cost, Plan, Run, ScriptMetrics, TimelineEntry
-    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.record.run_store import RunStore
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
@@ -148,7 +148,7 @@ class RunStory:
     page: str | None
 
     @classmethod
-    def read(cls, run: Run, *, runs: RunTable, region: str | None, unreadable: dict[str, str]) -> RunStory:
+    def read(cls, run: Run, *, runs: RunStore, region: str | None, unreadable: dict[str, str]) -> RunStory:
         """Read it.
 
         Args:

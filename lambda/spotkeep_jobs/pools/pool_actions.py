@@ -21,7 +21,7 @@ from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.record.record import Pool
 from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import until_written
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -48,7 +48,7 @@ class PoolActions:
         Raises:
             AwsCallError: SageMaker could not answer.
         """
-        known = list(self.deployment.table.kept_pools(unreadable=unreadable))
+        known = list(self.deployment.table.pools.kept(unreadable=unreadable))
         reconciled = []
         for pool in known[:_MOST_RECONCILED]:
             try:
@@ -129,10 +129,13 @@ class PoolActions:
             pool = self._available(run)
             if pool.asked_to_end is not None:
                 return pool
-            run_item, attempt = self.deployment.table.get(run), self.deployment.table.attempt(run, pool.attempt)
+            run_item, attempt = (
+                self.deployment.table.runs.get(run),
+                self.deployment.table.runs.attempt(run, pool.attempt),
+            )
             if run_item is None or attempt is None:
                 raise RunChangedError(run)
-            self.deployment.table.commit_pool(
+            self.deployment.table.runs.commit_pool(
                 stop_requested(
                     run=run_item,
                     attempt=attempt,
@@ -151,7 +154,7 @@ class PoolActions:
 
     def _available(self, run: str) -> Pool:
         """Return the run's pool, as SageMaker says now."""
-        pools: Sequence[Pool] = self.deployment.table.pools(run)
+        pools: Sequence[Pool] = self.deployment.table.pools.of_run(run)
         if not pools:
             raise RequestRefusedError([_no_pool(run)])
         pool = self._reconciled(pools[-1])

@@ -28,8 +28,7 @@ from spotkeep_jobs.errors import (
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError, UnreadableRecordError
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
@@ -111,7 +110,7 @@ class LaunchCompletion:
             AwsCallError: AWS did not answer for certain, or may not be asked. Call again later.
         """
         try:
-            read = self.deployment.table.request_stop(run=run, now=self.deployment.now())
+            read = self.deployment.table.runs.request_stop(run=run, now=self.deployment.now())
         except RecordRefusedError:
             run_item, attempt = self._read(run)
             if not run_item.state.ended:
@@ -132,10 +131,10 @@ class LaunchCompletion:
         self._stop_job(attempt)
 
     def _read(self, run: str) -> tuple[Run, Attempt]:
-        run_item = self.deployment.table.get(run)
+        run_item = self.deployment.table.runs.get(run)
         if run_item is None:
             raise RunNotRecordedError(run)
-        attempt = self.deployment.table.attempt(run, run_item.attempt)
+        attempt = self.deployment.table.runs.attempt(run, run_item.attempt)
         if attempt is None:
             raise RunNotRecordedError(run, attempt=run_item.attempt)
         return run_item, attempt
@@ -165,7 +164,7 @@ class LaunchCompletion:
             parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
             attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
             begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
-            run = self.deployment.table.commit(begun, begins_job=True)
+            run = self.deployment.table.runs.commit(begun, begins_job=True)
         jobs = self.deployment.backends.of(attempt)
         try:
             self.deployment.training_bundle.keep()
@@ -199,7 +198,7 @@ class LaunchCompletion:
         return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
-        recorded = self.deployment.table.record_job_created(
+        recorded = self.deployment.table.runs.record_job_created(
             run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self.deployment.now(), read=(run, attempt)
         )
         if recorded.asked_to_end is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
@@ -227,10 +226,10 @@ class LaunchCompletion:
                 run, request=request_of(run), attempt=attempt, reason=reason, now=self.deployment.now()
             )
             if waits is not None:
-                return self.deployment.table.commit(waits), None
+                return self.deployment.table.runs.commit(waits), None
         why = EndReason.QUOTA if of_quota else EndReason.LAUNCH_REFUSED
         change = ended_without_job(self._facts(run, attempt), reason=why, failure_reason=reason)
-        return self.deployment.table.commit(change), change.next_attempt
+        return self.deployment.table.runs.commit(change), change.next_attempt
 
     def _stop(self, run: Run, attempt: Attempt) -> Run:
         if attempt.job_arn is not None:
@@ -241,7 +240,7 @@ class LaunchCompletion:
             return self._created(run, attempt, job_arn=job.arn)
         if not self._is_settled(run, attempt):
             return run  # A launcher may be about to create the job; it will see the stop and stop it.
-        return self.deployment.table.commit(
+        return self.deployment.table.runs.commit(
             ended_without_job(self._facts(run, attempt), reason=EndReason.STOPPED_BY_USER)
         )
 
@@ -254,7 +253,7 @@ class LaunchCompletion:
             run=run,
             request=request_of(run),
             attempt=attempt,
-            earlier=[each for each in self.deployment.table.attempts(run.run) if each.attempt < run.attempt],
+            earlier=[each for each in self.deployment.table.runs.attempts(run.run) if each.attempt < run.attempt],
             deployment=self.deployment.policy,
             now=self.deployment.now(),
         )
@@ -366,7 +365,7 @@ def runs_by_quota(
         deployment: The deployment.
         unreadable: Receives each run that cannot be read. None to raise at the first.
     """
-    return by_quota(deployment.table.waiting_for_quota(unreadable=unreadable))
+    return by_quota(deployment.table.runs.waiting_for_quota(unreadable=unreadable))
 
 
 def advance_quota(

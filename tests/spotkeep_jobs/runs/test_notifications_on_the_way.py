@@ -108,7 +108,7 @@ def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
     run_item = run.model_copy(
         update={"attempt": 2, "capacity": capacity, "job_name": second.job_name, "job_arn": second.job_arn}
     )
-    world.table.commit(RunChange(run=run_item, attempt=first, next_attempt=second))
+    world.table.runs.commit(RunChange(run=run_item, attempt=first, next_attempt=second))
     return second
 
 

@@ -263,7 +263,7 @@ class TestTheTimeline:
         observed = world.runs.reconcile(run.run)
         assert observed.run.state is RunState.COMPLETED
         assert observed.run.interruptions == 50
-        entries = world.table.timeline(run.run)
+        entries = world.table.runs.timeline(run.run)
         assert sum(entry.kind is TimelineKind.INTERRUPTED for entry in entries) == 50
         assert sum(entry.kind is TimelineKind.STEP_RESUMED for entry in entries) == 51
         world.outbox.deliver_all()
@@ -291,10 +291,10 @@ def all_that_is_recorded(world: Any, run: str) -> dict[str, Any]:
     """All of a record that may not depend on how, when and how often the events came."""
     transient = {"created_at", "claimed_at", "sent_at", "state", "message_id", "deliveries"}
     return {
-        "run": world.table.get(run).model_dump(exclude={"version", "updated_at"}),
-        "attempts": world.table.attempts(run),
-        "timeline": world.table.timeline(run),
-        "notifications": [each.model_dump(exclude=transient) for each in world.table.notifications(run)],
+        "run": world.table.runs.get(run).model_dump(exclude={"version", "updated_at"}),
+        "attempts": world.table.runs.attempts(run),
+        "timeline": world.table.runs.timeline(run),
+        "notifications": [each.model_dump(exclude=transient) for each in world.table.notifications.of_run(run)],
         "published": sorted((each.notification_id, each.body) for each in world.topic.published),
     }
 
@@ -348,7 +348,7 @@ class TestAnyOrderOfEvents:
             for _ in range(count):
                 world.clock.pass_by(seconds=7)
                 with_fault(world, faults.pop() if faults else "fine", an_event)
-        for run in list(world.table.in_flight()):
+        for run in list(world.table.runs.in_flight()):
             world.runs.reconcile(run)
         world.clock.pass_by(hours=1)
         world.outbox.deliver_all()

@@ -52,8 +52,7 @@ from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Charges
-from spotkeep_jobs.record.table_client import RecordRefusedError
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.with_changes import with_changes
 
 T = TypeVar("T")
